@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,14 +24,15 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import counted, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs._files.digests import Digests
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
-from bf16codecs.convert.pieces import Progress, read_chunk
+from bf16codecs.convert.pieces import Progress, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed
 from bf16codecs.convert.plan import ModelPlan
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Summary
-from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Header, Source, SourceFile
+from bf16codecs.errors import CorruptDataError, SafetensorsError
+from bf16codecs.safetensors import Header
 from bf16codecs.store.opening import open_store
 from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.whole import stored_arrays
@@ -46,9 +46,6 @@ __all__ = ["cluster", "safetensors_to_zarr"]
 # A task's overhead is about a millisecond; encoding this much takes a hundred.
 _BATCH_BYTES = 1 << 27
 _READ_BYTES = 1 << 22
-
-# Sent to workers in place of the headers, which they do not need.
-_NO_HEADER = Header(b"", ())
 
 Item = TypeVar("Item")
 
@@ -123,7 +120,7 @@ def _engine(client: Client, threads: int) -> Engine:
 def _encode(
     client: Client,
     threads: int,
-    source: Source,
+    source: StoreReader,
     writer: Any,
     plan: ModelPlan,
     kinds: Sequence[str],
@@ -133,15 +130,16 @@ def _encode(
     """Encode all tensors on the cluster."""
     if not isinstance(writer, ZarrWriter):
         raise ValueError("only Zarr stores can be written by several processes")
-    files = [replace(file, header=_NO_HEADER) for file in source.files]
     if plan.differences:
         raise ValueError("on a dask cluster, no differences to a base can be made")
     pieces = (piece for array in plan.arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
-    task = partial(_encode_batch, files, writer.shared(), keep_checksums, threads)
+    # Workers open the source themselves, and again where it was replaced by another of its name.
+    own = source.where, repr(source.state())
+    task = partial(_encode_batch, own, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
-    sizes = [file.header.file_size for file in source.files]
-    digests = client.map(partial(_digests, kinds, threads), files, sizes, pure=False)
+    numbers = range(len(source.headers))
+    digests = client.map(partial(_digests, own, kinds, threads), numbers, pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
         done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
@@ -179,20 +177,20 @@ def _verify(
 
 
 def _encode_batch(
-    files: Sequence[SourceFile],
+    where: tuple[str, str],
     writer: ChunkWriter,
     keep_checksums: bool,
     threads: int,
     pieces: Sequence[Piece],
 ) -> tuple[int, int, dict[tuple[int, int], int]]:
     """Encode chunks, on a worker; return their size, stored size and checksums."""
-    checksums: dict[tuple[int, int], int] = {}
+    source, checksums = _source(*where), dict[tuple[int, int], int]()
     stored = 0
     buffer = np.empty(max(piece.array.chunk_nbytes for piece in pieces), np.uint8)
     with codec_threads(threads):
         for piece in pieces:
             chunk = buffer[: piece.array.chunk_nbytes]
-            data = read_chunk(files[piece.array.file], piece, chunk)
+            data = read_chunk(source, piece, chunk)
             if keep_checksums:
                 checksums[piece.array.file, piece.offset] = _core.checksum(data)
             if piece.array.is_written:
@@ -212,16 +210,25 @@ def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | 
     return sum(piece.nbytes for piece, _ in pieces)
 
 
-def _digests(kinds: Sequence[str], threads: int, file: SourceFile, size: int) -> Digests:
-    """Return the digests of a file, on a worker."""
-    buffer = np.empty(_READ_BYTES, np.uint8)
+def _digests(where: tuple[str, str], kinds: Sequence[str], threads: int, file: int) -> Digests:
+    """Return the digests of one of a source's files, on a worker."""
+    source, buffer = _source(*where), np.empty(_READ_BYTES, np.uint8)
+    header = source.headers[file]
     with codec_threads(threads):
-        hashes = FileHash(kinds, size)
-        for offset in range(0, size, _READ_BYTES):
-            part = buffer[: min(_READ_BYTES, size - offset)]
-            file.read_into(offset, part)
+        hashes = file_hash(header, kinds)
+        for offset in range(header.data_start, header.file_size, _READ_BYTES):
+            part = buffer[: header.file_size - offset]
+            source.read_range(file, offset, part)
             hashes.add(offset, part)
         return hashes.digests()
+
+
+@functools.lru_cache(maxsize=2)
+def _source(where: str, state: str) -> StoreReader:
+    source = opened_source(where)
+    if repr(source.state()) != state:
+        raise SafetensorsError(f"{where}: changed while it was read")
+    return source
 
 
 # Cached by path: a store that is being made has a unique name.

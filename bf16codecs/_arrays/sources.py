@@ -76,6 +76,10 @@ class OpenPart(LocalChunk):
             parts.append(part[: read_at(self._descriptor, self._offset + start, part)])
         return parts
 
+    def read_into(self, start: int, out: Bytes) -> int:
+        """Fill `out` from a byte on, without this thread's buffer; return how many there were."""
+        return read_at(self._descriptor, self._offset + start, out[: max(0, self.size - start)])
+
     def close(self) -> None:
         """Close the file that was opened for this."""
         if self._own:

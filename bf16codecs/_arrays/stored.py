@@ -18,6 +18,7 @@ __all__ = [
     "InMemory",
     "KeySource",
     "Known",
+    "Part",
     "Range",
     "Reading",
     "Request",
@@ -65,6 +66,12 @@ class StoredChunk(Known, ABC):
     @abstractmethod
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it, or all of it; each is shorter only where the chunk ends."""
+
+    def read_into(self, start: int, out: Bytes) -> int:
+        """Fill `out` from a byte on; return how many bytes there were until the chunk's end."""
+        (part,) = self.read([(start, start + out.size)])
+        out[: part.size] = part
+        return part.size
 
     def close(self) -> None:
         """Release what is open."""
@@ -142,6 +149,36 @@ class InMemory(StoredChunk, Source):
         if isinstance(request, AtMost):
             return [self._data]
         return [self._data[start:stop] for start, stop in request]
+
+
+class Part(StoredChunk, Source):
+    """A range of a stored chunk as a chunk of its own; a source that has no other.
+
+    Parameters
+    ----------
+    whole
+        The chunk, such as a file.
+    offset, size
+        The range.
+    """
+
+    def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
+        self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size
+
+    @property
+    def piece(self) -> int | None:
+        """How many bytes to read at a time."""
+        return self._whole.piece
+
+    def open(self, key: Any) -> Part:
+        """Return the chunk itself."""
+        return self
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, all at once."""
+        offset, end = self._offset, self._end
+        ranges = [(0, end - offset)] if isinstance(request, AtMost) else request
+        return self._whole.read([(min(offset + a, end), min(offset + b, end)) for a, b in ranges])
 
 
 def check_range(

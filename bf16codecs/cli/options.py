@@ -25,11 +25,12 @@ from bf16codecs._base.threads import MAX_THREADS
 from bf16codecs._base.version import __version__
 from bf16codecs.cli.console import prepare_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.choice import (
     CODEC_NAMES,
+    DEFAULT_CHUNK_SIZE,
     DEFAULT_CODEC,
+    LEAST_CHUNK_SIZE,
     LOSSY_CODEC_NAMES,
     LOSSY_DTYPES,
     PLAIN_ZSTD,

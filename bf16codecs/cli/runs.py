@@ -10,8 +10,7 @@ import click
 
 from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.cli.options import is_given
-from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import DEFAULT_GROUP, DEFAULT_STEP_SIZE, CodecChoice
 
 __all__ = ["STEP", "Job", "run_job", "run_options", "step_options"]
 

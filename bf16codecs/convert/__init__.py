@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
     from bf16codecs.convert.hugging_face.packing import (
         FolderSummary,
         pack_hugging_face,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from bf16codecs.convert.store import safetensors_to_hdf5, safetensors_to_zarr
     from bf16codecs.convert.summary import Progress, Summary
     from bf16codecs.convert.verify import verify_store
-    from bf16codecs.store.choice import DEFAULT_CODEC
+    from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
     from bf16codecs.store.opening import open_store
 
 __all__ = [
@@ -53,7 +52,6 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.convert.defaults": ["DEFAULT_CHUNK_SIZE"],
         "bf16codecs.convert.hugging_face.packing": [
             "FolderSummary",
             "pack_hugging_face",
@@ -71,7 +69,7 @@ __getattr__, __dir__ = lazy_names(
         "bf16codecs.convert.summary": ["Progress", "Summary"],
         "bf16codecs.convert.runs.undoing": ["UndoneAppend", "undo_append"],
         "bf16codecs.convert.verify": ["verify_store"],
-        "bf16codecs.store.choice": ["DEFAULT_CODEC"],
+        "bf16codecs.store.choice": ["DEFAULT_CHUNK_SIZE", "DEFAULT_CODEC"],
         "bf16codecs.store.opening": ["open_store"],
     },
 )

@@ -17,7 +17,6 @@ from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
-from bf16codecs.safetensors import Source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import files_of, is_nameable, path_to
@@ -93,7 +92,7 @@ def _check_target(model: StoreReader, target: Path) -> None:
 @contextmanager
 def opened_base(
     base: str | os.PathLike[str] | None,
-    source: Source,
+    source: StoreReader | None,
     target: Path,
     choice: CodecChoice,
     kinds: Sequence[str],
@@ -107,7 +106,7 @@ def opened_base(
         Its path or address; ``"auto:"`` and a folder for the best of the models there, and of the
         last steps of runs; or None.
     source
-        What is converted.
+        What is converted, None if that is not known yet: then no base is found in a folder.
     target
         The store that will have differences to the base.
     choice
@@ -178,14 +177,14 @@ def local_chain(model: StoreReader | None) -> Iterator[Path]:
 
 
 def _pick(
-    folder: str, source: Source, target: Path, choice: CodecChoice
+    folder: str, source: StoreReader | None, target: Path, choice: CodecChoice
 ) -> tuple[Path | None, str]:
     """Return the best base in a folder, if any is worth it, and why."""
     if "://" in folder:
         raise ValueError(f"{AUTO}{folder}: only local folders are searched for a base")
     paths = sorted(Path(given_path(folder, "folder of bases")).iterdir())
-    samples = take_samples(source)
-    own = {resolved(path) for path in (target, *source.paths)}
+    samples = [] if source is None else take_samples(source)
+    own = {resolved(path) for path in (target, *([] if source is None else source.paths))}
     # A folder of shards is the source too.
     own |= {parent for path in own for parent in path.parents}
     sizes: list[tuple[int | None, Path]] = []

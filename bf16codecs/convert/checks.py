@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from bf16codecs._arrays.grid import ArrayPlan, chunk_counts
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.limits import MANY_FILES
 from bf16codecs._base.messages import few
 from bf16codecs._files.digests import Digests
-from bf16codecs.convert.defaults import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError
-from bf16codecs.safetensors import Header, Source, shard_names
+from bf16codecs.safetensors import Header, SafetensorsError, shard_names
 from bf16codecs.store.bases import work_with_bases
+from bf16codecs.store.choice import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.store.plan import INDEX_PATH
 from bf16codecs.store.reader import StoreReader
 
 __all__ = [
     "check_chunk_count",
     "check_restored_size",
+    "check_unchanged",
     "differing_names",
     "stored_index",
 ]
@@ -68,6 +70,20 @@ def check_restored_size(reader: StoreReader) -> None:
     reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
 
 
+def check_unchanged(source: StoreReader, before: Mapping[str, Any]) -> None:
+    """Refuse a source one of whose files has changed since it had the state `before`.
+
+    Raises
+    ------
+    SafetensorsError
+        If one has.
+    """
+    now = source.state()
+    for place, state in before.items():
+        if now.get(place) != state:
+            raise SafetensorsError(f"{place}: changed while it was read")
+
+
 def stored_index(reader: StoreReader) -> bytes:
     """Return the content of the index file, empty if there is none.
 
@@ -99,14 +115,16 @@ def stored_index(reader: StoreReader) -> bytes:
 
 
 def differing_names(
-    reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
+    reader: StoreReader, headers: Sequence[Header], index: bytes, source: StoreReader
 ) -> str | None:
     """Tell what the source has otherwise, the tensors' data apart; None if nothing."""
     ours = [file.name for file in reader.info.files]
-    theirs = [file.name for file in source.files]
+    theirs = [file.name for file in source.info.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
         return f"has {few(ours, _SHOWN)}, not {few(theirs, _SHOWN)}"
-    for file, header in zip(source.files, headers, strict=True):
-        if file.header.raw != header.raw:
-            return f"its header differs from {file.path}"
-    return None if index == source.index_raw else f"its index differs from {source.index}"
+    for number, (header, own) in enumerate(zip(source.headers, headers, strict=True)):
+        if header.raw != own.raw:
+            return f"its header differs from {source.place(number)}"
+    if index == stored_index(source):
+        return None
+    return f"its index differs from {source.paths[-1] if source.info.index else None}"

@@ -5,54 +5,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.half import HalfLoss, from_half, to_half
+from bf16codecs.convert.checks import stored_index
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
-from bf16codecs.safetensors import Source, SourceFile
+from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import loss_entry
+from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["half_source", "measure_loss"]
 
 
-@dataclass(frozen=True)
-class _HalfFile(SourceFile):
-    """A file whose FP32 numbers are read as float16 has them."""
-
-    original: SourceFile
-    #: Where its FP32 tensors begin and end, ascending.
-    starts: tuple[int, ...]
-    stops: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """The file's name without folders."""
-        return self.original.name
-
-    def state(self) -> Any:
-        """Return something that differs once the file has changed."""
-        return self.original.state()
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read bytes of the file from `offset` on; of FP32 tensors, whole numbers."""
-        self.original.read_into(offset, out)
-        end = offset + out.size
-        first, last = bisect_right(self.stops, offset), bisect_left(self.starts, end)
-        for start, stop in zip(self.starts[first:last], self.stops[first:last], strict=True):
-            values = out[max(start, offset) - offset : min(stop, end) - offset].view("<f4")
-            values[:] = from_half(to_half(values))
-
-
-def half_source(source: Source) -> Source:
+def half_source(source: StoreReader) -> FilesReader:
     """Return a model as a lossy store of it restores it.
 
     Parameters
@@ -65,25 +36,47 @@ def half_source(source: Source) -> Source:
     ValueError
         If it has no FP32 tensor.
     """
-    files = tuple(map(_half_file, source.files))
-    if not any(file.starts for file in files):
-        names = " and ".join(str(file.path) for file in source.files[:1])
+    if not any(is_convertible(t) for header in source.headers for t in header.tensors):
         raise ValueError(
-            f"{names}: has no FP32 tensor, and a lossy store converts no others: convert it"
-            " without lossy"
+            f"{source.place(0)}: has no FP32 tensor, and a lossy store converts no others: convert"
+            " it without lossy"
         )
-    return replace(source, files=files)
+    files = [
+        ModelFile(stored.name, header, _half_content(source, i, header), source.place(i))
+        for i, (stored, header) in enumerate(zip(source.info.files, source.headers, strict=True))
+    ]
+    index = source.info.index
+    return FilesReader(
+        source.where,
+        files,
+        source.limits,
+        index=None if index is None else (index.name, stored_index(source)),
+        paths=source.paths,
+        left_out=source.left_out,
+        state=source.state,
+    )
 
 
-def _half_file(file: SourceFile) -> _HalfFile:
-    wide = [tensor for tensor in file.header.tensors if is_convertible(tensor)]
-    starts = tuple(file.header.data_start + tensor.start for tensor in wide)
-    stops = tuple(start + tensor.nbytes for start, tensor in zip(starts, wide, strict=True))
-    return _HalfFile(file.path, file.header, file, starts, stops)
+def _half_content(source: StoreReader, file: int, header: Header) -> ReadBytes:
+    """Return a file whose FP32 numbers are read as float16 has them."""
+    # Where its FP32 tensors begin and end, ascending.
+    wide = [tensor for tensor in header.tensors if is_convertible(tensor)]
+    starts = [header.data_start + tensor.start for tensor in wide]
+    stops = [start + tensor.nbytes for start, tensor in zip(starts, wide, strict=True)]
+
+    def read(offset: int, out: Bytes) -> None:
+        source.read_range(file, offset, out)
+        end = offset + out.size
+        first, last = bisect_right(stops, offset), bisect_left(starts, end)
+        for start, stop in zip(starts[first:last], stops[first:last], strict=True):
+            values = out[max(start, offset) - offset : min(stop, end) - offset].view("<f4")
+            values[:] = from_half(to_half(values))
+
+    return ReadBytes(read, header.file_size)
 
 
 def measure_loss(
-    source: Source,
+    source: StoreReader,
     kinds: Sequence[str],
     progress: Callable[[int, int], None] | None,
     plan: ModelPlan,
@@ -101,12 +94,12 @@ def measure_loss(
     plan
         Of its lossy store.
     """
-    hashes = [file_hash(file.header, kinds) for file in source.files]
+    hashes = [file_hash(header, kinds) for header in source.headers]
     # Of those that share an array, together.
     losses: dict[str, HalfLoss] = {}
 
     def work(piece: Piece, chunk: Bytes) -> HalfLoss | None:
-        values = read_chunk(source.files[piece.array.file], piece, chunk)
+        values = read_chunk(source, piece, chunk)
         if not piece.array.is_lossy:
             return None
         numbers = values.view("<f4")

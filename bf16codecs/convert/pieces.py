@@ -17,31 +17,27 @@ from bf16codecs._base.limits import IN_FLIGHT_BYTES
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.digests import FileHash
 from bf16codecs.convert.plan import pad
-from bf16codecs.safetensors import Header, SourceFile
+from bf16codecs.safetensors import Header
+from bf16codecs.store.reader import StoreReader
 
-__all__ = ["Progress", "do_pieces", "file_hash", "file_prefix", "read_chunk"]
+__all__ = ["Progress", "do_pieces", "file_hash", "read_chunk"]
 
 Result = TypeVar("Result")
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
 
 
-def file_prefix(header: Header) -> bytes:
-    """Return what comes before a file's data: the header's length and the header."""
-    return len(header.raw).to_bytes(8, "little") + header.raw
-
-
-def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
-    """Read a chunk from its safetensors file, fill its padding, and return the part read."""
+def read_chunk(source: StoreReader, piece: Piece, chunk: Bytes) -> Bytes:
+    """Read a chunk from its file, fill its padding, and return the part read."""
     data = chunk[: piece.nbytes]
-    file.read_into(piece.offset, data)
+    source.read_range(piece.array.file, piece.offset, data)
     pad(piece, chunk)
     return data
 
 
 def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
     """Return what computes digests of a file, beginning with its header."""
-    return FileHash(kinds, header.file_size, file_prefix(header))
+    return FileHash(kinds, header.file_size, header.prefix)
 
 
 def do_pieces(

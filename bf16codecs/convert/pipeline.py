@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,15 +15,16 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import causes, counted, one_line
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
-from bf16codecs.convert.checks import check_chunk_count
+from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
-from bf16codecs.safetensors import Header, Source
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
+from bf16codecs.safetensors import Header
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.objects import read_parts
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path
 from bf16codecs.store.reader import StoreReader
@@ -79,7 +80,7 @@ class Measured:
 
 
 def encode(
-    source: Source,
+    source: StoreReader,
     writer: StoreWriter,
     plan: ModelPlan,
     kinds: Sequence[str],
@@ -90,14 +91,14 @@ def encode(
     buffer = ThreadBuffer()
 
     def work(piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
-        data = read_chunk(source.files[piece.array.file], piece, chunk)
+        data = read_chunk(source, piece, chunk)
         size = 0
         if piece.array.is_written:
             base = plan.read_base(piece, buffer.get(chunk.size)) if piece.array.has_base else None
             size = writer.write(piece, chunk, base)
         return size, _core.checksum(data) if keep_checksums else None
 
-    hashes = [file_hash(file.header, kinds) for file in source.files]
+    hashes = [file_hash(header, kinds) for header in source.headers]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
     with closing(do_pieces(work, plan.arrays, hashes, progress)) as pieces:
@@ -109,67 +110,68 @@ def encode(
 
 
 def pack(
-    source: Source,
+    source: StoreReader,
     writer: StoreWriter,
-    chunk_size: int,
     kinds: Sequence[str],
+    *,
+    chunk_size: int,
     keep_checksums: bool,
-    progress: Progress | None = None,
-    encode: Encode = encode,
-    base: Base | None = None,
-    measure: Measure | None = None,
+    progress: Progress | None,
+    engine: Engine,
+    base: Base | None,
+    measure: Measure | None,
+    levels: Mapping[str, str],
 ) -> Packed:
     """Write a model into a store, with digests of these kinds.
 
-    `encode` writes the tensors, `measure` makes the store lossy.
+    `measure` makes the store lossy. `levels` are those of tensors that are coded at another than
+    the writer's.
     """
-    before = [file.state() for file in source.files]
-    plan = plan_model(
-        source, chunk_size, None if base is None else base.model, is_lossy=measure is not None
-    )
+    before = source.state()
+    on = None if base is None else base.model
+    plan = plan_model(source, chunk_size, on, measure is not None, levels)
     check_chunk_count((array for array in plan.arrays if array.is_written), chunk_size)
     measured = None if measure is None else measure(plan)
     if measured is not None:
         plan = measured.plan
     _create(writer, plan)
     stored = [
-        write_bytes(writer, header_path(i), file.header.raw, chunk_size)
-        for i, file in enumerate(source.files)
+        write_bytes(writer, header_path(i), header.raw, chunk_size)
+        for i, header in enumerate(source.headers)
     ]
-    encoded = encode(source, writer, plan, kinds, keep_checksums, progress)
-    for file, state, digests in zip(source.files, before, encoded.digests, strict=True):
-        if file.state() != state:
-            raise SafetensorsError(f"{file.path}: changed while it was read")
+    encoded = engine.encode(source, writer, plan, kinds, keep_checksums, progress)
+    check_unchanged(source, before)
+    for file, digests in zip(source.info.files, encoded.digests, strict=True):
         other = file.digests.difference(digests)
         if other is not None:
             raise CorruptDataError(
-                f"{file.path}: {file.name} has another {other[0]} than the original"
+                f"{source.where}: {file.name} has another {other[0]} than the original"
             )
     files = _stored_files(source, encoded.digests, measured)
-    index = None
-    if source.index is not None:
-        raw, path = source.index_raw, INDEX_PATH
-        stored.append(write_bytes(writer, path, raw, chunk_size))
-        index = StoredFile(source.index.name, len(raw), Digests.of(raw, kinds), path)
-    checkpoint = None
-    if source.checkpoint is not None:
-        checkpoint, nbytes = write_checkpoint(writer, *source.checkpoint, chunk_size)
+    index, raw = None, stored_index(source)
+    if source.info.index is not None:
+        stored.append(write_bytes(writer, INDEX_PATH, raw, chunk_size))
+        name = source.info.index.name
+        index = StoredFile(name, len(raw), Digests.of(raw, kinds), INDEX_PATH)
+    checkpoint, parts = None, read_parts(source)
+    if parts is not None:
+        checkpoint, nbytes = write_checkpoint(writer, *parts, chunk_size)
         stored.append(nbytes)
     reference = None if base is None else base.reference
     loss = None if measured is None else measured.loss
     info = StoreInfo(files, index, plan.paths, reference, plan.differences, None, loss, checkpoint)
     stored.append(writer.finish(info))
     stored_nbytes = encoded.stored_nbytes + sum(stored)
-    nbytes = source.nbytes + len(source.index_raw)
+    nbytes = sum(header.file_size for header in source.headers) + len(raw)
     return Packed(info, nbytes, stored_nbytes, encoded.checksums)
 
 
 def _stored_files(
-    source: Source, digests: Sequence[Digests], measured: Measured | None
+    source: StoreReader, digests: Sequence[Digests], measured: Measured | None
 ) -> tuple[StoredFile, ...]:
     files = [
-        StoredFile(file.name, file.header.file_size, own, header_path(i))
-        for i, (file, own) in enumerate(zip(source.files, digests, strict=True))
+        StoredFile(file.name, file.size, own, header_path(i))
+        for i, (file, own) in enumerate(zip(source.info.files, digests, strict=True))
     ]
     if measured is not None:
         files = [
@@ -270,7 +272,7 @@ def verify_packed(
 
 
 #: Encodes all arrays of a source into a writer: `encode`.
-Encode = Callable[[Source, Any, ModelPlan, Sequence[str], bool, Progress | None], Encoded]
+Encode = Callable[[StoreReader, Any, ModelPlan, Sequence[str], bool, Progress | None], Encoded]
 #: Finds out what a lossy store of a plan loses.
 Measure = Callable[[ModelPlan], Measured]
 #: Compares a store with what was packed into it: `verify_packed`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.plan import array_form, plan_arrays, with_others
 from bf16codecs.store.reader import StoreReader
@@ -72,7 +73,11 @@ def is_convertible(tensor: TensorInfo) -> bool:
 
 
 def plan_model(
-    source: Source, chunk_size: int, base: StoreReader | None, is_lossy: bool = False
+    source: StoreReader,
+    chunk_size: int,
+    base: StoreReader | None,
+    is_lossy: bool = False,
+    levels: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelPlan:
     """Plan a store.
 
@@ -86,14 +91,16 @@ def plan_model(
         What tensors are stored as differences to, where it has the same ones.
     is_lossy
         Store FP32 tensors in half precision: the source's numbers are such.
+    levels
+        Those of tensors that are coded at another than most.
 
     Raises
     ------
     NoCommonTensorError
         If the base has none of the tensors.
     """
-    paths, arrays = plan_arrays(source, chunk_size)
-    tensors = [tensor for file in source.files for tensor in file.header.tensors]
+    paths, arrays = plan_arrays(source.headers, chunk_size)
+    tensors = [tensor for header in source.headers for tensor in header.tensors]
     repeated = find_repeated(source)
     by_name = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
     copies, roundings = _by_owner(repeated.copies), _by_owner(repeated.roundings)
@@ -104,7 +111,7 @@ def plan_model(
         name = tensor.name
         others = copies[name], roundings[name]
         is_half = is_lossy and is_convertible(tensor)
-        array = replace(array, is_lossy=is_half, level=source.levels.get(name))
+        array = replace(array, is_lossy=is_half, level=levels.get(name))
         if name in repeated.copies:
             paths[name] = by_name[repeated.copies[name]].path
             array = replace(array, path=paths[name], is_written=False)
@@ -122,9 +129,8 @@ def plan_model(
             array = with_others(array, *others)
         planned.append(array)
     if base is not None and not differences:
-        files = " and ".join(str(file.path) for file in source.files[:1])
         raise NoCommonTensorError(
-            f"{files}: has no tensor in common with its base, {base.where}:"
+            f"{source.place(0)}: has no tensor in common with its base, {base.where}:"
             " none of the same name, dtype and shape"
         )
     return ModelPlan(paths, planned, differences, bases)

@@ -5,41 +5,34 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.names import FRAME_CODECS
 from bf16codecs._base.paths import given_path
-from bf16codecs._files.digests import Digests
 from bf16codecs._files.publish import recover
-from bf16codecs.convert.checks import check_restored_size, stored_index
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.foreign import foreign_attribute
-from bf16codecs.convert.store import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert.options import Options
+from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.attributes import ROUNDED, StoredFile
+from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.bases import identity, place_of
-from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC, PLAIN_ZSTD
-from bf16codecs.store.kinds import Kind, detect
-from bf16codecs.store.objects import read_parts, sizes_of_objects
+from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, PLAIN_ZSTD
+from bf16codecs.store.kinds import detect
+from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import StoreReader
-from bf16codecs.store.whole import stored_arrays
 
-__all__ = ["files_in", "rebase_store"]
+__all__ = ["rebase_store"]
 
 
 def rebase_store(
@@ -117,26 +110,24 @@ def rebase_store(
             )
         check_restored_size(reader)
         codec, level = _choice_of(reader, onto is not None)
-        options: dict[str, Any] = {
-            "codec": codec,
-            "level": level,
-            "chunk_size": _chunk_size(reader),
-            "threads": threads,
-            "base": onto,
+        options = Options(
+            codec=codec,
+            level=level,
+            chunk_size=_chunk_size(reader),
+            threads=threads,
+            base=onto,
             # What is known of the files stays known.
-            "sha256": any(file.digests.sha256 for file in reader.info.files),
-            "storage_options": new,
-            "verify": verify,
-            "overwrite": True,
-            "sync": sync,
-            "progress": progress,
-        }
-        source = replace(_source_of(reader), levels=_levels(reader, codec, level))
-        if kind is Kind.HDF5:
-            summary = safetensors_to_hdf5(source, target, **options)
-        else:
-            options["zarr_format"] = reader.zarr_format
-            summary = safetensors_to_zarr(source, target, **options)
+            sha256=any(file.digests.sha256 for file in reader.info.files),
+            storage_options=new,
+            zarr_format=reader.zarr_format or 3,
+            verify=verify,
+            overwrite=True,
+            sync=sync,
+            progress=progress,
+        )
+        assert kind is not None
+        levels = _levels(reader, codec, level)
+        summary = convert_model(reader, target, kind, options, levels, in_place=True)
     return replace(summary, objects=objects)
 
 
@@ -190,72 +181,3 @@ def _chunk_size(reader: StoreReader) -> int:
     if any(array.chunks != array.shape for array in arrays if math.prod(array.shape)):
         return largest
     return max(DEFAULT_CHUNK_SIZE, largest)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A tensor's bytes in a file."""
-
-    start: int
-    stop: int
-    read: Callable[[int, int, NDArray[np.uint8]], None]
-
-
-@dataclass(frozen=True)
-class _StoredFile(SourceFile):
-    """A file that a store holds, read as if it were there."""
-
-    file: StoredFile
-    parts: tuple[_Part, ...]
-
-    @property
-    def name(self) -> str:
-        """The file's name without folders."""
-        return self.file.name
-
-    @property
-    def digests(self) -> Digests:
-        """The digests that it had before it was stored."""
-        return self.file.digests
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read tensors' bytes of the file from `offset` on, which counts the header."""
-        for part in self.parts:
-            start, stop = max(offset, part.start), min(offset + out.size, part.stop)
-            if start < stop:
-                part.read(
-                    start - part.start, stop - part.start, out[start - offset : stop - offset]
-                )
-
-    def state(self) -> Any:
-        """Return nothing: chunks are checked as they are read."""
-
-
-@dataclass(frozen=True)
-class _StoredSource(Source):
-    """A model that is read from a store."""
-
-    @property
-    def paths(self) -> list[Path]:
-        """No files: the store may be replaced by what is made of it."""
-        return []
-
-
-def _source_of(reader: StoreReader) -> Source:
-    index = reader.info.index
-    named = None if index is None else Path(index.name)
-    return _StoredSource(files_in(reader), named, stored_index(reader), read_parts(reader))
-
-
-def files_in(reader: StoreReader) -> tuple[SourceFile, ...]:
-    """Return the files that a store holds, read as if they were there."""
-    headers = reader.headers
-    parts: list[list[_Part]] = [[] for _ in headers]
-    for plan in stored_arrays(reader, headers):
-        array: ArrayReader = reader.array(plan.path)
-        stop = plan.offset + plan.nbytes
-        parts[plan.file].append(_Part(plan.offset, stop, array.read_run))
-    return tuple(
-        _StoredFile(Path(reader.where), header, file, tuple(own))
-        for header, file, own in zip(headers, reader.info.files, parts, strict=True)
-    )

@@ -12,7 +12,8 @@ from bf16codecs._base.bfloat16 import round_to_bfloat16
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
-from bf16codecs.safetensors import Source, SourceFile, TensorInfo
+from bf16codecs.safetensors import TensorInfo
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["Repeated", "find_repeated"]
 
@@ -33,7 +34,8 @@ class Repeated(NamedTuple):
 class _Data(NamedTuple):
     """A tensor's bytes, in a file."""
 
-    file: SourceFile
+    source: StoreReader
+    file: int
     tensor: TensorInfo
 
     @property
@@ -46,8 +48,8 @@ class _Data(NamedTuple):
 
     def read(self, start: int, part: Bytes) -> Bytes:
         """Read items from `start` on, as many as there is room for."""
-        offset = self.file.header.data_start + self.tensor.start + start * self.item_size
-        self.file.read_into(offset, part)
+        offset = self.source.headers[self.file].data_start + self.tensor.start
+        self.source.read_range(self.file, offset + start * self.item_size, part)
         return part
 
     def sample(self) -> Bytes:
@@ -63,7 +65,7 @@ class _Data(NamedTuple):
             yield self.read(start, memory[: (self.items - start) * self.item_size])
 
 
-def find_repeated(source: Source, among: Collection[str] | None = None) -> Repeated:
+def find_repeated(source: StoreReader, among: Collection[str] | None = None) -> Repeated:
     """Find tensors that follow from others of the same model.
 
     Tensors of less than 1024 bytes are left out, and those that have, in the middle, one value
@@ -81,11 +83,11 @@ def find_repeated(source: Source, among: Collection[str] | None = None) -> Repea
     Repeated
     """
     alike: dict[tuple[str, tuple[int, ...]], list[_Data]] = defaultdict(list)
-    for file in source.files:
-        for tensor in file.header.tensors:
+    for file, header in enumerate(source.headers):
+        for tensor in header.tensors:
             is_wanted = among is None or tensor.name in among
             if is_wanted and tensor.nbytes >= _LEAST_BYTES:
-                alike[tensor.dtype, tensor.shape].append(_Data(file, tensor))
+                alike[tensor.dtype, tensor.shape].append(_Data(source, file, tensor))
     copies: dict[str, str] = {}
     for tensors in alike.values():
         if len(tensors) > 1:

@@ -19,7 +19,6 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
-from bf16codecs.convert.pieces import file_prefix
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
@@ -269,7 +268,7 @@ def _write(
     for path, header in zip(paths, reader.headers, strict=False):
         with open(path, "xb") as file:
             reserve(file.fileno(), header.file_size)
-            file.write(file_prefix(header))
+            file.write(header.prefix)
     if reader.info.index is not None:
         paths[-1].write_bytes(index)
 

@@ -10,7 +10,6 @@ import numpy as np
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
 from bf16codecs.codecs import encode_delta
-from bf16codecs.safetensors import Source
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.plan import plan_arrays
 from bf16codecs.store.reader import StoreReader
@@ -33,11 +32,10 @@ class Sample(NamedTuple):
     data: Bytes
 
 
-def take_samples(source: Source) -> list[Sample]:
+def take_samples(source: StoreReader) -> list[Sample]:
     """Read parts of a model's tensors, in all at most 2 MiB."""
-    _, arrays = plan_arrays(source, _PART_BYTES)
-    tensors = [tensor for file in source.files for tensor in file.header.tensors]
-    names = [tensor.name for tensor in tensors]
+    _, arrays = plan_arrays(source.headers, _PART_BYTES)
+    names = [tensor.name for header in source.headers for tensor in header.tensors]
     return [
         _read(source, name, array, start)
         for name, array, start in _spread(names, arrays)
@@ -60,9 +58,9 @@ def _spread(
         before += array.nbytes
 
 
-def _read(source: Source, name: str, array: ArrayPlan, start: int) -> Sample:
+def _read(source: StoreReader, name: str, array: ArrayPlan, start: int) -> Sample:
     data = np.empty(min(_PART_BYTES, array.nbytes - start), np.uint8)
-    source.files[array.file].read_into(array.offset + start, data)
+    source.read_range(array.file, array.offset + start, data)
     return Sample(name, array.dtype, array.shape, start, start + data.size, data)
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.messages import counted
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import kinds_of
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.checks import differing_names, stored_index
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.lossy import half_source, measure_loss
-from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
+from bf16codecs.convert.options import Options
+from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, Packed, pack
 from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import (
@@ -29,23 +29,25 @@ from bf16codecs.convert.target import (
     other_than_model,
 )
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Source, open_to_store
-from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
+from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.writer import StoreWriter
 from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = [
+    "convert_model",
     "safetensors_to_hdf5",
     "safetensors_to_zarr",
+    "zarr_kind",
 ]
 
 
 def safetensors_to_zarr(
-    src: str | os.PathLike[str] | Source,
+    src: str | os.PathLike[str],
     store: str | os.PathLike[str],
     *,
     codec: str = DEFAULT_CODEC,
@@ -129,39 +131,28 @@ def safetensors_to_zarr(
     OSError
         If a file cannot be read or written.
     """
-    if zarr_format not in (2, 3):
-        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
-    if lossy is not None and (base is not None or engine is not LOCAL):
-        raise ValueError("a lossy store has no base, and is made by one process")
-    as_zip = suffix_of(Path(store).name)[1] is Kind.ZIP
-    choice = CodecChoice(codec, level, lossy)
-    return _to_store(
-        src,
-        store,
-        make_writer=partial(
-            ZarrWriter,
-            choice=choice,
-            zarr_format=zarr_format,
-            as_zip=as_zip,
-            sync_shared=sync,
-        ),
-        kind=Kind.ZIP if as_zip else Kind.FOLDER,
-        choice=choice,
-        base=base,
-        storage_options=storage_options,
+    options = Options(
+        codec=codec,
+        level=level,
         chunk_size=chunk_size,
         threads=threads,
+        base=base,
+        storage_options=storage_options,
+        lossy=lossy,
+        zarr_format=zarr_format,
         sha256=sha256,
         verify=verify,
         overwrite=overwrite,
         sync=sync,
         progress=progress,
-        engine=engine,
+        engine=None if engine is LOCAL else engine,
     )
+    with closing(opened_source(src, to_store=True)) as source:
+        return convert_model(source, store, zarr_kind(store), options)
 
 
 def safetensors_to_hdf5(
-    src: str | os.PathLike[str] | Source,
+    src: str | os.PathLike[str],
     file: str | os.PathLike[str],
     *,
     codec: str = DEFAULT_CODEC,
@@ -192,93 +183,97 @@ def safetensors_to_hdf5(
     FileExistsError
         If `file` exists and `overwrite` is false, or it is not an HDF5 file.
     """
-    # h5py is imported by those who have HDF5 files.
-    from bf16codecs.store.hdf5.writer import MAX_CHUNK_SIZE, Hdf5Writer
-
-    if as_integer("chunk_size", chunk_size) > MAX_CHUNK_SIZE:
-        raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
-    choice = CodecChoice(codec, level)
-    choice.check_hdf5()
-    return _to_store(
-        src,
-        file,
-        make_writer=partial(Hdf5Writer, choice=choice),
-        kind=Kind.HDF5,
-        choice=choice,
-        base=base,
-        storage_options=storage_options,
+    options = Options(
+        codec=codec,
+        level=level,
         chunk_size=chunk_size,
         threads=threads,
+        base=base,
+        storage_options=storage_options,
         sha256=sha256,
         verify=verify,
         overwrite=overwrite,
         sync=sync,
         progress=progress,
     )
+    with closing(opened_source(src, to_store=True)) as source:
+        return convert_model(source, file, Kind.HDF5, options)
 
 
-def _to_store(
-    src: str | os.PathLike[str] | Source,
+def zarr_kind(store: str | os.PathLike[str]) -> Kind:
+    """Return what a Zarr store of this name is to be: a ZIP file or a folder."""
+    return Kind.ZIP if suffix_of(Path(store).name)[1] is Kind.ZIP else Kind.FOLDER
+
+
+def convert_model(
+    source: StoreReader,
     store: str | os.PathLike[str],
-    *,
-    make_writer: Callable[[Path], StoreWriter],
     kind: Kind,
-    choice: CodecChoice,
-    base: str | os.PathLike[str] | None,
-    storage_options: Mapping[str, Any] | None,
-    chunk_size: int,
-    threads: int | None,
-    sha256: bool,
-    verify: bool,
-    overwrite: bool,
-    sync: bool,
-    progress: Progress | None,
-    engine: Engine = LOCAL,
+    options: Options,
+    levels: Mapping[str, str] = MappingProxyType({}),
+    in_place: bool = False,
 ) -> Summary:
-    """Convert into any kind of store."""
+    """Convert a model to a store of any kind.
+
+    Parameters
+    ----------
+    source
+        The model, which the caller closes.
+    store
+        The store to make.
+    kind
+        What it will be.
+    options
+        How.
+    levels
+        Those of tensors that are coded at another level than that of `options`.
+    in_place
+        Let the store replace the source.
+
+    Returns
+    -------
+    Summary
+    """
     start = time.perf_counter()
-    chunk_size = as_integer("chunk_size", chunk_size)
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    source = src if isinstance(src, Source) else opened_source(src, open_to_store)
-    kinds = kinds_of(sha256)
+    options.check_kind(kind)
+    kinds, progress, choice = kinds_of(options.sha256), options.progress, options.choice
     measure: Measure | None = None
-    if choice.lossy is not None:
+    if options.lossy is not None:
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
-    target = absolute_target(given_path(store, "target"), source.paths)
-    check_not_base(base, target, storage_options)
+    target = absolute_target(given_path(store, "target"), [] if in_place else source.paths)
+    check_not_base(options.base, target, options.storage_options)
     check_store_name(store, target, kind)
-    obstacle = partial(other_than_model, kind=kind)
+    obstacle, as_folder = partial(other_than_model, kind=kind), kind is Kind.FOLDER
     with (
-        codec_threads(threads),
-        new_target(target, overwrite, obstacle, sync, as_folder=kind is Kind.FOLDER) as temporary,
-        opened_base(base, source, target, choice, kinds, storage_options) as found,
+        codec_threads(options.threads),
+        new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
+        opened_base(options.base, source, target, choice, kinds, options.storage_options) as found,
     ):
-        with closing(make_writer(temporary)) as writer:
-            report = progress and partial(progress, "convert")
-            on = found if isinstance(found, Base) else None
+        on = found if isinstance(found, Base) else None
+        with closing(_writer(temporary, kind, choice, options)) as writer:
             packed = pack(
-                source, writer, chunk_size, kinds, verify, report, engine.encode, on, measure
+                source,
+                writer,
+                kinds,
+                chunk_size=options.chunk_size,
+                keep_checksums=options.verify,
+                progress=progress and partial(progress, "convert"),
+                engine=options.engine or LOCAL,
+                base=on,
+                measure=measure,
+                levels=levels,
             )
-        if verify:
-            opening = Opening(base=None if on is None else on.model)
-            with closing(open_store(temporary, kind, opening=opening)) as reader:
-                headers = reader.headers
-                other = differing_names(reader, headers, stored_index(reader), source)
-                if other is not None:
-                    raise CorruptDataError(f"{reader.where}: {other}")
-                if read_parts(reader) != source.checkpoint:
-                    raise CorruptDataError(f"{reader.where}: has other objects than its source")
-                engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
+        if options.verify:
+            _verify(temporary, kind, source, packed, on, options)
         if on is not None:
             on.check_unchanged()
         # A ZIP file has headers and a directory beside what the writer counts.
         is_file = temporary.is_file()
         stored_nbytes = temporary.stat().st_size if is_file else packed.stored_nbytes
     return Summary(
-        len(source.files),
-        sum(len(file.header.tensors) for file in source.files),
+        len(source.headers),
+        sum(len(header.tensors) for header in source.headers),
         packed.nbytes,
         stored_nbytes,
         time.perf_counter() - start,
@@ -286,6 +281,33 @@ def _to_store(
         packed.info.loss,
         left_out=left_out([source], target),
     )
+
+
+def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> StoreWriter:
+    if kind is Kind.HDF5:
+        # h5py is imported by those who have HDF5 files.
+        from bf16codecs.store.hdf5.writer import Hdf5Writer
+
+        return Hdf5Writer(path, choice)
+    as_zip = kind is Kind.ZIP
+    return ZarrWriter(path, choice, options.zarr_format, as_zip, sync_shared=options.sync)
+
+
+def _verify(
+    store: Path, kind: Kind, source: StoreReader, packed: Packed, on: Base | None, options: Options
+) -> None:
+    """Read a store that was just made, and compare it with its source."""
+    progress = options.progress
+    opening = Opening(base=None if on is None else on.model)
+    with closing(open_store(store, kind, opening=opening)) as reader:
+        headers = reader.headers
+        other = differing_names(reader, headers, stored_index(reader), source)
+        if other is not None:
+            raise CorruptDataError(f"{reader.where}: {other}")
+        if read_parts(reader) != read_parts(source):
+            raise CorruptDataError(f"{reader.where}: has other objects than its source")
+        report = progress and partial(progress, "verify")
+        (options.engine or LOCAL).verify(reader, headers, packed, report)
 
 
 def _base_note(info: StoreInfo, found: Base | str) -> str:

@@ -25,10 +25,9 @@ from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restored_names import step_folders
-from bf16codecs.convert.sources import opened_source
+from bf16codecs.convert.sources import opened_source, unheld_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
-from bf16codecs.safetensors import Source
 from bf16codecs.store.attributes import ROUNDED, array_loss
 from bf16codecs.store.checks import faults
 from bf16codecs.store.objects import sizes_of_objects
@@ -151,7 +150,7 @@ def _verify_run(
 
 def _sources(
     run: RunReader, src: str | os.PathLike[str] | None, damages: Damages
-) -> Sequence[Source | None]:
+) -> Sequence[StoreReader | None]:
     """Open what each step of a run is to be compared with, and note what is of none.
 
     Raises
@@ -184,7 +183,7 @@ def _sources(
     }
     for path in sorted({*Path(src).rglob("*.safetensors")} - files):
         damages.differ(f"{path} is of none of its steps")
-    return list(map(opened_source, paths))
+    return list(map(unheld_source, paths))
 
 
 def _check_coordinate(run: RunReader) -> None:
@@ -257,7 +256,7 @@ def _check_storage(reader: StoreReader, path: str) -> None:
 
 def _verify(
     reader: StoreReader,
-    source: Source | None,
+    source: StoreReader | None,
     damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -291,7 +290,7 @@ def _fails(reader: StoreReader, check: Callable[[str], object], found: Callable[
 
 def _verify_data(
     reader: StoreReader,
-    source: Source | None,
+    source: StoreReader | None,
     damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -318,7 +317,7 @@ def _verify_data(
             return
         original = np.empty_like(data)
         try:
-            source.files[file].read_into(piece.offset, original)
+            source.read_range(file, piece.offset, original)
         except SafetensorsError as e:  # it was cut off meanwhile, and the store was not
             raise OSError(one_line(e)) from e
         if not np.array_equal(data, original):
@@ -335,6 +334,6 @@ def _verify_data(
     # Several threads have found them.
     for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
         name = names[piece.array.file, piece.array.offset]
-        path = source.files[piece.array.file].path
+        path = source.place(piece.array.file)
         text = f"tensor {name!r:.300}, chunk {piece.index} differs from {path}"
         damages.differ(text, step, name, piece.index)

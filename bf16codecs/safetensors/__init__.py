@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import given_path, index_suffix
-from bf16codecs._files.digests import Digests
 from bf16codecs._files.publish import open_unreplaced, recover_missing
-from bf16codecs._files.reading import read_at
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors.header import (
     MAX_HEADER_BYTES,
@@ -43,11 +38,11 @@ __all__ = [
     "SourceFile",
     "TensorInfo",
     "check_index",
+    "check_names_to_store",
     "header_nbytes",
     "is_plain_name",
     "make_header",
     "open_source",
-    "open_to_store",
     "parse_header",
     "read_header",
     "read_index",
@@ -73,36 +68,6 @@ class SourceFile:
         """The file's name without folders."""
         return self.path.name
 
-    @property
-    def digests(self) -> Digests:
-        """The digests that it has to have, where somebody has said some."""
-        return Digests()
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read `out.size` bytes of the file from `offset` on, which counts the header.
-
-        Raises
-        ------
-        SafetensorsError
-            If the file ends before.
-        OSError
-            If it cannot be read.
-        """
-        # Not mapped into memory: mapped pages would count as this process's memory.
-        with open(self.path, "rb", buffering=0) as source:
-            try:
-                count = read_at(source.fileno(), offset, out)
-            except OSError as e:
-                e.filename = str(self.path)  # reading knows the descriptor alone
-                raise
-        if count < out.size:
-            raise SafetensorsError(f"{self.path}: truncated while it was read")
-
-    def state(self) -> Any:
-        """Return something that differs once the file has changed."""
-        status = os.stat(self.path)
-        return status.st_ino, status.st_size, status.st_mtime_ns
-
 
 @dataclass(frozen=True)
 class Source:
@@ -111,18 +76,9 @@ class Source:
     files: tuple[SourceFile, ...]
     index: Path | None = None
     index_raw: bytes = b""
-    #: Of a store that is a checkpoint, what it has beside tensors: its text, and all objects.
-    checkpoint: tuple[bytes, bytes] | None = None
-    #: By tensor, the level of its codec, where it is not that of the conversion.
-    levels: Mapping[str, str] = field(default_factory=dict)
     #: What else is in the folder that was named: indexes, files, and folders with a slash behind
     #: them.
     left_out: tuple[str, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all files, without the index."""
-        return sum(f.header.file_size for f in self.files)
 
     @property
     def paths(self) -> list[Path]:
@@ -336,25 +292,21 @@ def _open_source(path: Path) -> Source:
     return Source((SourceFile(path, read_header(path)),))
 
 
-def open_to_store(path: str | os.PathLike[str]) -> Source:
-    """Read and check the headers of a model that is to be stored.
+def check_names_to_store(paths: Iterable[Path]) -> None:
+    """Refuse files, or an index, with names that stores do not keep.
 
     A store restores its files by their names, and readers refuse those that are not plain. Files
     that are only read, or that a store is compared with, may have any name.
 
-    Parameters and other errors are those of `open_source`.
-
     Raises
     ------
     SafetensorsError
-        If a file, or the index, has a name that stores do not keep.
+        If one has such a name.
     """
-    source = open_source(path)
-    for own in source.paths:
+    for own in paths:
         fault = name_fault(own.name)
         if fault:
             raise SafetensorsError(
                 f"{own}: its name {fault}, which stores do not keep, and they keep names of files"
                 " to restore them by: rename it"
             )
-    return source

@@ -74,6 +74,11 @@ class Header:
     has_metadata: bool = False
 
     @property
+    def prefix(self) -> bytes:
+        """What comes before a file's data: the header's length and the header."""
+        return len(self.raw).to_bytes(8, "little") + self.raw
+
+    @property
     def data_start(self) -> int:
         """Offset of the first tensor's data in the file."""
         return 8 + len(self.raw)

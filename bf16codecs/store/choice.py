@@ -1,4 +1,4 @@
-"""Which codec stores the arrays of a data type.
+"""Which codec stores the arrays of a data type, and in which chunks by default.
 
 The codecs are imported when one is made: commands check their options without them.
 """
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODEC_NAMES",
+    "DEFAULT_CHUNK_SIZE",
     "DEFAULT_CODEC",
+    "DEFAULT_GROUP",
+    "DEFAULT_STEP_SIZE",
+    "LEAST_CHUNK_SIZE",
     "LOSSY_CODEC_NAMES",
     "LOSSY_DTYPES",
+    "MAX_HDF5_CHUNK",
     "PLAIN_ZSTD",
     "CodecChoice",
     "as_rows",
@@ -41,6 +46,20 @@ PLAIN_ZSTD = "plain-zstd"
 LOSSY_CODEC_NAMES = ("arithmetic", "huffman", "zstd", "delta-rle", "delta-deflate")
 #: What FP32 tensors of lossy stores may become.
 LOSSY_DTYPES = ("float16",)
+
+# 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
+# decodes whole chunks (format 2) less time.
+DEFAULT_CHUNK_SIZE = 16 << 20
+#: How many steps of a run from one that is coded whole to the next.
+DEFAULT_GROUP = 16
+#: The largest size of one step in a chunk.
+DEFAULT_STEP_SIZE = 1 << 22
+#: Of a chunk, where a model has many: a file takes as much of most disks, however little is in it,
+#: and the head of a frame of 4 KiB is 1 % of it.
+LEAST_CHUNK_SIZE = 1 << 12
+#: The largest chunk of HDF5: its size has 32 bits, in the file format that is written:
+#: larger ones need HDF5 2.0.
+MAX_HDF5_CHUNK = (1 << 32) - 1
 
 # Codecs whose frames may hold several steps.
 _STEPS_CODECS = ("arithmetic", "huffman")

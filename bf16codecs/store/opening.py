@@ -23,13 +23,13 @@ from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
+from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
 from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader, StepReader
-from bf16codecs.store.safetensors_reader import open_safetensors
 from bf16codecs.store.zarr.metadata import NoGroupError, read_root
 from bf16codecs.store.zarr.reader import ZarrReader
 

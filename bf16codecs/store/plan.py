@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
-from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.safetensors import Header, TensorInfo
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
@@ -90,12 +91,13 @@ def plan_bytes(
     return ArrayPlan(path, "uint8", (nbytes,), chunks, file=file, offset=offset)
 
 
-def plan_arrays(source: Source, chunk_size: int) -> tuple[dict[str, str], list[ArrayPlan]]:
+def plan_arrays(
+    headers: Sequence[Header], chunk_size: int
+) -> tuple[dict[str, str], list[ArrayPlan]]:
     """Plan the arrays of a model: the map from tensor names to paths, and the arrays in order."""
-    files = [f.header for f in source.files]
-    paths = array_paths(t.name for header in files for t in header.tensors)
+    paths = array_paths(t.name for header in headers for t in header.tensors)
     arrays = []
-    for number, header in enumerate(files):
+    for number, header in enumerate(headers):
         for tensor in header.tensors:
             dtype, shape = array_form(tensor)
             arrays.append(

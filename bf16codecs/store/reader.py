@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checks import (
     check_array,
@@ -62,6 +64,8 @@ class StoreReader(ABC):
     open_base: Callable[[StoreReader], StoreReader]
     #: Whether the base is closed with this store.
     closes_base = True
+    #: What else is in the folder that was named: indexes, files, and folders with a slash behind.
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
         if info.loss is not None and not self.zarr_format:
@@ -267,9 +271,43 @@ class StoreReader(ABC):
         """Return each restored file's digests: all known, or of safetensors, these kinds."""
         return [file.restored for file in self.info.files]
 
-    def state(self) -> Any:
-        """Return something that differs once data have changed whose digest is computed."""
-        return None
+    def state(self) -> Mapping[str, Any]:
+        """Return something for each file on a disk that differs once the file has changed.
+
+        By the file's place. What has digests or checksums is checked as it is read, and not here.
+        """
+        return {}
+
+    @property
+    def paths(self) -> list[Path]:
+        """What on a local disk is the model's: files, or a store."""
+        path = path_of(self.location[0])
+        return [Path(path)] if path else []
+
+    def place(self, file: int) -> str:
+        """Return where one of the model's files is, for messages."""
+        return f"{self.where}: {self.info.files[file].name}"
+
+    def read_range(self, file: int, offset: int, out: Bytes) -> None:
+        """Read bytes of tensors as one of the model's files has them.
+
+        Parameters
+        ----------
+        file
+            The file's number.
+        offset
+            Of the first byte in the file, which counts its header.
+        out
+            Memory for as many as are wanted.
+        """
+        header = self.headers[file]
+        while out.size:
+            number, start = header.find(offset)
+            tensor = header.tensors[number]
+            count = min(out.size, tensor.nbytes - start)
+            ranges = self.ranges(self.array(self.info.paths[tensor.name]))
+            ranges.read_run(start, start + count, out[:count])
+            offset, out = offset + count, out[count:]
 
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
         """Refuse data that are larger than the caller allows, or than the store makes credible.

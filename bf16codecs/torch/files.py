@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.torch_tensors import as_tensor
-from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert.options import Options
+from bf16codecs.convert.store import convert_model
 from bf16codecs.model.model import open_model
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.torch.memory import source_of
@@ -101,22 +102,22 @@ def save_file(
     >>> bf16codecs.torch.save_file(module.state_dict(), "model.zarr")  # doctest: +SKIP
     """
     path = Path(given_path(filename, "store"))
-    convert = _conversion(path)
+    kind = _kind(path)
     plain = checked_tensors(tensors)
     check_metadata(metadata)
     told = with_tied(tied_names(plain), metadata)
     name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
-    source = source_of(plain, told, Path(f"{name}.safetensors"))
-    convert(source, filename, **{"overwrite": True, **options})
+    source = source_of(plain, told, f"{name}.safetensors")
+    convert_model(source, filename, kind, Options(**{"overwrite": True, **options}))
 
 
-def _conversion(path: Path) -> Callable[..., Any]:
-    """Return what makes a store of the kind that a path's suffix says."""
+def _kind(path: Path) -> Kind:
+    """Return the kind of store that a path's suffix says."""
     kind = suffix_of(path.name)[1]
-    if kind is Kind.HDF5:
-        return safetensors_to_hdf5
-    if kind in (Kind.FOLDER, Kind.ZIP) or not path.suffix:
-        return safetensors_to_zarr
+    if kind in (Kind.FOLDER, Kind.ZIP, Kind.HDF5):
+        return kind
+    if not path.suffix:
+        return Kind.FOLDER
     raise ValueError(
         f"{path}: a store is a folder (.zarr), a ZIP file (.zarr.zip) or an HDF5 file (.h5, .hdf5),"
         f" and its name must not end in {path.suffix!r:.80}"

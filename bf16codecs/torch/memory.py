@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.torch_tensors import in_a_row
-from bf16codecs.safetensors import Source, SourceFile, make_header
+from bf16codecs.safetensors import make_header
+from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 from bf16codecs.torch.tied import stored_form
 
 __all__ = ["source_of"]
 
 
 def source_of(
-    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
-) -> Source:
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, name: str
+) -> FilesReader:
     """Return a model of one file, made on the fly, of tensors that can be stored.
 
     Parameters
@@ -29,47 +26,25 @@ def source_of(
         By name, on any device.
     metadata
         Its ``__metadata__``; with None, it has none.
-    path
-        Where the file would be, for messages.
+    name
+        Of the file.
     """
-    return _Memory((_TensorFile.of(tensors, metadata, path),))
+    forms = {key: stored_form(t.dtype, tuple(t.shape)) for key, t in tensors.items()}
+    header = make_header(forms, metadata, name)
+    ordered = [tensors[info.name].detach() for info in header.tensors]
 
-
-class _Memory(Source):
-    """A model that is not on disk."""
-
-    @property
-    def paths(self) -> list[Path]:
-        """No files."""
-        return []
-
-
-@dataclass(frozen=True)
-class _TensorFile(SourceFile):
-    """The safetensors file of given tensors, made on the fly."""
-
-    tensors: list[torch.Tensor]
-
-    @classmethod
-    def of(
-        cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
-    ) -> _TensorFile:
-        """Lay out a file, of tensors that can be stored."""
-        forms = {name: stored_form(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
-        header = make_header(forms, metadata, str(path))
-        return cls(path, header, [tensors[info.name].detach() for info in header.tensors])
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read bytes of one tensor."""
-        number, start = self.header.find(offset)
-        tensor = self.tensors[number]
+    def read(offset: int, out: Bytes) -> None:
+        number, start = header.find(offset)
+        tensor = ordered[number]
         first = start // tensor.element_size()
         part = _items(tensor, first, first + out.size // tensor.element_size())
         out[:] = part.view(torch.uint8).cpu().numpy()
 
-    def state(self) -> Any:
-        """Return something that differs once a tensor has changed."""
-        return [tensor._version for tensor in self.tensors]
+    def state() -> dict[str, list[int]]:
+        return {name: [tensor._version for tensor in ordered]}
+
+    file = ModelFile(name, header, ReadBytes(read, header.file_size), name)
+    return FilesReader(name, [file], state=state)
 
 
 def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:

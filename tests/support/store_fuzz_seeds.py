@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,10 @@ from based_models import write_nearby
 from bf16codecs import hdf5
 from bf16codecs._base.bfloat16 import round_to_bfloat16
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
-from bf16codecs.safetensors import open_source
+from bf16codecs.convert.options import Options
+from bf16codecs.convert.store import convert_model
+from bf16codecs.store.files import FilesReader, open_safetensors
+from bf16codecs.store.kinds import Kind
 from bf16codecs.zarr import BF16BlocksCodec
 from edit_store import edit_attributes, edit_json
 from folders import copy_of
@@ -266,8 +268,8 @@ def _checkpoint(source: Path, store: Path) -> None:
 def _with_objects(source: Path, store: Path) -> None:
     """Make a checkpoint in HDF5, as no training job does."""
     text = b'{"objects":{"a":[0,3],"b":[3,4]},"names":{"a":["x",0],"b":["b"]}}'
-    model = replace(open_source(source), checkpoint=(text, b"objects"))
-    safetensors_to_hdf5(model, store, chunk_size=CHUNK_SIZE)
+    model = FilesReader("m", open_safetensors(source).files, checkpoint=(text, b"objects"))
+    convert_model(model, store, Kind.HDF5, Options(chunk_size=CHUNK_SIZE))
 
 
 def _zarr(**options: Any) -> Make:

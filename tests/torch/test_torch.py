@@ -146,13 +146,14 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
 
 def test_a_tensor_that_changes_while_it_is_saved_is_refused(tmp_path, monkeypatch):
     tensor = torch.zeros(1000)
-    read = memory._TensorFile.read_into
+    read = memory.ReadBytes.read_into
 
     def read_and_change(self, offset, out):
-        read(self, offset, out)
+        count = read(self, offset, out)
         tensor.add_(1)
+        return count
 
-    monkeypatch.setattr(memory._TensorFile, "read_into", read_and_change)
+    monkeypatch.setattr(memory.ReadBytes, "read_into", read_and_change)
     with pytest.raises(ValueError, match="changed while it was read"):
         bf16torch.save_file({"w": tensor}, tmp_path / "m.zarr")
     assert not list(tmp_path.iterdir())

@@ -21,7 +21,6 @@ from bf16codecs._base.paths import and_parents, given_path, resolved
 from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.publish import WORKING_PREFIX
 from bf16codecs._files.reading import Folder, disk_size
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
 from bf16codecs.convert.hugging_face.packed import (
     MANIFEST,
@@ -36,12 +35,13 @@ from bf16codecs.convert.hugging_face.packed import (
     why_not_packed,
 )
 from bf16codecs.convert.hugging_face.weight_sets import WeightSet, weight_sets
+from bf16codecs.convert.options import Options
 from bf16codecs.convert.restore import zarr_to_safetensors
-from bf16codecs.convert.store import safetensors_to_zarr
+from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress, Summary, part_of
 from bf16codecs.convert.target import absolute_target, new_target, other_names
 from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
-from bf16codecs.store.choice import DEFAULT_CODEC
+from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.opening import open_store
 
@@ -162,10 +162,10 @@ def pack_hugging_face(
         manifest.write(temporary)
         set_modes(temporary, manifest)
         stored_nbytes = disk_size(temporary)
-    files = [file for own in sets for file in own.source.files]
+    headers = [header for own in sets for header in own.source.headers]
     return FolderSummary(
         len(tree.files),
-        sum(len(file.header.tensors) for file in files),
+        sum(len(header.tensors) for header in headers),
         sum(path.stat().st_size for path in tree.files.values()),
         stored_nbytes,
         time.perf_counter() - start,
@@ -323,9 +323,11 @@ def _store(
     """Make the stores of a packed folder, and note which files they have."""
     stores = {}
     with _interrupt.temporary():
-        for own, report in _with_reports(sets, [s.source.nbytes for s in sets], progress):
+        for own, report in _with_reports(sets, [s.source.total_nbytes() for s in sets], progress):
             path = target / own.store
-            safetensors_to_zarr(own.source, path, sync=False, progress=report, **options)
+            with closing(own.source) as source:
+                own_options = Options(**options, sync=False, progress=report)
+                convert_model(source, path, Kind.FOLDER, own_options)
             with closing(open_store(path, Kind.FOLDER)) as reader:
                 stored = stored_files(reader)
             stores[own.store] = {

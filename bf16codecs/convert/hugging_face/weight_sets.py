@@ -11,9 +11,11 @@ from pathlib import Path
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import index_stem
 from bf16codecs.convert.hugging_face.folders import Tree
+from bf16codecs.convert.sources import unheld_source
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import Source, open_to_store, read_index, weight_map
+from bf16codecs.safetensors import read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["WeightSet", "weight_sets"]
 
@@ -27,7 +29,7 @@ class WeightSet:
     """Safetensors files that become one store, and the store's path from the folder."""
 
     store: str
-    source: Source
+    source: StoreReader
 
     @property
     def folder(self) -> str:
@@ -86,7 +88,7 @@ class _Index:
     stem: str
     files: set[str]
     #: The model, or what becomes of the files, and why, where they are none.
-    source: Source | None = None
+    source: StoreReader | None = None
     why: str = ""
 
 
@@ -149,9 +151,9 @@ def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
     return _Index(name, stem, there, why=why)
 
 
-def _opened(path: Path) -> Source:
+def _opened(path: Path) -> StoreReader:
     with _told_pointers(path):
-        return open_to_store(path)
+        return unheld_source(path, to_store=True)
 
 
 @contextmanager

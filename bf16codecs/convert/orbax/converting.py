@@ -9,9 +9,11 @@ from typing import Any
 
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import absolute, given_path, resolved
+from bf16codecs._files.reading import disk_size
+from bf16codecs.convert.options import Options
 from bf16codecs.convert.orbax.choosing import local_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
-from bf16codecs.convert.store import safetensors_to_zarr
+from bf16codecs.convert.store import convert_model, zarr_kind
 from bf16codecs.convert.summary import Summary
 
 __all__ = ["orbax_to_zarr"]
@@ -66,7 +68,12 @@ def orbax_to_zarr(
     """
     root = local_checkpoint(src)
     parent = Path(absolute(given_path(store, "target"))).parent
-    with closing(open_checkpoint(root, parent, Limits(max_bytes))) as source:
+    limits = Limits(max_bytes)
+    with closing(open_checkpoint(root, parent, limits)) as source:
+        whole = f"{root}: its arrays"
+        header = source.headers[0]
+        nbytes = header.file_size - header.data_start
+        limits.check(nbytes, lambda enough: disk_size(root), whole)
         if resolved(root) in (resolved(parent), *resolved(parent).parents):
             raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
-        return safetensors_to_zarr(source, store, **options)
+        return convert_model(source, store, zarr_kind(store), Options(**options))

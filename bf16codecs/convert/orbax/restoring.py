@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._base.limits import Limits
+from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
@@ -21,7 +21,7 @@ from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database
 from bf16codecs.convert.orbax.choosing import ADDRESS_ADVICE
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, other_than_checkpoint
-from bf16codecs.convert.orbax.source import CheckpointFile
+from bf16codecs.convert.orbax.source import CheckpointReader, open_checkpoint
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
@@ -188,25 +188,25 @@ def _verify(
     progress: Progress | None,
 ) -> None:
     """Read a checkpoint as what was converted, and compare all of it."""
-    with closing(CheckpointFile.of(root, scratch, header)) as file:
-        _compare(reader, header, checkpoint, file, progress)
+    with closing(open_checkpoint(root, scratch, DEFAULT_LIMITS, header)) as found:
+        _compare(reader, header, checkpoint, found, progress)
 
 
 def _compare(
     reader: StoreReader,
     header: Header,
     checkpoint: Checkpoint,
-    file: CheckpointFile,
+    found: CheckpointReader,
     progress: Progress | None,
 ) -> None:
-    root = file.root
-    if file.checkpoint != checkpoint:
+    root = found.root
+    if found.checkpoint != checkpoint:
         raise CorruptDataError(f"{root}: its documents are not those of the original")
     expected = reader.info.files[0].restored
     hashes = [file_hash(header, expected.kinds)]
     arrays = stored_arrays(reader, [header])
     report = progress and partial(progress, "verify")
-    with closing(do_pieces(partial(read_chunk, file), arrays, hashes, report)) as pieces:
+    with closing(do_pieces(partial(read_chunk, found), arrays, hashes, report)) as pieces:
         for _ in pieces:
             pass
     other = expected.difference(hashes[0].digests())

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
-from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
+from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import named_errors
-from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Header, Source, SourceFile, make_header
+from bf16codecs.safetensors import Header, make_header
+from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 
-__all__ = ["CheckpointFile", "CheckpointSource", "open_checkpoint"]
+__all__ = ["CheckpointReader", "open_checkpoint"]
 
 # Tensors that are kept decoded: threads are at neighbouring ones.
 _KEPT = 4
@@ -84,102 +83,86 @@ class _Decoded:
         scratch.close()  # once those who read it have closed it, too
 
 
-@dataclass(frozen=True)
-class CheckpointFile(SourceFile):
-    """The safetensors file that has the tensors of a checkpoint."""
+class CheckpointReader(FilesReader):
+    """Reads a checkpoint as a model of one file.
 
-    root: Path
-    checkpoint: Checkpoint
-    decoded: _Decoded
+    Parameters
+    ----------
+    root
+        The checkpoint's folder.
+    checkpoint
+        Its documents.
+    header
+        That of the file.
+    decoded
+        The tensors, in the order of the header.
+    limits
+        What reading may take.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         root: Path,
-        scratch: Path,
-        header: Header | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> CheckpointFile:
-        """Open a checkpoint.
+        checkpoint: Checkpoint,
+        header: Header,
+        decoded: _Decoded,
+        limits: Limits,
+    ) -> None:
+        def read(offset: int, out: Bytes) -> None:
+            number, start = header.find(offset)
+            decoded.read(number, start, out)
 
-        Parameters
-        ----------
-        root
-            Its folder.
-        scratch
-            A folder with room for a few decoded tensors.
-        header
-            That of the file, where it is known.
-        limits
-            What reading the arrays may take.
-
-        Raises
-        ------
-        StoreError, OSError
-            As `read_checkpoint` and `ArrayOpener.open` do; and if the header is of other tensors.
-        """
-        checkpoint = read_checkpoint(root, read_database)
-        with named_errors(str(root)):
-            places = checkpoint.arrays()
-        opener = ArrayOpener(root, str(root), limits)
-        arrays = {name: opener.open(name, place) for name, place in places.items()}
-        if not arrays:
-            raise StoreError(f"{root}: an Orbax checkpoint without arrays")
-        path = root.with_name(f"{root.name}.safetensors")
-        if header is None:
-            forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-            header = make_header(forms, {KEY: checkpoint.to_text()}, str(root))
-        if arrays.keys() != {tensor.name for tensor in header.tensors}:
-            raise StoreError(f"{root}: has other arrays than the original")
-        ordered = [arrays[tensor.name] for tensor in header.tensors]
-        return cls(path, header, root, checkpoint, _Decoded(ordered, scratch))
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read bytes of one tensor."""
-        number, start = self.header.find(offset)
-        self.decoded.read(number, start, out)
+        content, name = ReadBytes(read, header.file_size), f"{root.name}.safetensors"
+        file = ModelFile(name, header, content, str(root.with_name(name)))
+        super().__init__(str(root), [file], limits, paths=[root], state=partial(_state, root))
+        self.root, self.checkpoint, self._decoded = root, checkpoint, decoded
 
     def close(self) -> None:
         """Remove what is decoded."""
-        self.decoded.close()
-
-    def state(self) -> Any:
-        """Return something that differs once a file of the checkpoint has changed."""
-        return [
-            (path, status.st_size, status.st_mtime_ns)
-            for folder, _, names in os.walk(self.root)
-            for path in (os.path.join(folder, name) for name in sorted(names))
-            for status in [os.stat(path)]
-        ]
+        super().close()
+        self._decoded.close()
 
 
-class CheckpointSource(Source):
-    """A checkpoint as a model."""
-
-    @property
-    def paths(self) -> list[Path]:
-        """The checkpoint's folder."""
-        return [file.root for file in self._checkpoints]
-
-    def close(self) -> None:
-        """Remove what is decoded."""
-        for file in self._checkpoints:
-            file.close()
-
-    @property
-    def _checkpoints(self) -> list[CheckpointFile]:
-        return [file for file in self.files if isinstance(file, CheckpointFile)]
+def _state(root: Path) -> dict[str, Any]:
+    paths = [
+        os.path.join(folder, name) for folder, _, names in os.walk(root) for name in sorted(names)
+    ]
+    status = {path: os.stat(path) for path in paths}
+    return {path: (s.st_size, s.st_mtime_ns) for path, s in status.items()}
 
 
-def open_checkpoint(root: Path, scratch: Path, limits: Limits) -> CheckpointSource:
-    """Open a checkpoint, as `CheckpointFile.of` does, whose tensors have a size that is credible.
+def open_checkpoint(
+    root: Path, scratch: Path, limits: Limits, header: Header | None = None
+) -> CheckpointReader:
+    """Open a checkpoint.
+
+    Parameters
+    ----------
+    root
+        Its folder.
+    scratch
+        A folder with room for a few decoded tensors.
+    limits
+        What reading the arrays may take.
+    header
+        That of the file, where it is known.
 
     Raises
     ------
-    LimitError
-        If they have not.
+    StoreError, OSError
+        As `read_checkpoint` and `ArrayOpener.open` do; and if the header is of other tensors.
     """
-    file = CheckpointFile.of(root, scratch, limits=limits)
-    nbytes = file.header.file_size - file.header.data_start
-    limits.check(nbytes, lambda enough: disk_size(root), f"{root}: its arrays")
-    return CheckpointSource((file,))
+    checkpoint = read_checkpoint(root, read_database)
+    with named_errors(str(root)):
+        places = checkpoint.arrays()
+    opener = ArrayOpener(root, str(root), limits)
+    arrays = {name: opener.open(name, place) for name, place in places.items()}
+    if not arrays:
+        raise StoreError(f"{root}: an Orbax checkpoint without arrays")
+    if header is None:
+        forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        header = make_header(forms, {KEY: checkpoint.to_text()}, str(root))
+    if arrays.keys() != {tensor.name for tensor in header.tensors}:
+        raise StoreError(f"{root}: has other arrays than the original")
+    ordered = [arrays[tensor.name] for tensor in header.tensors]
+    return CheckpointReader(root, checkpoint, header, _Decoded(ordered, scratch), limits)

@@ -16,18 +16,18 @@ from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version
-from bf16codecs.convert.checks import check_chunk_count, stored_index
+from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.runs.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
-from bf16codecs.errors import CorruptDataError, SafetensorsError
-from bf16codecs.safetensors import Source
+from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.choice import CodecChoice, as_rows
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, plan_bytes
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.runs.layout import RunInfo, RunStep
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunWriter
@@ -68,7 +68,7 @@ class Step:
         Let tensors have another dtype or shape than in the steps before.
     """
 
-    source: Source
+    source: StoreReader
     number: int
     choice: CodecChoice
     chunk_size: int
@@ -111,7 +111,7 @@ def _add_step(
     writer: RunWriter, run: RunReader | None, info: RunInfo, step: Step
 ) -> tuple[RunInfo, int]:
     source = step.source
-    before = [file.state() for file in source.files]
+    before = source.state()
     plan = plan_step(
         source,
         run,
@@ -127,9 +127,7 @@ def _add_step(
     digests, nbytes = _encode(writer, plan, info, step, parent)
     if run is not None:
         nbytes += _fill_up(writer, run, info.grown() - plan.arrays.keys(), step.choice)
-    for file, state in zip(source.files, before, strict=True):
-        if file.state() != state:
-            raise SafetensorsError(f"{file.path}: changed while it was read")
+    check_unchanged(source, before)
     files, index, header_nbytes = _write_files(writer, info, run, step, digests)
     place = None if parent is None else parent.place
     info = info.with_step(RunStep(step.number, files, index, place), plan.paths)
@@ -149,7 +147,7 @@ def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
 
 
 def _choose(
-    run: RunReader | None, info: RunInfo, source: Source, choice: CodecChoice
+    run: RunReader | None, info: RunInfo, source: StoreReader, choice: CodecChoice
 ) -> _Parent | None:
     """Choose the step of the group that a new one is coded against."""
     place = len(info.steps)
@@ -187,10 +185,10 @@ def _encode(
     """Encode all tensors; return the digests of each file, and how many bytes were written."""
     group, slot = divmod(len(info.steps), info.group)
     bases, decoded = ThreadBuffer(), ThreadBuffer()
-    files, grown = step.source.files, info.grown()
+    grown = info.grown()
 
     def work(piece: Piece, chunk: Bytes) -> int:
-        read_chunk(files[piece.array.file], piece, chunk)
+        read_chunk(step.source, piece, chunk)
         if not piece.array.is_written:
             return 0
         array = plan.arrays[piece.array.path]
@@ -206,7 +204,7 @@ def _encode(
                 raise CorruptDataError(f"{array.path}: was not read back as it was written")
         return appended.nbytes
 
-    hashes = [file_hash(file.header, step.digests) for file in files]
+    hashes = [file_hash(header, step.digests) for header in step.source.headers]
     with closing(do_pieces(work, plan.pieces, hashes, step.progress)) as pieces:
         nbytes = sum(size for _, size in pieces)
     return [own.digests() for own in hashes], nbytes
@@ -270,11 +268,12 @@ def _write_files(
         return known[raw]
 
     stored = tuple(
-        StoredFile(file.name, file.header.file_size, own, place(file.header.raw))
-        for file, own in zip(source.files, digests, strict=True)
+        StoredFile(file.name, file.size, own, place(header.raw))
+        for file, header, own in zip(source.info.files, source.headers, digests, strict=True)
     )
-    if source.index is None:
+    index = source.info.index
+    if index is None:
         return stored, None, nbytes
-    raw = source.index_raw
+    raw = stored_index(source)
     own = Digests.of(raw, step.digests)
-    return stored, StoredFile(source.index.name, len(raw), own, place(raw)), nbytes
+    return stored, StoredFile(index.name, len(raw), own, place(raw)), nbytes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
 
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import warn_caller
 from bf16codecs.errors import StoreError, TensorChangeWarning
-from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.safetensors import TensorInfo
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["check_member", "check_series"]
@@ -24,7 +24,7 @@ class _Form(NamedTuple):
 
 
 def check_series(
-    checkpoints: Sequence[tuple[int, Source]], allow_changed_tensors: bool = False
+    checkpoints: Sequence[tuple[int, StoreReader]], allow_changed_tensors: bool = False
 ) -> None:
     """Refuse a checkpoint that is not of its series, and name another: either may be wrong.
 
@@ -41,10 +41,10 @@ def check_series(
         If a checkpoint has no tensor in common with those before it, or changed ones.
     """
     forms: dict[str, list[_Form]] = {}
-    before: Path | None = None
+    before: str | None = None
     for _, source in checkpoints:
-        tensors = [tensor for file in source.files for tensor in file.header.tensors]
-        path = source.paths[-1]
+        tensors = [tensor for header in source.headers for tensor in header.tensors]
+        path = str(source.paths[-1])
         shapes = {(name, form.shape) for name, own in forms.items() for form in own}
         if before is not None and tensors and shapes.isdisjoint((t.name, t.shape) for t in tensors):
             raise StoreError(
@@ -64,7 +64,7 @@ def check_member(
     run: RunReader,
     tensors: Sequence[TensorInfo],
     known: Collection[str],
-    path: Path,
+    path: str,
     allow_changed_tensors: bool,
 ) -> None:
     """Refuse a checkpoint that is not of a run; warn of changed tensors that are allowed.
@@ -133,7 +133,7 @@ def _changes(
     ]
 
 
-def _refusal(path: Path, changes: Sequence[tuple[TensorInfo, _Form]], where: str) -> StoreError:
+def _refusal(path: str, changes: Sequence[tuple[TensorInfo, _Form]], where: str) -> StoreError:
     allow = for_caller("allow_changed_tensors=True", "--allow-changed-tensors")
     return StoreError(
         f"{path}: differs from {where} in the dtype or shape of {_described(changes)}: over time,"

@@ -14,12 +14,13 @@ from bf16codecs._base.messages import counted
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.convert.runs.members import check_member
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunArray
@@ -50,7 +51,7 @@ class StepPlan:
 
 
 def plan_step(
-    source: Source,
+    source: StoreReader,
     run: RunReader | None,
     info: RunInfo,
     *,
@@ -85,12 +86,12 @@ def plan_step(
     StoreError
         If the checkpoint is not of the run, or the run has an array that cannot grow.
     """
-    tensors = [tensor for file in source.files for tensor in file.header.tensors]
+    tensors = [tensor for header in source.headers for tensor in header.tensors]
     repeated = find_repeated(source)
     stored = {t.name: t for t in tensors if t.name not in {**repeated.copies, **repeated.roundings}}
     known = _known_paths(run, info, stored)
     if run is not None:
-        check_member(run, tensors, known, source.files[0].path, allow_changed_tensors)
+        check_member(run, tensors, known, source.place(0), allow_changed_tensors)
         for path in sorted(info.arrays):
             check_growing(run, path)
     forms = [form for own in info.tensors.values() for form in own]
@@ -100,8 +101,8 @@ def plan_step(
     paths = known | later
     planned = [
         _plan(tensor, number, file, paths, run, info, choice, chunk_size)
-        for file, own in enumerate(source.files)
-        for tensor in own.header.tensors
+        for file, own in enumerate(source.headers)
+        for tensor in own.tensors
         if tensor.name in stored
     ]
     arrays = {array.path: array for array, _ in planned}
@@ -120,10 +121,10 @@ def plan_step(
     for name, owner in {**repeated.copies, **repeated.roundings}.items():
         pieces[name] = replace(pieces[owner], is_written=False)
     ordered = []
-    for file, own in enumerate(source.files):
-        for tensor in own.header.tensors:
+    for file, own in enumerate(source.headers):
+        for tensor in own.tensors:
             dtype, shape = array_form(tensor, is_stepped=True)
-            offset = own.header.data_start + tensor.start
+            offset = own.data_start + tensor.start
             piece = replace(pieces[tensor.name], dtype=dtype, shape=shape, file=file, offset=offset)
             ordered.append(piece)
     in_order = {tensor.name: paths[tensor.name] for tensor in tensors}

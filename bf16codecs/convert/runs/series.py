@@ -19,7 +19,6 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
-from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.runs.appending import Step, add_step
 from bf16codecs.convert.runs.members import check_series
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
@@ -35,8 +34,13 @@ from bf16codecs.convert.target import (
     target_errors,
 )
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import open_to_store
-from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
+from bf16codecs.store.choice import (
+    DEFAULT_CODEC,
+    DEFAULT_GROUP,
+    DEFAULT_STEP_SIZE,
+    MAX_HDF5_CHUNK,
+    CodecChoice,
+)
 from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.runs.layout import RunInfo
@@ -45,16 +49,12 @@ from bf16codecs.store.runs.writer import RunWriter
 from bf16codecs.store.zarr.append import ZarrRunWriter
 
 __all__ = [
-    "MAX_HDF5_CHUNK",
     "append_to_run",
     "check_run_options",
     "opened_to_change",
     "own_choice",
     "safetensors_to_run",
 ]
-
-#: The largest chunk of HDF5: its size has 32 bits, in the file format that is written.
-MAX_HDF5_CHUNK = (1 << 32) - 1
 
 
 def safetensors_to_run(
@@ -128,7 +128,7 @@ def safetensors_to_run(
     check_store_name(store, target, kind)
     check_series(checkpoints, allow_changed_tensors)
     largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
-    total = sum(source.nbytes for _, source in checkpoints)
+    total = sum(source.total_nbytes() for _, source in checkpoints)
     done, kinds = 0, kinds_of(sha256)
     with (
         codec_threads(threads),
@@ -163,7 +163,8 @@ def safetensors_to_run(
                         allow_changed_tensors=allow_changed_tensors,
                     )
                     info, _ = add_step(writer, run, info, step)
-            done += source.nbytes
+            done += source.total_nbytes()
+            source.close()
         if is_packed and kind is Kind.ZIP:
             pack_zip(place, temporary)
         elif is_packed:
@@ -239,7 +240,7 @@ def append_to_run(
         If another process has begun it meanwhile.
     """
     start = time.perf_counter()
-    source = opened_source(src, open_to_store)
+    source = opened_source(src, to_store=True)
     target = Path(given_path(store, "run"))
     absolute_target(store, source.paths)
     told = step_of(source, src) if step is None else StepTold(step)
@@ -279,7 +280,7 @@ def append_to_run(
         _check_order(run, told.number)
         choice = own_choice(target, info, codec, level, keyframe_every, zarr_format)
         _check_options(choice, info.group, chunk_size)
-        report = shifted(progress, "convert", 0, source.nbytes)
+        report = shifted(progress, "convert", 0, source.total_nbytes())
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         kinds = kinds_of(sha256)
         checkpoint = Step(
@@ -295,11 +296,11 @@ def append_to_run(
         )
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {told.number}")
-    tensors = sum(len(file.header.tensors) for file in source.files)
+    tensors = sum(len(header.tensors) for header in source.headers)
     return Summary(
-        len(source.files),
+        len(source.headers),
         tensors,
-        source.nbytes,
+        source.total_nbytes(),
         nbytes,
         time.perf_counter() - start,
         step=told.number,

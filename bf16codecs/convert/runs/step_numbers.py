@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bf16codecs._base.arguments import for_caller
-from bf16codecs.convert.sources import opened_source
+from bf16codecs.convert.sources import unheld_source
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import Source, open_to_store
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["StepTold", "ordered_steps", "series_of", "step_of", "step_told"]
 
@@ -47,7 +47,7 @@ class StepTold(NamedTuple):
     by: str = ""
 
 
-def step_of(source: Source, path: str | os.PathLike[str]) -> StepTold:
+def step_of(source: StoreReader, path: str | os.PathLike[str]) -> StepTold:
     """Return which step a checkpoint is.
 
     Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``. Where they have
@@ -59,7 +59,7 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> StepTold:
     SafetensorsError
         If nothing tells, or it is not certain. Who guesses here gives a step a wrong number.
     """
-    metadata = [file.header.metadata for file in source.files]
+    metadata = [header.metadata for header in source.headers]
     found = _all_told(metadata, path)
     number = _certain(found)
     if number is not None:
@@ -156,7 +156,7 @@ def _names_in(path: str) -> list[str]:
 
 def ordered_steps(
     paths: Iterable[str | os.PathLike[str]], given: Sequence[int] | None = None
-) -> list[tuple[int, Source]]:
+) -> list[tuple[int, StoreReader]]:
     """Open checkpoints, and return them with their steps, ascending.
 
     Parameters
@@ -171,9 +171,9 @@ def ordered_steps(
     SafetensorsError
         If two have the same step, or one's is not certain.
     """
-    found: dict[int, tuple[Source, str]] = {}
+    found: dict[int, tuple[StoreReader, str]] = {}
     for i, path in enumerate(paths):
-        source = opened_source(path, open_to_store)
+        source = unheld_source(path, to_store=True)
         number = step_of(source, path).number if given is None else given[i]
         if number in found:
             raise SafetensorsError(

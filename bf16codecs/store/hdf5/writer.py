@@ -25,10 +25,7 @@ from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 
-__all__ = ["HDF5_FORMAT", "MAX_CHUNK_SIZE", "Hdf5Writer", "hdf5_errors"]
-
-#: Larger ones need HDF5 2.0.
-MAX_CHUNK_SIZE = (1 << 32) - 1
+__all__ = ["HDF5_FORMAT", "Hdf5Writer", "hdf5_errors"]
 
 #: The first format in which the index of a single chunk takes no space, and the newest that HDF5
 #: 1.10 reads.

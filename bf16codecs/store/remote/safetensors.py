@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +13,15 @@ from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import (
     Header,
-    Source,
     SourceFile,
     check_index,
     header_nbytes,
     parse_header,
     shard_names,
 )
+from bf16codecs.store.files import FilesReader, ModelFile
 from bf16codecs.store.remote.addresses import remote_file
-from bf16codecs.store.remote.parts import RemotePart, RemoteParts
 from bf16codecs.store.remote.source import StoreSource
-from bf16codecs.store.safetensors_reader import SafetensorsReader
 
 __all__ = ["open_remote_safetensors"]
 
@@ -61,7 +58,7 @@ class _File(NamedTuple):
 
 def open_remote_safetensors(
     url: str, options: Mapping[str, Any] | None, limits: Limits
-) -> SafetensorsReader:
+) -> FilesReader:
     """Open a safetensors file, or the index of several, at an address.
 
     Two requests for each file, for its size and for its header; three if the header is long.
@@ -76,25 +73,22 @@ def open_remote_safetensors(
         If there is nothing, or it cannot be read.
     """
     place = re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith("http") else url
-    index = _open(url, options) if place.endswith(".json") else None
-    raw = b""
-    if index is None:
-        files = [_open(url, options)]
-        names = [place.rpartition("/")[2]]
-    else:
-        size = index.size
+    folder, _, own = place.rpartition("/")
+    index, urls = None, {own: url}
+    if place.endswith(".json"):
+        document = _open(url, options)
+        size = document.size
         check_metadata(size)
-        raw = index.read(0, size)
-        names = sorted(shards := shard_names(raw, url))
-        files = [_open(f"{place.rpartition('/')[0]}/{name}", options) for name in names]
-    headers = [_read_header(file) for file in files]
-    sources = tuple(SourceFile(Path(n), header) for n, header in zip(names, headers, strict=True))
-    model = Source(sources)
+        index = own, document.read(0, size)
+        shards = shard_names(index[1], url)
+        urls = {name: f"{folder}/{name}" for name in sorted(shards)}
+    files = []
+    for name, at in urls.items():
+        file = _open(at, options)
+        files.append(ModelFile(name, _read_header(file), file.store.open(file.key), at))
     if index is not None:
-        model = Source(sources, Path(place.rpartition("/")[2]), raw)
-        check_index(url, shards, sources)
-    parts = [partial(RemotePart, file.store, file.key) for file in files]
-    return SafetensorsReader(url, model, RemoteParts(), parts, limits)
+        check_index(url, shards, [SourceFile(Path(file.name), file.header) for file in files])
+    return FilesReader(url, files, limits, index=index, concurrency=StoreSource.concurrency)
 
 
 def _open(url: str, options: Mapping[str, Any] | None) -> _File:

@@ -20,7 +20,6 @@ from bf16codecs._base.messages import few
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
-from bf16codecs.convert.rebasing import files_in
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.convert.target import (
     absolute_target,
@@ -28,7 +27,6 @@ from bf16codecs.convert.target import (
     other_than_model,
 )
 from bf16codecs.errors import CheckpointWarning, StoreError
-from bf16codecs.safetensors import Source
 from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
 from bf16codecs.store.kinds import Kind
@@ -120,7 +118,7 @@ class Commit:
         settings = self._settings
         return opened_base(
             settings.base,
-            Source(()),
+            None,
             self.target,
             settings.choice,
             ("blake3",),
@@ -232,7 +230,7 @@ class Commit:
         whole = had_as_a_whole(reports) & written.keys() if self._processes > 1 else set()
         if len(whole) > 1:
             with self._opened_store() as reader:
-                more = find_repeated(Source(files_in(reader)), whole)
+                more = find_repeated(reader, whole)
             for name in (*more.copies, *more.roundings):
                 self._writer.drop(written.pop(name).path)
             if more.copies or more.roundings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -113,7 +112,7 @@ def followers(
     for numbers in alike.values():
         if len(numbers) > 1:
             tensors = {name: shards[number].tensor for name, number in numbers.items()}
-            repeated = find_repeated(source_of(tensors, {}, Path("memory")))
+            repeated = find_repeated(source_of(tensors, {}, "memory"))
             for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
                 for name, owner in pairs.items():
                     # Of a chunk that it shares, others would miss its part.

@@ -22,9 +22,8 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.sync import make_folders
 from bf16codecs.convert.bases import AUTO
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.target import check_store_name, target_errors
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, CodecChoice
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit

@@ -1,0 +1,77 @@
+"""Options of conversions to stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bf16codecs._base.arguments import as_integer
+from bf16codecs.store.choice import (
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_CODEC,
+    MAX_HDF5_CHUNK,
+    CodecChoice,
+)
+from bf16codecs.store.kinds import Kind
+
+if TYPE_CHECKING:
+    from bf16codecs.convert.pipeline import Engine
+    from bf16codecs.convert.summary import Progress
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is converted to a store: see `bf16codecs.convert.safetensors_to_zarr`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option makes no sense.
+    """
+
+    codec: str = DEFAULT_CODEC
+    level: str | int | None = None
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    threads: int | None = None
+    base: str | os.PathLike[str] | None = None
+    storage_options: Mapping[str, Any] | None = None
+    lossy: str | None = None
+    zarr_format: int = 3
+    sha256: bool = False
+    verify: bool = True
+    overwrite: bool = False
+    sync: bool = True
+    progress: Progress | None = None
+    #: Who does the work; by default this process.
+    engine: Engine | None = None
+
+    def __post_init__(self) -> None:
+        if self.zarr_format not in (2, 3):
+            raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
+        if self.lossy is not None and (self.base is not None or self.engine is not None):
+            raise ValueError("a lossy store has no base, and is made by one process")
+        _ = self.choice
+        if as_integer("chunk_size", self.chunk_size) < 1:
+            raise ValueError(f"chunk_size must be positive, not {self.chunk_size}")
+
+    @property
+    def choice(self) -> CodecChoice:
+        """What encodes the tensors."""
+        return CodecChoice(self.codec, self.level, self.lossy)
+
+    def check_kind(self, kind: Kind) -> None:
+        """Refuse options that a kind of store does not have."""
+        if kind is not Kind.HDF5:
+            return
+        if self.lossy is not None or self.zarr_format != 3:
+            name = "zarr_format" if self.lossy is None else "lossy"
+            raise ValueError(f"{name} is for Zarr stores, not for HDF5 files")
+        if self.chunk_size > MAX_HDF5_CHUNK:
+            raise ValueError(
+                f"HDF5 chunks have {MAX_HDF5_CHUNK} bytes at most, not {self.chunk_size}"
+            )
+        self.choice.check_hdf5()

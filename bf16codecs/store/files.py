@@ -1,0 +1,324 @@
+"""Models in files that have their tensors as safetensors files do, on a disk or made on the fly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.formats import RawFormat
+from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.sources import OpenPart
+from bf16codecs._arrays.stored import AtMost, InMemory, Part, Request, StoredChunk
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
+from bf16codecs._files.digests import Digests, FileHash, kinds_of
+from bf16codecs._files.reading import SharedFile, read_at
+from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.safetensors import Header, SourceFile, open_source
+from bf16codecs.store.attributes import StoredFile
+from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
+from bf16codecs.store.reader import StoreReader
+
+__all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_safetensors"]
+
+# Bytes of the chunks that a file is read in.
+_PIECE_BYTES = 1 << 22
+_UNPADDED = RawFormat(is_padded=False)
+
+
+class ModelFile(NamedTuple):
+    """A file of a model.
+
+    Attributes
+    ----------
+    name : str
+        Its name, without folders.
+    header : Header
+        What safetensors says of its tensors: where in `content` they are, from its own size on.
+    content : StoredChunk
+        Its bytes. Only those of tensors are read.
+    place : str
+        Its path or address, for messages.
+    """
+
+    name: str
+    header: Header
+    content: StoredChunk
+    place: str
+
+
+class ReadBytes(StoredChunk):
+    """The bytes of a file that is not there, given by a function.
+
+    Parameters
+    ----------
+    read
+        Called with an offset in the file and memory to fill from there on: a part of one tensor,
+        in whole items.
+    size
+        Of the file.
+    """
+
+    def __init__(self, read: Callable[[int, Bytes], None], size: int) -> None:
+        self._read, self.size = read, size
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Return ranges of it."""
+        assert self.size is not None
+        ranges = [(0, self.size)] if isinstance(request, AtMost) else request
+        parts = [np.empty(stop - start, np.uint8) for start, stop in ranges]
+        for (start, _), part in zip(ranges, parts, strict=True):
+            self._read(start, part)
+        return parts
+
+    def read_into(self, start: int, out: Bytes) -> int:
+        """Read a range straight into memory."""
+        self._read(start, out)
+        return out.size
+
+
+class FilesReader(StoreReader):
+    """Reads the tensors of files.
+
+    Parameters
+    ----------
+    where
+        Their path or address, for messages.
+    files
+        The files.
+    limits
+        What reading may take.
+    index
+        The name and the content of their index, if they have one.
+    checkpoint
+        The text and all objects of a checkpoint of a training job, if they are one.
+    paths
+        What of them is on a local disk, the index last.
+    left_out
+        What else is in the folder that was named.
+    concurrency
+        How many reads at a time pay off.
+    state
+        Returns something for each file, by its place, that differs once the file has changed.
+    """
+
+    is_near = False  # the arrays are made of the headers
+
+    def __init__(
+        self,
+        where: str,
+        files: Sequence[ModelFile],
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        index: tuple[str, bytes] | None = None,
+        checkpoint: tuple[bytes, bytes] | None = None,
+        paths: Iterable[Path] = (),
+        left_out: tuple[str, ...] = (),
+        concurrency: int = 1,
+        state: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self.files, self.left_out, self._paths = files, left_out, list(paths)
+        self._concurrency, self._state = concurrency, state
+        tensors, plans = plan_arrays([file.header for file in files], _PIECE_BYTES)
+        stored = tuple(
+            StoredFile(file.name, file.header.file_size, Digests(), header_path(i))
+            for i, file in enumerate(files)
+        )
+        info = StoreInfo(stored, None, tensors)
+        self._documents = {header_path(i): file.header.raw for i, file in enumerate(files)}
+        if index is not None:
+            name, raw = index
+            own = StoredFile(name, len(raw), Digests.of(raw, kinds_of(False)), INDEX_PATH)
+            info, self._documents[INDEX_PATH] = replace(info, index=own), raw
+        if checkpoint is not None:
+            text, objects = checkpoint
+            self._documents[CHECKPOINT_PATH] = text
+            if objects:
+                self._documents[OBJECTS_PATH] = objects
+            at = CheckpointPaths(CHECKPOINT_PATH, OBJECTS_PATH if objects else None)
+            info = replace(info, checkpoint=at)
+        self._plans = {plan.path: plan for plan in plans}
+        for path, raw in self._documents.items():
+            self._plans[path] = plan_bytes(path, len(raw), len(raw))
+        super().__init__(where, info, limits)
+
+    @property
+    def paths(self) -> list[Path]:
+        """What of the files is on a local disk, the index last."""
+        return self._paths
+
+    @property
+    def headers(self) -> list[Header]:
+        """The headers of the files."""
+        return [file.header for file in self.files]
+
+    def place(self, file: int) -> str:
+        """Return where a file is, for messages."""
+        return self.files[file].place
+
+    def read_range(self, file: int, offset: int, out: Bytes) -> None:
+        """Read the bytes of tensors in a file from an offset on, which counts its header."""
+        own = self.files[file]
+        if own.content.read_into(offset, out) < out.size:
+            raise SafetensorsError(f"{own.place}: truncated while it was read")
+
+    def attributes(self, path: str) -> Mapping[str, Any]:
+        """Return what an array of a store would say of its tensor."""
+        attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
+        return attributes
+
+    def open_zarr(self, path: str) -> NoReturn:
+        """Raise: there is none."""
+        raise ValueError(
+            f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
+        )
+
+    def digests(self, kinds: Sequence[str]) -> list[Digests]:
+        """Compute the digests of each file."""
+        return [self._digests(file, kinds) for file in range(len(self.files))]
+
+    def state(self) -> Mapping[str, Any]:
+        """Return something for each file, by its place, that differs once it has changed."""
+        return self._state()
+
+    def stored_nbytes(self, path: str) -> int:
+        """Return the size of a tensor's data."""
+        return self._plans[path].nbytes
+
+    def total_nbytes(self) -> int:
+        """Return the size of all files."""
+        return sum(file.header.file_size for file in self.files)
+
+    def codec_name(self, path: str) -> str:
+        """Return ``"none"``."""
+        return "none"
+
+    def close(self) -> None:
+        """Release what is open."""
+        super().close()
+        for file in self.files:
+            file.content.close()
+
+    def _open(self, path: str, label: str) -> ArrayReader:
+        plan = self._plans.get(path)
+        if plan is None:
+            raise StoreError(f"{label}: is missing")
+        locate, dtype = partial(self._locate, plan), np.dtype(plan.dtype)
+        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self._concurrency)
+
+    def _locate(self, plan: ArrayPlan, index: Index) -> Located:
+        if plan.path in self._documents:
+            return Located(_UNPADDED, InMemory(self._documents[plan.path]), None)
+        content, piece = self.files[plan.file].content, plan.piece(index)
+        return Located(_UNPADDED, Part(content, piece.offset, piece.nbytes), None)
+
+    def _digests(self, file: int, kinds: Sequence[str]) -> Digests:
+        header = self.files[file].header
+        hashes = FileHash(kinds, header.file_size, header.prefix)
+        memory = np.empty(_PIECE_BYTES, np.uint8)
+        for at in range(header.data_start, header.file_size, _PIECE_BYTES):
+            part = memory[: header.file_size - at]
+            self.read_range(file, at, part)
+            hashes.add(at, part)
+        return hashes.digests()
+
+
+class _LocalFile(StoredChunk):
+    """A safetensors file on a disk, opened when it is first read, and again after `close`.
+
+    Of a series of checkpoints, those that are not read at the moment take no descriptor.
+    """
+
+    def __init__(self, file: SourceFile, buffer: ThreadBuffer) -> None:
+        self._file, self._buffer = file, buffer
+        self._opened: OpenPart | None = None
+
+    @property
+    def piece(self) -> int:
+        """How much to read at a time."""
+        return self.hold().piece
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it into this thread's buffer."""
+        return self.hold().read(request)
+
+    def read_into(self, start: int, out: Bytes) -> int:
+        """Read a range of it straight into memory."""
+        with self._named():
+            return self.hold().read_into(start, out)
+
+    def close(self) -> None:
+        """Close it, once nobody reads it."""
+        self._opened = None
+
+    def hold(self) -> OpenPart:
+        """Return the open file, the one whose header was read."""
+        opened = self._opened
+        if opened is None:
+            with self._named():
+                shared = _open_same(self._file)
+            size = self._file.header.file_size
+            # The key keeps it open as long as a thread reads.
+            opened = OpenPart((shared,), shared.descriptor, 0, size, self._buffer)
+            self._opened = opened
+        return opened
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file in errors: reading knows the descriptor alone."""
+        try:
+            yield
+        except OSError as e:
+            e.filename = str(self._file.path)
+            raise
+
+
+def open_safetensors(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> FilesReader:
+    """Open a file, a folder of shards, or a ``*.safetensors.index.json``.
+
+    Errors are those of `open_source`.
+    """
+    model, buffer = open_source(path), ThreadBuffer()
+    contents = [_LocalFile(file, buffer) for file in model.files]
+    for content in contents:
+        content.hold()
+    files = [
+        ModelFile(file.name, file.header, content, str(file.path))
+        for file, content in zip(model.files, contents, strict=True)
+    ]
+    index = None if model.index is None else (model.index.name, model.index_raw)
+    return FilesReader(
+        os.fspath(path),
+        files,
+        limits,
+        index=index,
+        paths=model.paths,
+        left_out=model.left_out,
+        state=partial(_state, [file.path for file in model.files]),
+    )
+
+
+def _state(paths: Sequence[Path]) -> dict[str, Any]:
+    status = {str(path): os.stat(path) for path in paths}
+    return {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in status.items()}
+
+
+def _open_same(file: SourceFile) -> SharedFile:
+    """Open a file to keep, which has to be the one whose header was read."""
+    opened = SharedFile(file.path)
+    prefix = np.empty(file.header.data_start, np.uint8)
+    size = os.fstat(opened.descriptor).st_size
+    read_at(opened.descriptor, 0, prefix)
+    if size != file.header.file_size or prefix[8:].tobytes() != file.header.raw:
+        raise SafetensorsError(f"{file.path}: changed while it was read")
+    return opened
