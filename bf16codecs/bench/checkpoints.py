@@ -241,7 +241,7 @@ def _measure_step(
     for _ in range(repeats):
         wholes.append(stores.restore(str(stores.path(number, None))))
         steps.append(stores.restore(f"{stores.run}@{number}"))
-    tensors = [t for file in opened_source(source).files for t in file.header.tensors]
+    tensors = [t for header in opened_source(source).headers for t in header.tensors]
     return StepResult(
         number,
         None if parent is None else numbers[parent],

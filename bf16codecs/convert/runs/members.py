@@ -44,7 +44,7 @@ def check_series(
     before: str | None = None
     for _, source in checkpoints:
         tensors = [tensor for header in source.headers for tensor in header.tensors]
-        path = str(source.paths[-1])
+        path = source.where
         shapes = {(name, form.shape) for name, own in forms.items() for form in own}
         if before is not None and tensors and shapes.isdisjoint((t.name, t.shape) for t in tensors):
             raise StoreError(

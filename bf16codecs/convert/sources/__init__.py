@@ -1,17 +1,25 @@
-"""Safetensors models as callers of conversions name them."""
+"""Models as callers of conversions name them.
+
+Each kind of source, safetensors apart, is a module of this folder, which is found because it is
+here. It has two functions: ``is_source(path: str) -> bool`` tells by a file's name or first bytes
+whether a path is of its kind, and ``open_source(path: str) -> StoreReader`` opens it. For most
+kinds, that is a `FilesReader` whose contents are `ReadBytes`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.files import FilesReader, open_safetensors
+from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import RESTORERS, detect
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import StoreReader
@@ -19,8 +27,8 @@ from bf16codecs.store.reader import StoreReader
 __all__ = ["left_out", "opened_source", "unheld_source"]
 
 
-def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> FilesReader:
-    """Open a safetensors model, and say of anything else what to do with it.
+def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreReader:
+    """Open a model, and say of what is none what to do with it.
 
     Parameters
     ----------
@@ -43,7 +51,7 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> FilesR
     if path is None:
         raise SafetensorsError(f"{text}: an address: download it first, SRC is a file or a folder")
     try:
-        source = open_safetensors(path)
+        source = _opener(path)(path)
     except (SafetensorsError, FileNotFoundError) as e:
         kind = None
         with suppress(OSError):
@@ -58,7 +66,17 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> FilesR
     return source
 
 
-def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> FilesReader:
+def _opener(path: str) -> Callable[[str], StoreReader]:
+    """Return what opens a path: safetensors takes what is of no other kind."""
+    for found in pkgutil.iter_modules(__path__):
+        kind = import_module(f"{__name__}.{found.name}")
+        if kind.is_source(path):
+            opener: Callable[[str], StoreReader] = kind.open_source
+            return opener
+    return open_safetensors
+
+
+def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreReader:
     """Open one of several models: until it is read, it takes no descriptor of a file.
 
     Parameters and errors are those of `opened_source`.
