@@ -34,7 +34,7 @@ from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.opening import open_store
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 
@@ -120,7 +120,7 @@ def _engine(client: Client, threads: int) -> Engine:
 def _encode(
     client: Client,
     threads: int,
-    source: StoreReader,
+    source: ModelReader,
     writer: Any,
     plan: ModelPlan,
     kinds: Sequence[str],
@@ -155,7 +155,7 @@ def _encode(
 def _verify(
     client: Client,
     threads: int,
-    reader: StoreReader,
+    reader: ModelReader,
     headers: Sequence[Header],
     packed: Packed,
     progress: Progress | None,
@@ -224,7 +224,7 @@ def _digests(where: tuple[str, str], kinds: Sequence[str], threads: int, file: i
 
 
 @functools.lru_cache(maxsize=2)
-def _source(where: str, state: str) -> StoreReader:
+def _source(where: str, state: str) -> ModelReader:
     source = opened_source(where)
     if repr(source.state()) != state:
         raise SafetensorsError(f"{where}: changed while it was read")
@@ -233,7 +233,7 @@ def _source(where: str, state: str) -> StoreReader:
 
 # Cached by path: a store that is being made has a unique name.
 @functools.lru_cache(maxsize=2)
-def _reader(where: str) -> StoreReader:
+def _reader(where: str) -> ModelReader:
     return open_store(where)
 
 

@@ -23,7 +23,7 @@ from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.opening import Opening, open_any, open_either
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["AUTO", "Base", "check_not_base", "local_chain", "opened_base"]
@@ -40,7 +40,7 @@ _SHOWN = 5
 class Base:
     """The model that differences are made to, and how the store will name it."""
 
-    model: StoreReader
+    model: ModelReader
     reference: BaseReference
     state: Any
     #: Why it was picked, if nobody named it.
@@ -83,7 +83,7 @@ def check_not_base(
         _check_target(model, target)
 
 
-def _check_target(model: StoreReader, target: Path) -> None:
+def _check_target(model: ModelReader, target: Path) -> None:
     local = path_of(model.location[0])
     absolute_target(target, [] if local is None else [Path(local)], "base")
     absolute_target(target, local_chain(model.base), f"base that {model.where} needs")
@@ -92,7 +92,7 @@ def _check_target(model: StoreReader, target: Path) -> None:
 @contextmanager
 def opened_base(
     base: str | os.PathLike[str] | None,
-    source: StoreReader | None,
+    source: ModelReader | None,
     target: Path,
     choice: CodecChoice,
     kinds: Sequence[str],
@@ -166,7 +166,7 @@ def opened_base(
         yield Base(model, reference, state, reason)
 
 
-def local_chain(model: StoreReader | None) -> Iterator[Path]:
+def local_chain(model: ModelReader | None) -> Iterator[Path]:
     """Yield the paths of a model and of its bases, as far as they are local."""
     while model is not None:
         where, _ = model.location
@@ -177,7 +177,7 @@ def local_chain(model: StoreReader | None) -> Iterator[Path]:
 
 
 def _pick(
-    folder: str, source: StoreReader | None, target: Path, choice: CodecChoice
+    folder: str, source: ModelReader | None, target: Path, choice: CodecChoice
 ) -> tuple[Path | None, str]:
     """Return the best base in a folder, if any is worth it, and why."""
     if "://" in folder:

@@ -17,7 +17,7 @@ from bf16codecs.safetensors import Header, SafetensorsError, shard_names
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.choice import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.store.plan import INDEX_PATH
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "check_chunk_count",
@@ -58,7 +58,7 @@ def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
     warnings.warn(text, ManyFilesWarning, stacklevel=2)
 
 
-def check_restored_size(reader: StoreReader) -> None:
+def check_restored_size(reader: ModelReader) -> None:
     """Refuse a store whose files would be larger than the caller allows, or than is credible.
 
     So are chunks that are far larger than their arrays: all of them have to be decoded.
@@ -70,7 +70,7 @@ def check_restored_size(reader: StoreReader) -> None:
     reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
 
 
-def check_unchanged(source: StoreReader, before: Mapping[str, Any]) -> None:
+def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:
     """Refuse a source one of whose files has changed since it had the state `before`.
 
     Raises
@@ -84,7 +84,7 @@ def check_unchanged(source: StoreReader, before: Mapping[str, Any]) -> None:
             raise SafetensorsError(f"{place}: changed while it was read")
 
 
-def stored_index(reader: StoreReader) -> bytes:
+def stored_index(reader: ModelReader) -> bytes:
     """Return the content of the index file, empty if there is none.
 
     Raises
@@ -115,7 +115,7 @@ def stored_index(reader: StoreReader) -> bytes:
 
 
 def differing_names(
-    reader: StoreReader, headers: Sequence[Header], index: bytes, source: StoreReader
+    reader: ModelReader, headers: Sequence[Header], index: bytes, source: ModelReader
 ) -> str | None:
     """Tell what the source has otherwise, the tensors' data apart; None if nothing."""
     ours = [file.name for file in reader.info.files]

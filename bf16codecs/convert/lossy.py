@@ -18,12 +18,12 @@ from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import loss_entry
 from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 from bf16codecs.store.layout import ATTRIBUTES_KEY
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["half_source", "measure_loss"]
 
 
-def half_source(source: StoreReader) -> FilesReader:
+def half_source(source: ModelReader) -> FilesReader:
     """Return a model as a lossy store of it restores it.
 
     Parameters
@@ -57,7 +57,7 @@ def half_source(source: StoreReader) -> FilesReader:
     )
 
 
-def _half_content(source: StoreReader, file: int, header: Header) -> ReadBytes:
+def _half_content(source: ModelReader, file: int, header: Header) -> ReadBytes:
     """Return a file whose FP32 numbers are read as float16 has them."""
     # Where its FP32 tensors begin and end, ascending.
     wide = [tensor for tensor in header.tensors if is_convertible(tensor)]
@@ -76,7 +76,7 @@ def _half_content(source: StoreReader, file: int, header: Header) -> ReadBytes:
 
 
 def measure_loss(
-    source: StoreReader,
+    source: ModelReader,
     kinds: Sequence[str],
     progress: Callable[[int, int], None] | None,
     plan: ModelPlan,

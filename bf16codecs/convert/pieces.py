@@ -18,7 +18,7 @@ from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.digests import FileHash
 from bf16codecs.convert.plan import pad
 from bf16codecs.safetensors import Header
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Progress", "do_pieces", "file_hash", "read_chunk"]
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 
 
-def read_chunk(source: StoreReader, piece: Piece, chunk: Bytes) -> Bytes:
+def read_chunk(source: ModelReader, piece: Piece, chunk: Bytes) -> Bytes:
     """Read a chunk from its file, fill its padding, and return the part read."""
     data = chunk[: piece.nbytes]
     source.read_range(piece.array.file, piece.offset, data)

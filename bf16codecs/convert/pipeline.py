@@ -27,9 +27,9 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.whole import stored_arrays
-from bf16codecs.store.writer import StoreWriter, write_bytes, write_checkpoint
+from bf16codecs.store.writer import ModelWriter, write_bytes, write_checkpoint
 
 __all__ = [
     "LOCAL",
@@ -80,8 +80,8 @@ class Measured:
 
 
 def encode(
-    source: StoreReader,
-    writer: StoreWriter,
+    source: ModelReader,
+    writer: ModelWriter,
     plan: ModelPlan,
     kinds: Sequence[str],
     keep_checksums: bool,
@@ -110,8 +110,8 @@ def encode(
 
 
 def pack(
-    source: StoreReader,
-    writer: StoreWriter,
+    source: ModelReader,
+    writer: ModelWriter,
     kinds: Sequence[str],
     *,
     chunk_size: int,
@@ -167,7 +167,7 @@ def pack(
 
 
 def _stored_files(
-    source: StoreReader, digests: Sequence[Digests], measured: Measured | None
+    source: ModelReader, digests: Sequence[Digests], measured: Measured | None
 ) -> tuple[StoredFile, ...]:
     files = [
         StoredFile(file.name, file.size, own, header_path(i))
@@ -181,7 +181,7 @@ def _stored_files(
     return tuple(files)
 
 
-def _create(writer: StoreWriter, plan: ModelPlan) -> None:
+def _create(writer: ModelWriter, plan: ModelPlan) -> None:
     for array in plan.arrays:
         if array.is_written:
             writer.create(array)
@@ -192,7 +192,7 @@ def _create(writer: StoreWriter, plan: ModelPlan) -> None:
 
 
 def unpack(
-    reader: StoreReader,
+    reader: ModelReader,
     headers: Sequence[Header],
     consume: Consume,
     expected: Sequence[Digests],
@@ -254,7 +254,7 @@ def _is_of_process(error: OSError) -> bool:
 
 
 def verify_packed(
-    reader: StoreReader,
+    reader: ModelReader,
     headers: Sequence[Header],
     packed: Packed,
     progress: Progress | None = None,
@@ -272,11 +272,11 @@ def verify_packed(
 
 
 #: Encodes all arrays of a source into a writer: `encode`.
-Encode = Callable[[StoreReader, Any, ModelPlan, Sequence[str], bool, Progress | None], Encoded]
+Encode = Callable[[ModelReader, Any, ModelPlan, Sequence[str], bool, Progress | None], Encoded]
 #: Finds out what a lossy store of a plan loses.
 Measure = Callable[[ModelPlan], Measured]
 #: Compares a store with what was packed into it: `verify_packed`.
-Verify = Callable[[StoreReader, Sequence[Header], Packed, Progress | None], None]
+Verify = Callable[[ModelReader, Sequence[Header], Packed, Progress | None], None]
 
 
 @dataclass(frozen=True)

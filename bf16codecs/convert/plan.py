@@ -17,7 +17,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.plan import array_form, plan_arrays, with_others
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["ModelPlan", "NoCommonTensorError", "is_convertible", "plan_model"]
 
@@ -73,9 +73,9 @@ def is_convertible(tensor: TensorInfo) -> bool:
 
 
 def plan_model(
-    source: StoreReader,
+    source: ModelReader,
     chunk_size: int,
-    base: StoreReader | None,
+    base: ModelReader | None,
     is_lossy: bool = False,
     levels: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelPlan:
@@ -144,7 +144,7 @@ def _by_owner(followers: Mapping[str, str]) -> defaultdict[str, tuple[str, ...]]
     return found
 
 
-def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:
+def _counterpart(base: ModelReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:
     # Scalars are not in chunks in HDF5, and nothing has no difference.
     if not array.shape or not array.nbytes:
         return None

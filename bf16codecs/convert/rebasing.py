@@ -30,7 +30,7 @@ from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CHUNK_SIZE, DEFAULT_COD
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["rebase_store"]
 
@@ -138,7 +138,7 @@ def _options_for(
     return options if place is not None and path_of(os.fspath(place)) is None else None
 
 
-def _is_based_on(reader: StoreReader, place: str | os.PathLike[str] | None) -> bool:
+def _is_based_on(reader: ModelReader, place: str | os.PathLike[str] | None) -> bool:
     """Tell whether a store has a base, known by its path or address; or none, for None."""
     reference = reader.info.base
     if reference is None or place is None:
@@ -146,7 +146,7 @@ def _is_based_on(reader: StoreReader, place: str | os.PathLike[str] | None) -> b
     return identity(os.fspath(place)) == identity(place_of(reference, reader.location[0]))
 
 
-def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:
+def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:
     """Return codec and level that a store was made with, if they are those of this package.
 
     The default one where differences are to be stored and the codec stores none.
@@ -164,7 +164,7 @@ def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:
     return DEFAULT_CODEC, None
 
 
-def _levels(reader: StoreReader, codec: str, level: str | None) -> dict[str, str]:
+def _levels(reader: ModelReader, codec: str, level: str | None) -> dict[str, str]:
     """Return the levels of tensors that were coded at another than most."""
     found = {name: reader.storage(path) for name, path in reader.info.paths.items()}
     return {
@@ -174,7 +174,7 @@ def _levels(reader: StoreReader, codec: str, level: str | None) -> dict[str, str
     }
 
 
-def _chunk_size(reader: StoreReader) -> int:
+def _chunk_size(reader: ModelReader) -> int:
     """Return a size of chunks that leaves them as they are, roughly."""
     arrays = list(map(reader.array, dict.fromkeys(reader.info.paths.values())))
     largest = max((array.decoded_nbytes for array in arrays), default=1)

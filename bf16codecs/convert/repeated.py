@@ -13,7 +13,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
 from bf16codecs.safetensors import TensorInfo
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Repeated", "find_repeated"]
 
@@ -34,7 +34,7 @@ class Repeated(NamedTuple):
 class _Data(NamedTuple):
     """A tensor's bytes, in a file."""
 
-    source: StoreReader
+    source: ModelReader
     file: int
     tensor: TensorInfo
 
@@ -65,7 +65,7 @@ class _Data(NamedTuple):
             yield self.read(start, memory[: (self.items - start) * self.item_size])
 
 
-def find_repeated(source: StoreReader, among: Collection[str] | None = None) -> Repeated:
+def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> Repeated:
     """Find tensors that follow from others of the same model.
 
     Tensors of less than 1024 bytes are left out, and those that have, in the middle, one value

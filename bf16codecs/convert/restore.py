@@ -26,7 +26,7 @@ from bf16codecs.convert.target import absolute_target, check_suffix, new_target,
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
 
@@ -181,7 +181,7 @@ def run_to_safetensors(
 
 
 def _restore(
-    reader: StoreReader,
+    reader: ModelReader,
     dst: str | os.PathLike[str],
     threads: int | None,
     overwrite: bool,
@@ -217,13 +217,13 @@ def _for_runs() -> str:
     return f" ({step}), or restore all of them with {every}"
 
 
-def _names(reader: StoreReader) -> list[str]:
+def _names(reader: ModelReader) -> list[str]:
     """Return the names of a model's files, the index last."""
     names = [file.name for file in reader.info.files]
     return names if reader.info.index is None else [*names, reader.info.index.name]
 
 
-def _target(reader: StoreReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
+def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
     """Return the absolute target.
 
     It must not be in the store, or contain it or one of its bases, and have the name of what is
@@ -242,7 +242,7 @@ def _target(reader: StoreReader, dst: str | os.PathLike[str], as_folder: bool) -
     return target
 
 
-def _check_name(reader: StoreReader, target: Path, as_folder: bool) -> None:
+def _check_name(reader: ModelReader, target: Path, as_folder: bool) -> None:
     """Refuse a folder with the name of a file, and other names of anything else than is made."""
     suffix, kind = suffix_of(target.name)
     stem = target.name.removesuffix(suffix) or "model"
@@ -260,7 +260,7 @@ def _check_name(reader: StoreReader, target: Path, as_folder: bool) -> None:
 
 
 def _write(
-    reader: StoreReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
+    reader: ModelReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
 ) -> None:
     """Write the files of a model, the index last; each has to have its digest."""
     index = stored_index(reader)

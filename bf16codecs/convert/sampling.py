@@ -12,7 +12,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs.codecs import encode_delta
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.plan import plan_arrays
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Sample", "coded_nbytes", "take_samples"]
 
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     data: Bytes
 
 
-def take_samples(source: StoreReader) -> list[Sample]:
+def take_samples(source: ModelReader) -> list[Sample]:
     """Read parts of a model's tensors, in all at most 2 MiB."""
     _, arrays = plan_arrays(source.headers, _PART_BYTES)
     names = [tensor.name for header in source.headers for tensor in header.tensors]
@@ -58,14 +58,14 @@ def _spread(
         before += array.nbytes
 
 
-def _read(source: StoreReader, name: str, array: ArrayPlan, start: int) -> Sample:
+def _read(source: ModelReader, name: str, array: ArrayPlan, start: int) -> Sample:
     data = np.empty(min(_PART_BYTES, array.nbytes - start), np.uint8)
     source.read_range(array.file, array.offset + start, data)
     return Sample(name, array.dtype, array.shape, start, start + data.size, data)
 
 
 def coded_nbytes(
-    samples: Sequence[Sample], choice: CodecChoice, model: StoreReader | None = None
+    samples: Sequence[Sample], choice: CodecChoice, model: ModelReader | None = None
 ) -> int | None:
     """Return the size of samples coded alone, or as differences to a model.
 

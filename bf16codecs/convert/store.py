@@ -34,8 +34,8 @@ from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
-from bf16codecs.store.reader import StoreReader
-from bf16codecs.store.writer import StoreWriter
+from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.writer import ModelWriter
 from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = [
@@ -206,7 +206,7 @@ def zarr_kind(store: str | os.PathLike[str]) -> Kind:
 
 
 def convert_model(
-    source: StoreReader,
+    source: ModelReader,
     store: str | os.PathLike[str],
     kind: Kind,
     options: Options,
@@ -283,7 +283,7 @@ def convert_model(
     )
 
 
-def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> StoreWriter:
+def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> ModelWriter:
     if kind is Kind.HDF5:
         # h5py is imported by those who have HDF5 files.
         from bf16codecs.store.hdf5.writer import Hdf5Writer
@@ -294,7 +294,7 @@ def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> St
 
 
 def _verify(
-    store: Path, kind: Kind, source: StoreReader, packed: Packed, on: Base | None, options: Options
+    store: Path, kind: Kind, source: ModelReader, packed: Packed, on: Base | None, options: Options
 ) -> None:
     """Read a store that was just made, and compare it with its source."""
     progress = options.progress

@@ -9,7 +9,7 @@ from functools import partial
 
 from bf16codecs._base.half import HalfLoss
 from bf16codecs.safetensors import Header
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Progress", "Summary", "part_of", "shifted", "summarize"]
 
@@ -63,7 +63,7 @@ def shifted(
 
 
 def summarize(
-    reader: StoreReader, headers: Sequence[Header], start: float, objects: int = 0
+    reader: ModelReader, headers: Sequence[Header], start: float, objects: int = 0
 ) -> Summary:
     """Sum up a store whose conversion began at `start`."""
     info = reader.info

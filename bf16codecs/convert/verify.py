@@ -33,7 +33,7 @@ from bf16codecs.store.checks import faults
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader
 
@@ -150,7 +150,7 @@ def _verify_run(
 
 def _sources(
     run: RunReader, src: str | os.PathLike[str] | None, damages: Damages
-) -> Sequence[StoreReader | None]:
+) -> Sequence[ModelReader | None]:
     """Open what each step of a run is to be compared with, and note what is of none.
 
     Raises
@@ -207,12 +207,12 @@ def _check_coordinate(run: RunReader) -> None:
         )
 
 
-def _size(reader: StoreReader) -> int:
+def _size(reader: ModelReader) -> int:
     index = reader.info.index
     return sum(file.size for file in reader.info.files) + (0 if index is None else index.size)
 
 
-def _verify_objects(reader: StoreReader, damages: Damages) -> int:
+def _verify_objects(reader: ModelReader, damages: Damages) -> int:
     """Decode what a checkpoint has beside tensors; return how many objects there are."""
     paths = reader.info.checkpoint
     if paths is None:
@@ -235,7 +235,7 @@ def _verify_objects(reader: StoreReader, damages: Damages) -> int:
     return len(sizes)
 
 
-def _verify_documents(reader: StoreReader, damages: Damages) -> None:
+def _verify_documents(reader: ModelReader, damages: Damages) -> None:
     """Look for metadata that cannot be read, or not by other software, or are read otherwise."""
     names = {path: name for name, path in reader.info.paths.items()}
     if isinstance(reader, RunReader):
@@ -246,7 +246,7 @@ def _verify_documents(reader: StoreReader, damages: Damages) -> None:
             damages.add(error, tensor=names.get(path), path=path)
 
 
-def _check_storage(reader: StoreReader, path: str) -> None:
+def _check_storage(reader: ModelReader, path: str) -> None:
     """Refuse an array that does not tell how it is stored, or what it lost."""
     reader.storage(path)
     if reader.info.loss is not None and not path.endswith(ROUNDED):
@@ -255,8 +255,8 @@ def _check_storage(reader: StoreReader, path: str) -> None:
 
 
 def _verify(
-    reader: StoreReader,
-    source: StoreReader | None,
+    reader: ModelReader,
+    source: ModelReader | None,
     damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -279,7 +279,7 @@ def _verify(
         found(e)
 
 
-def _fails(reader: StoreReader, check: Callable[[str], object], found: Callable[..., None]) -> bool:
+def _fails(reader: ModelReader, check: Callable[[str], object], found: Callable[..., None]) -> bool:
     """Tell of the tensors for which a check fails: whether there are any."""
     is_bad = False
     for name, error in faults(reader.names, check):
@@ -289,8 +289,8 @@ def _fails(reader: StoreReader, check: Callable[[str], object], found: Callable[
 
 
 def _verify_data(
-    reader: StoreReader,
-    source: StoreReader | None,
+    reader: ModelReader,
+    source: ModelReader | None,
     damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:

@@ -11,7 +11,7 @@ from bf16codecs._base.tables import table_lines
 from bf16codecs.model import html
 from bf16codecs.store.contents import Contents, contents_of
 from bf16codecs.store.contents_text import file_lines, summary_lines, table_of
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Info", "info_of"]
 
@@ -65,7 +65,7 @@ class Info:
         return html.block(title, *map(html.line, lines), table, *below)
 
 
-def info_of(reader: StoreReader, where: str, sort: str, sizes: bool) -> Info:
+def info_of(reader: ModelReader, where: str, sort: str, sizes: bool) -> Info:
     """Return what there is to tell of an opened model or run.
 
     Parameters

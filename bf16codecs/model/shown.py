@@ -14,7 +14,7 @@ from bf16codecs.model.exponents import Exponents, Sampled
 from bf16codecs.model.info import Info
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.contents import contents_of, ratio_of, storage_of
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Shown", "model_html", "tensor_html"]
 
@@ -50,10 +50,10 @@ class Shown(Sampled, Protocol):
 _NOT_READ = html.line("No histogram: at an address, values are not read to be shown.")
 
 #: What is opened; it raises ValueError once it is closed.
-Opened = Callable[[], StoreReader]
+Opened = Callable[[], ModelReader]
 
 
-def _is_local(reader: StoreReader) -> bool:
+def _is_local(reader: ModelReader) -> bool:
     """Tell whether reading a model, and its base, asks no server."""
     while path_of(reader.location[0]) is not None:
         if reader.base is None:

@@ -28,7 +28,7 @@ from bf16codecs.errors import LimitError
 from bf16codecs.model.shown import tensor_html
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.opening import Opening, open_any, open_either, open_run_store, split_step
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Home:
         opened_base = base.opened if isinstance(base, Home) else base
         advice = for_caller(", or open all with bf16codecs.open_run", "")
         opening = Opening(options, Limits(max_bytes), opened_base, for_runs=advice)
-        self._opened: StoreReader | None
+        self._opened: ModelReader | None
         if step == ALL_STEPS:
             self._opened = open_run_store(source, opening)
         elif step == ANY_STEPS:
@@ -109,7 +109,7 @@ class Home:
         return home
 
     @property
-    def opened(self) -> StoreReader:
+    def opened(self) -> ModelReader:
         """The opened model; not after `close`."""
         if self._opened is None or (self._run is not None and self._run._opened is None):
             raise ValueError(f"{self.arguments[0]}: the model is closed")

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from bf16codecs.store.choice import CodecChoice
     from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
     from bf16codecs.store.plan import plan_arrays, plan_bytes
-    from bf16codecs.store.reader import StoreReader
+    from bf16codecs.store.reader import ModelReader
     from bf16codecs.store.whole import stored_arrays
-    from bf16codecs.store.writer import StoreWriter
+    from bf16codecs.store.writer import ModelWriter
 
 __all__ = [
     "ATTRIBUTES_KEY",
     "LAYOUT_VERSION",
     "CodecChoice",
+    "ModelReader",
+    "ModelWriter",
     "StoreError",
     "StoreInfo",
-    "StoreReader",
-    "StoreWriter",
     "StoredFile",
     "plan_arrays",
     "plan_bytes",
@@ -34,12 +34,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.store.reader": ["StoreReader"],
+        "bf16codecs.store.reader": ["ModelReader"],
         "bf16codecs.store.choice": ["CodecChoice"],
         "bf16codecs.store.attributes": ["StoredFile"],
         "bf16codecs.store.layout": ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"],
         "bf16codecs.store.plan": ["plan_arrays", "plan_bytes"],
         "bf16codecs.store.whole": ["stored_arrays"],
-        "bf16codecs.store.writer": ["StoreWriter"],
+        "bf16codecs.store.writer": ["ModelWriter"],
     },
 )

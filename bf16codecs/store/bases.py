@@ -20,7 +20,7 @@ from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "MOST_BASES",
@@ -145,7 +145,7 @@ def identity(place: str) -> str:
     return place.rstrip("/") if path is None else os.path.realpath(path)
 
 
-def files_of(base: StoreReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
+def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
     """Return what tells the files of a base from others; of safetensors files, all is read."""
     digests = base.digests(kinds)
     return tuple(
@@ -154,7 +154,7 @@ def files_of(base: StoreReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
     )
 
 
-def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
+def check_base(reference: BaseReference, base: ModelReader, where: str) -> None:
     """Refuse a base that is not the one that a store was made with.
 
     Of safetensors files, and where no digests of one kind are known, only sizes and headers are
@@ -189,7 +189,7 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
             )
 
 
-def work_with_bases(model: StoreReader, name: str, work: int) -> int:
+def work_with_bases(model: ModelReader, name: str, work: int) -> int:
     """Return about how many bytes are decoded in all, where `work` of a tensor's own chunks are.
 
     Without what is decoded of bases, one of a few kilobytes in chunks that are columns could take
@@ -208,7 +208,7 @@ def work_with_bases(model: StoreReader, name: str, work: int) -> int:
     return total
 
 
-def _difference(model: StoreReader, name: str) -> Difference | None:
+def _difference(model: ModelReader, name: str) -> Difference | None:
     if not model.info.differences:
         return None
     return model.info.differences.get(model.info.paths[name].removesuffix(ROUNDED))

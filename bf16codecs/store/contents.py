@@ -18,7 +18,7 @@ from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.objects import sizes_of_objects
-from bf16codecs.store.reader import Storage, StoreReader
+from bf16codecs.store.reader import ModelReader, Storage
 from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.whole import stored_arrays
@@ -246,7 +246,7 @@ def _objects_json(objects: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def contents_of(
-    reader: StoreReader,
+    reader: ModelReader,
     path: str | os.PathLike[str],
     ask_sizes: bool = False,
     with_sizes: bool = True,
@@ -302,12 +302,12 @@ def contents_of(
     )
 
 
-def storage_of(reader: StoreReader, paths: Sequence[str]) -> tuple[Storage, int]:
+def storage_of(reader: ModelReader, paths: Sequence[str]) -> tuple[Storage, int]:
     """Return how a tensor is stored, in one array or several, and what these take."""
     return reader.storage(paths[-1]), sum(_stored_nbytes(reader, path, False) for path in paths)
 
 
-def _model_rows(reader: StoreReader, is_sized: bool) -> list[Row]:
+def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
     rows, seen, headers = [], set[str](), reader.headers
     tensors = [tensor for header in headers for tensor in header.tensors]
     for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
@@ -321,12 +321,12 @@ def _model_rows(reader: StoreReader, is_sized: bool) -> list[Row]:
     return rows
 
 
-def _stored_nbytes(reader: StoreReader, path: str, is_seen: bool) -> int:
+def _stored_nbytes(reader: ModelReader, path: str, is_seen: bool) -> int:
     """Return what an array takes that is not counted already, and not made of another."""
     return 0 if is_seen or path.endswith(ROUNDED) else reader.stored_nbytes(path)
 
 
-def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
+def _loss_of(reader: ModelReader, path: str) -> HalfLoss | None:
     """Return what the tensors of an array lost, if they are not its roundings."""
     if path.endswith(ROUNDED):
         return None

@@ -27,7 +27,7 @@ from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_safetensors"]
 
@@ -87,7 +87,7 @@ class ReadBytes(StoredChunk):
         return out.size
 
 
-class FilesReader(StoreReader):
+class FilesReader(ModelReader):
     """Reads the tensors of files.
 
     Parameters

@@ -6,12 +6,12 @@ import numpy as np
 
 from bf16codecs.errors import StoreError
 from bf16codecs.store.checkpoint import Checkpoint
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 
 
-def read_checkpoint(reader: StoreReader) -> Checkpoint | None:
+def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
     """Return what a store has beside tensors, None if it is no checkpoint of a training job.
 
     Raises
@@ -35,7 +35,7 @@ def read_checkpoint(reader: StoreReader) -> Checkpoint | None:
         raise StoreError(f"{reader.label(paths.text)}: {e}") from None
 
 
-def read_object(reader: StoreReader, place: tuple[int, int]) -> bytes:
+def read_object(reader: ModelReader, place: tuple[int, int]) -> bytes:
     """Read an object's bytes, from the place that `read_checkpoint` says.
 
     Raises
@@ -53,7 +53,7 @@ def read_object(reader: StoreReader, place: tuple[int, int]) -> bytes:
     return out.tobytes()
 
 
-def read_parts(reader: StoreReader) -> tuple[bytes, bytes] | None:
+def read_parts(reader: ModelReader) -> tuple[bytes, bytes] | None:
     """Return the text and all objects, as another store of them has them; None as above.
 
     Raises
@@ -68,7 +68,7 @@ def read_parts(reader: StoreReader) -> tuple[bytes, bytes] | None:
     return reader.text(paths.text), read_object(reader, (0, nbytes))
 
 
-def sizes_of_objects(reader: StoreReader) -> dict[str, int] | None:
+def sizes_of_objects(reader: ModelReader) -> dict[str, int] | None:
     """Return the size of each object in bytes, by name; None as above.
 
     Raises

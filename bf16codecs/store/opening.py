@@ -27,7 +27,7 @@ from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader, StepReader
 from bf16codecs.store.zarr.metadata import NoGroupError, read_root
@@ -73,7 +73,7 @@ class Opening:
     chain: tuple[str, ...] = ()
 
 
-def open_any(source: Any, opening: Opening = Opening()) -> StoreReader:
+def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
     """Open a model, whatever holds it.
 
     Parameters
@@ -85,7 +85,7 @@ def open_any(source: Any, opening: Opening = Opening()) -> StoreReader:
 
     Returns
     -------
-    StoreReader
+    ModelReader
 
     Raises
     ------
@@ -171,7 +171,7 @@ def split_step(source: Any) -> tuple[Any, int | None]:
     return match[1], int(match[2])
 
 
-def _open_raw(source: Any, opening: Opening) -> StoreReader:
+def _open_raw(source: Any, opening: Opening) -> ModelReader:
     """Open what is at a path or an address: a model, or a run."""
     if not isinstance(source, (str, os.PathLike)):
         # zarr is imported only for its stores, and for addresses.
@@ -187,7 +187,7 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
         return open_address(text, dict(opening.options or {}), opening.limits)
     _check_options(text, opening)
     return open_unreplaced(
-        Path(path), lambda: _open_path(path, detect(path), opening.limits), StoreReader.close
+        Path(path), lambda: _open_path(path, detect(path), opening.limits), ModelReader.close
     )
 
 
@@ -202,7 +202,7 @@ def _check_options(what: str, opening: Opening) -> None:
         )
 
 
-def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreReader:
+def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelReader:
     """Take the step of a run, and let a model find its base."""
     try:
         run = reader.info.run
@@ -226,7 +226,7 @@ def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreR
         raise
 
 
-def _with_base(reader: StoreReader, opening: Opening) -> StoreReader:
+def _with_base(reader: ModelReader, opening: Opening) -> ModelReader:
     """Let a model find its base."""
     if reader.info.base is None:
         if opening.base is not None:
@@ -238,11 +238,11 @@ def _with_base(reader: StoreReader, opening: Opening) -> StoreReader:
     return reader
 
 
-def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
+def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     """Open the base of a model, and compare it with what the model says of it."""
     reference = reader.info.base
     assert reference is not None
-    if isinstance(opening.base, StoreReader):
+    if isinstance(opening.base, ModelReader):
         reader.closes_base = False
         check_base(reference, opening.base, reader.where)
         return opening.base
@@ -283,14 +283,14 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
     return base
 
 
-def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> StoreReader:
+def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> ModelReader:
     """Open a model, or all steps of a run.
 
     Parameters and errors are those of `open_any`.
 
     Returns
     -------
-    StoreReader
+    ModelReader
         A `RunReader` if it is a run, and the path names no step.
     """
     place, step = split_step(store)
@@ -304,7 +304,7 @@ def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> 
 
 def open_store(
     store: str | os.PathLike[str], *kinds: Kind, opening: Opening = Opening()
-) -> StoreReader:
+) -> ModelReader:
     """Open a model store for those who read all of it.
 
     Parameters
@@ -318,7 +318,7 @@ def open_store(
 
     Returns
     -------
-    StoreReader
+    ModelReader
 
     Raises
     ------
@@ -348,7 +348,7 @@ def open_store(
     return _as_model(_open_raw(text, opening), step, opening)
 
 
-def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
+def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
     path = Path(text)
     # Of a model store whose root has no metadata, the reader says so.
     if kind is Kind.FOLDER or (kind is None and (path / header_path(0)).is_dir()):

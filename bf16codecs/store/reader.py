@@ -38,10 +38,10 @@ from bf16codecs.store.texts import read_text
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["Fault", "Storage", "StoreReader", "StoredTensor"]
+__all__ = ["Fault", "ModelReader", "Storage", "StoredTensor"]
 
 
-class StoreReader(ABC):
+class ModelReader(ABC):
     """A model that was opened, whatever holds it; several threads may read.
 
     Parameters
@@ -61,7 +61,7 @@ class StoreReader(ABC):
     #: Of a store in Zarr, 3 or 2; of others, 0.
     zarr_format = 0
     #: Opens the base that `info` of a reader names.
-    open_base: Callable[[StoreReader], StoreReader]
+    open_base: Callable[[ModelReader], ModelReader]
     #: Whether the base is closed with this store.
     closes_base = True
     #: What else is in the folder that was named: indexes, files, and folders with a slash behind.
@@ -134,7 +134,7 @@ class StoreReader(ABC):
         return array
 
     @cached_property
-    def base(self) -> StoreReader | None:
+    def base(self) -> ModelReader | None:
         """The model that this store has differences to, opened when it is first asked for.
 
         Raises
@@ -145,7 +145,7 @@ class StoreReader(ABC):
         return None if self.info.base is None else self.open_base(self)
 
     @property
-    def _opened_base(self) -> StoreReader | None:
+    def _opened_base(self) -> ModelReader | None:
         return self.__dict__.get("base")
 
     def base_array(self, path: str) -> RangeReader:

@@ -10,12 +10,12 @@ from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.checks import check_form
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["stored_arrays"]
 
 
-def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayPlan]:
+def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayPlan]:
     """Return the arrays of all tensors, in the order in which their bytes lie in the files.
 
     Raises

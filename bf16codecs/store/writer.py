@@ -12,10 +12,10 @@ from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, Checkpoin
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import plan_bytes
 
-__all__ = ["StoreWriter", "write_bytes", "write_checkpoint"]
+__all__ = ["ModelWriter", "write_bytes", "write_checkpoint"]
 
 
-class StoreWriter(Protocol):
+class ModelWriter(Protocol):
     """A store being written; `write` may be called by several threads."""
 
     def create(self, array: ArrayPlan) -> None:
@@ -34,7 +34,7 @@ class StoreWriter(Protocol):
         """Release what is open; `finish` does so too."""
 
 
-def write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
+def write_bytes(writer: ModelWriter, path: str, raw: bytes, chunk_size: int) -> int:
     """Write an array of bytes: a header, or the index; return its stored size."""
     plan = plan_bytes(path, len(raw), chunk_size)
     writer.create(plan)
@@ -47,7 +47,7 @@ def write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> 
 
 
 def write_checkpoint(
-    writer: StoreWriter, text: bytes, objects: bytes, chunk_size: int
+    writer: ModelWriter, text: bytes, objects: bytes, chunk_size: int
 ) -> tuple[CheckpointPaths, int]:
     """Write what a checkpoint has beside tensors; return where it is, and its stored size."""
     stored = write_bytes(writer, CHECKPOINT_PATH, text, chunk_size)

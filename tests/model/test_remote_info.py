@@ -14,7 +14,7 @@ from zarr.storage import ObjectStore
 from based_models import total_size, write_nearby
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.store.opening import Opening, open_either
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote import listing
 from bf16codecs.store.remote.source import StoreSource
 from invoked import done
@@ -108,7 +108,7 @@ slow = pytest.mark.slow
         pytest.param("S3 by obstore", marks=slow),
     ]
 )
-def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], StoreReader]]:
+def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], ModelReader]]:
     """Copy the stores to a place that lists them; return what opens one."""
     if request.param == "obstore":
         local = pytest.importorskip("obstore.store").LocalStore
@@ -120,7 +120,7 @@ def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str
     files = fsspec.filesystem(scheme, **options)
     files.put(f"{root}/", folder, recursive=True)
 
-    def opened(name: str) -> StoreReader:
+    def opened(name: str) -> ModelReader:
         if request.param != "S3 by obstore":
             return open_either(f"{scheme}://{folder.strip('/')}/{name}", Opening(options))
         obstore = pytest.importorskip("obstore.store")
@@ -140,7 +140,7 @@ def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str
 
 
 def test_servers_with_lists_are_not_asked_for_each_chunk(
-    root: Path, copied: Callable[[str], StoreReader], monkeypatch: pytest.MonkeyPatch
+    root: Path, copied: Callable[[str], ModelReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their lists tell the sizes, which are those on disk."""
     asked: list[str] = []
@@ -155,7 +155,7 @@ def test_servers_with_lists_are_not_asked_for_each_chunk(
 
 
 def test_a_server_that_refuses_to_list(
-    copied: Callable[[str], StoreReader], monkeypatch: pytest.MonkeyPatch
+    copied: Callable[[str], ModelReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a right to read objects, and none to list them."""
 

@@ -29,7 +29,7 @@ from bf16codecs.errors import (
 )
 from bf16codecs.safetensors import is_plain_name
 from bf16codecs.store.attributes import StoredFile
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "MANIFEST",
@@ -318,7 +318,7 @@ def _parts(file: FileIO, path: Path) -> Iterator[bytes]:
         raise
 
 
-def stored_files(reader: StoreReader) -> dict[str, StoredFile]:
+def stored_files(reader: ModelReader) -> dict[str, StoredFile]:
     """Return the files of a store by their names, the index last."""
     index = reader.info.index
     files = reader.info.files if index is None else (*reader.info.files, index)

@@ -15,7 +15,7 @@ from bf16codecs.convert.sources import unheld_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["WeightSet", "weight_sets"]
 
@@ -29,7 +29,7 @@ class WeightSet:
     """Safetensors files that become one store, and the store's path from the folder."""
 
     store: str
-    source: StoreReader
+    source: ModelReader
 
     @property
     def folder(self) -> str:
@@ -88,7 +88,7 @@ class _Index:
     stem: str
     files: set[str]
     #: The model, or what becomes of the files, and why, where they are none.
-    source: StoreReader | None = None
+    source: ModelReader | None = None
     why: str = ""
 
 
@@ -151,7 +151,7 @@ def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
     return _Index(name, stem, there, why=why)
 
 
-def _opened(path: Path) -> StoreReader:
+def _opened(path: Path) -> ModelReader:
     with _told_pointers(path):
         return unheld_source(path, to_store=True)
 

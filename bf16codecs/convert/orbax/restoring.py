@@ -30,7 +30,7 @@ from bf16codecs.safetensors import Header, TensorInfo
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import Opening, open_store
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.zarr.metadata import NoGroupError
 
@@ -105,7 +105,7 @@ def zarr_to_orbax(
         return summarize(reader, [header], start)
 
 
-def _opened(store: str | os.PathLike[str], opening: Opening) -> StoreReader:
+def _opened(store: str | os.PathLike[str], opening: Opening) -> ModelReader:
     """Open a store; of an address, say in an error that no checkpoint is read from it."""
     try:
         return open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)
@@ -115,7 +115,7 @@ def _opened(store: str | os.PathLike[str], opening: Opening) -> StoreReader:
         raise type(e)(f"{one_line(e)}; {ADDRESS_ADVICE}") from e
 
 
-def _kept(reader: StoreReader) -> tuple[Header, Checkpoint]:
+def _kept(reader: ModelReader) -> tuple[Header, Checkpoint]:
     """Return the header of the file that a store has, and the documents of a checkpoint in it."""
     header, *others = reader.headers
     if others or KEY not in header.metadata:
@@ -145,7 +145,7 @@ def _write_documents(root: Path, checkpoint: Checkpoint) -> None:
 
 
 def _write_arrays(
-    reader: StoreReader,
+    reader: ModelReader,
     header: Header,
     checkpoint: Checkpoint,
     root: Path,
@@ -168,7 +168,7 @@ def _write_arrays(
             progress("restore", tensor.stop, total)
 
 
-def _decode(reader: StoreReader, tensor: TensorInfo, decoded: Scratch) -> None:
+def _decode(reader: ModelReader, tensor: TensorInfo, decoded: Scratch) -> None:
     """Decode a tensor into a temporary file."""
     stored = reader.tensor(tensor.name)
     reader.check_header(tensor.name)
@@ -180,7 +180,7 @@ def _decode(reader: StoreReader, tensor: TensorInfo, decoded: Scratch) -> None:
 
 
 def _verify(
-    reader: StoreReader,
+    reader: ModelReader,
     header: Header,
     checkpoint: Checkpoint,
     root: Path,
@@ -193,7 +193,7 @@ def _verify(
 
 
 def _compare(
-    reader: StoreReader,
+    reader: ModelReader,
     header: Header,
     checkpoint: Checkpoint,
     found: CheckpointReader,

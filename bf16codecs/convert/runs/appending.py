@@ -27,7 +27,7 @@ from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.choice import CodecChoice, as_rows
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, plan_bytes
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo, RunStep
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunWriter
@@ -68,7 +68,7 @@ class Step:
         Let tensors have another dtype or shape than in the steps before.
     """
 
-    source: StoreReader
+    source: ModelReader
     number: int
     choice: CodecChoice
     chunk_size: int
@@ -147,7 +147,7 @@ def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
 
 
 def _choose(
-    run: RunReader | None, info: RunInfo, source: StoreReader, choice: CodecChoice
+    run: RunReader | None, info: RunInfo, source: ModelReader, choice: CodecChoice
 ) -> _Parent | None:
     """Choose the step of the group that a new one is coded against."""
     place = len(info.steps)

@@ -10,7 +10,7 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import warn_caller
 from bf16codecs.errors import StoreError, TensorChangeWarning
 from bf16codecs.safetensors import TensorInfo
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["check_member", "check_series"]
@@ -24,7 +24,7 @@ class _Form(NamedTuple):
 
 
 def check_series(
-    checkpoints: Sequence[tuple[int, StoreReader]], allow_changed_tensors: bool = False
+    checkpoints: Sequence[tuple[int, ModelReader]], allow_changed_tensors: bool = False
 ) -> None:
     """Refuse a checkpoint that is not of its series, and name another: either may be wrong.
 

@@ -20,7 +20,7 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunArray
@@ -51,7 +51,7 @@ class StepPlan:
 
 
 def plan_step(
-    source: StoreReader,
+    source: ModelReader,
     run: RunReader | None,
     info: RunInfo,
     *,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bf16codecs._base.arguments import for_caller
 from bf16codecs.convert.sources import unheld_source
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["StepTold", "ordered_steps", "series_of", "step_of", "step_told"]
 
@@ -47,7 +47,7 @@ class StepTold(NamedTuple):
     by: str = ""
 
 
-def step_of(source: StoreReader, path: str | os.PathLike[str]) -> StepTold:
+def step_of(source: ModelReader, path: str | os.PathLike[str]) -> StepTold:
     """Return which step a checkpoint is.
 
     Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``. Where they have
@@ -156,7 +156,7 @@ def _names_in(path: str) -> list[str]:
 
 def ordered_steps(
     paths: Iterable[str | os.PathLike[str]], given: Sequence[int] | None = None
-) -> list[tuple[int, StoreReader]]:
+) -> list[tuple[int, ModelReader]]:
     """Open checkpoints, and return them with their steps, ascending.
 
     Parameters
@@ -171,7 +171,7 @@ def ordered_steps(
     SafetensorsError
         If two have the same step, or one's is not certain.
     """
-    found: dict[int, tuple[StoreReader, str]] = {}
+    found: dict[int, tuple[ModelReader, str]] = {}
     for i, path in enumerate(paths):
         source = unheld_source(path, to_store=True)
         number = step_of(source, path).number if given is None else given[i]

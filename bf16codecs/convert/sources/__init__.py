@@ -2,7 +2,7 @@
 
 Each kind of source, safetensors apart, is a module of this folder, which is found because it is
 here. It has two functions: ``is_source(path: str) -> bool`` tells by a file's name or first bytes
-whether a path is of its kind, and ``open_source(path: str) -> StoreReader`` opens it. For most
+whether a path is of its kind, and ``open_source(path: str) -> ModelReader`` opens it. For most
 kinds, that is a `FilesReader` whose contents are `ReadBytes`.
 """
 
@@ -22,12 +22,12 @@ from bf16codecs.store.addresses import path_of
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import RESTORERS, detect
 from bf16codecs.store.opening import split_step
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 
 __all__ = ["left_out", "opened_source", "unheld_source"]
 
 
-def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreReader:
+def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
     """Open a model, and say of what is none what to do with it.
 
     Parameters
@@ -66,17 +66,17 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreR
     return source
 
 
-def _opener(path: str) -> Callable[[str], StoreReader]:
+def _opener(path: str) -> Callable[[str], ModelReader]:
     """Return what opens a path: safetensors takes what is of no other kind."""
     for found in pkgutil.iter_modules(__path__):
         kind = import_module(f"{__name__}.{found.name}")
         if kind.is_source(path):
-            opener: Callable[[str], StoreReader] = kind.open_source
+            opener: Callable[[str], ModelReader] = kind.open_source
             return opener
     return open_safetensors
 
 
-def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreReader:
+def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
     """Open one of several models: until it is read, it takes no descriptor of a file.
 
     Parameters and errors are those of `opened_source`.
@@ -86,7 +86,7 @@ def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> StoreR
     return source
 
 
-def left_out(sources: Sequence[StoreReader], target: Path) -> tuple[str, ...]:
+def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
     """Return what else is in the folders of models, but for the store that was made of them.
 
     Of several, names have their folder's in front.

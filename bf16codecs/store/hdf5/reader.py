@@ -27,7 +27,7 @@ from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import item_type
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.reader import StoredTensor, StoreReader
+from bf16codecs.store.reader import ModelReader, StoredTensor
 
 __all__ = ["Hdf5Reader", "attribute_names", "hdf5_attributes", "open_hdf5", "other_object"]
 
@@ -174,7 +174,7 @@ def _is_no_run(where: str, limits: Limits) -> bool:
         return content.find(_RUN) < 0
 
 
-class Hdf5Reader(StoreReader):
+class Hdf5Reader(ModelReader):
     """Reads a model store in HDF5.
 
     Parameters

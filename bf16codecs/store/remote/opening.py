@@ -23,7 +23,7 @@ from bf16codecs._base.messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.kinds import Kind
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store
 from bf16codecs.store.remote.reopening import surviving
 from bf16codecs.store.remote.requests import ask
@@ -35,7 +35,7 @@ from bf16codecs.zarr.strict import StrictStore
 __all__ = ["open_address", "open_given", "strict_store"]
 
 
-def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreReader:
+def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelReader:
     """Open a model, or a run, at an address; `options` are for its file system.
 
     Raises

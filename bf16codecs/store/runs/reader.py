@@ -15,7 +15,7 @@ from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.checks import check_attributes
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.reader import Fault, StoredTensor, StoreReader
+from bf16codecs.store.reader import Fault, ModelReader, StoredTensor
 from bf16codecs.store.runs.layout import Form, RunInfo
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ class TensorOverTime(NamedTuple):
     paths: list[str]
 
 
-class _PartReader(StoreReader):
+class _PartReader(ModelReader):
     """What reads a part of a run."""
 
-    def __init__(self, store: StoreReader, where: str, info: StoreInfo) -> None:
+    def __init__(self, store: ModelReader, where: str, info: StoreInfo) -> None:
         self.store = store
         self.is_near, self.zarr_format = store.is_near, store.zarr_format
         super().__init__(where, info, store.limits)
@@ -111,7 +111,7 @@ class StepReader(_PartReader):
 
     is_stepped = True
 
-    def __init__(self, store: StoreReader, place: int, closes_store: bool = True) -> None:
+    def __init__(self, store: ModelReader, place: int, closes_store: bool = True) -> None:
         assert store.info.run is not None
         step = store.info.run.steps[place]
         info = StoreInfo(step.files, step.index, store.info.run.paths_at(place))
@@ -159,7 +159,7 @@ class RunReader(_PartReader):
         The run.
     """
 
-    def __init__(self, store: StoreReader) -> None:
+    def __init__(self, store: ModelReader) -> None:
         assert store.info.run is not None
         # Of a tensor with several forms, the path of one: `tensor` reads all.
         paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}

@@ -10,7 +10,7 @@ from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.reader import Fault, StoreReader
+from bf16codecs.store.reader import Fault, ModelReader
 from bf16codecs.store.zarr.documents import read_documents
 from bf16codecs.store.zarr.metadata import read_json
 
@@ -26,7 +26,7 @@ _ROOT = {2: ".zmetadata", 3: "zarr.json"}
 
 
 def copy_faults(
-    reader: StoreReader, source: KeySource, store: Store, paths: Collection[str]
+    reader: ModelReader, source: KeySource, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
     """Yield what documents beside arrays and in groups have otherwise than the root's copies.
 
@@ -74,7 +74,7 @@ def copy_faults(
             yield path, StoreError(f"{what}: {damaged(why)}")
 
 
-def root_faults(reader: StoreReader, source: KeySource, store: Store) -> Iterator[Fault]:
+def root_faults(reader: ModelReader, source: KeySource, store: Store) -> Iterator[Fault]:
     """Yield why zarr cannot open the root: what it says of groups has keys of its own."""
     import zarr
     from zarr.storage import StorePath

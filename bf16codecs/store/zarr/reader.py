@@ -43,7 +43,7 @@ from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.checks import faults
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.reader import Fault, StoreReader
+from bf16codecs.store.reader import Fault, ModelReader
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     OTHER_GROUP,
@@ -74,7 +74,7 @@ _DOCUMENTS = {3: ("zarr.json",), 2: (".zarray", ".zattrs")}
 _ROOT_DOCUMENTS = {3: ("zarr.json",), 2: (".zgroup", ".zattrs", ".zmetadata")}
 
 
-class ZarrReader(StoreReader):
+class ZarrReader(ModelReader):
     """Reads a model store in Zarr.
 
     Parameters

@@ -19,7 +19,7 @@ from bf16codecs.convert.repeated import Repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
     Index,
@@ -203,7 +203,7 @@ def put_parts(
 
 
 def put_left(
-    reader: StoreReader,
+    reader: ModelReader,
     encoder: ChunkEncoder,
     left: Sequence[Left],
     arrays: Mapping[str, ArrayPlan],

@@ -33,7 +33,7 @@ from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.plan import header_path, with_others
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.writer import write_bytes, write_checkpoint
 from bf16codecs.store.zarr.sinks import FolderSink
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
@@ -253,7 +253,7 @@ class Commit:
         self._writer.finish(info)
         return paths
 
-    def _opened_store(self) -> AbstractContextManager[StoreReader]:
+    def _opened_store(self) -> AbstractContextManager[ModelReader]:
         base = self._base.model if isinstance(self._base, Base) else None
         return closing(open_store(self._folder, Kind.FOLDER, opening=Opening(base=base)))
 

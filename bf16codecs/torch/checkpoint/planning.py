@@ -17,7 +17,7 @@ from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.checkpoint import check_names
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.grids import Box, chunk_grid
 from bf16codecs.torch.tied import DTYPES, stored_form
 
@@ -146,7 +146,7 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
     return CheckpointPlan(header, arrays)
 
 
-def base_arrays(plan: CheckpointPlan, base: StoreReader) -> dict[str, RangeReader]:
+def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReader]:
     """Return what tensors can be stored as differences to, by their paths."""
     found = {}
     for name, array in plan.arrays.items():

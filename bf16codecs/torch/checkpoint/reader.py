@@ -37,7 +37,7 @@ from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import split_step
-from bf16codecs.store.reader import StoreReader as Backend
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.zarr.metadata import NoGroupError
 from bf16codecs.torch.checkpoint.objects import harmless
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
@@ -224,7 +224,7 @@ class StoreReader(StorageReader):
         future.set_result(None)
         return future
 
-    def _object(self, opened: Backend, name: str) -> io.BytesIO:
+    def _object(self, opened: ModelReader, name: str) -> io.BytesIO:
         """Return what a planner loads as an object, which may run any code."""
         content = read_object(opened, self._checkpoint.objects[name])
         if not self._weights_only:
@@ -292,7 +292,7 @@ class _Wanted:
     gpu: Device | None
 
     @classmethod
-    def of(cls, opened: Backend, item: ReadItem, planner: LoadPlanner, cast: bool) -> _Wanted:
+    def of(cls, opened: ModelReader, item: ReadItem, planner: LoadPlanner, cast: bool) -> _Wanted:
         name = item.storage_index.fqn
         array, kind = opened.tensor(name)
         opened.check_header(name)

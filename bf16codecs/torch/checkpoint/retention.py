@@ -20,7 +20,7 @@ from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either
-from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.neighbours import (
     Members,
     is_checkpoint,
@@ -197,7 +197,7 @@ def previous_of(path: str) -> str | None:
     return None
 
 
-def _depth(reader: StoreReader) -> int:
+def _depth(reader: ModelReader) -> int:
     """Return how many models have to be read, beside this one."""
     base = reader.base
     return 0 if base is None else 1 + _depth(base)
