@@ -34,8 +34,7 @@ from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.opening import open_store
-from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.whole import stored_arrays
+from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 
 with from_extra("dask", for_caller("bf16codecs.dask", "--dask")):

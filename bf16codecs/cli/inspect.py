@@ -75,7 +75,7 @@ def info(
 
 
 def _show_contents(contents: Contents) -> None:
-    from bf16codecs.store.contents_text import file_lines, summary_lines, table_of
+    from bf16codecs.store.contents import file_lines, summary_lines, table_of
 
     for line in summary_lines(contents):
         say(printable(line))

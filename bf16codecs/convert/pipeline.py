@@ -27,8 +27,7 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path
-from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.whole import stored_arrays
+from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.writer import ModelWriter, write_bytes, write_checkpoint
 
 __all__ = [

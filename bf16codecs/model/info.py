@@ -9,8 +9,7 @@ from bf16codecs._base.names import SORTS
 from bf16codecs._base.shown import printable
 from bf16codecs._base.tables import table_lines
 from bf16codecs.model import html
-from bf16codecs.store.contents import Contents, contents_of
-from bf16codecs.store.contents_text import file_lines, summary_lines, table_of
+from bf16codecs.store.contents import Contents, contents_of, file_lines, summary_lines, table_of
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Info", "info_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import stated_shape
 from bf16codecs.store.plan import array_form
-from bf16codecs.store.tensors import Fault
 
 __all__ = [
+    "Fault",
+    "Storage",
+    "StoredTensor",
     "check_array",
     "check_attributes",
     "check_form",
@@ -100,3 +102,21 @@ def check_form(
     if (dtype, array.shape) != array_form(tensor, is_stepped):
         what = f"tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
         raise StoreError(advised(f"{path} is {dtype} of shape {array.shape!r:.80}, {what}"))
+
+
+#: The name of a tensor, or the path of an array or a group, and what is wrong with it.
+Fault = tuple[str, BF16CodecsError]
+
+
+class StoredTensor(NamedTuple):
+    """A tensor's array, and the dtype that safetensors knows it by, if the array tells."""
+
+    array: ArrayReader
+    dtype: str | None
+
+
+class Storage(NamedTuple):
+    """How a tensor is stored: names of codec and level."""
+
+    codec: str
+    level: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from bf16codecs._arrays.converted import rounded_array, widened_array
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
-from bf16codecs._base.limits import Limits
+from bf16codecs._base.limits import Limits, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
@@ -24,6 +25,9 @@ from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checks import (
+    Fault,
+    Storage,
+    StoredTensor,
     check_array,
     check_attributes,
     check_form,
@@ -32,13 +36,11 @@ from bf16codecs.store.checks import (
 )
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.tensors import Fault, Storage, StoredTensor
-from bf16codecs.store.texts import read_text
 
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["Fault", "ModelReader", "Storage", "StoredTensor"]
+__all__ = ["Fault", "ModelReader", "Storage", "StoredTensor", "stored_arrays"]
 
 
 class ModelReader(ABC):
@@ -403,8 +405,19 @@ class ModelReader(ABC):
         StoreError
             If the array is missing, or is of anything else than bytes.
         """
-        stored = partial(self.stored_nbytes, path)
-        return read_text(self.plan(path), self.label(path), stored, self.read)
+        plan, label, stored = self.plan(path), self.label(path), partial(self.stored_nbytes, path)
+        if plan.dtype != "uint8" or len(plan.shape) != 1:
+            raise StoreError(f"{label}: is not an array of bytes")
+        with named_errors(label):
+            check_metadata(max(plan.nbytes, plan.chunk_nbytes), stored)
+        content = bytearray()
+        for piece in plan.pieces():
+            chunk = np.empty(plan.chunk_nbytes, np.uint8)
+            self.read(piece, chunk)
+            content += chunk[: piece.nbytes].data
+        with named_errors(label):
+            check_parsed(content, stored)
+        return bytes(content)
 
     def document_faults(self) -> Iterator[Fault]:
         """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
@@ -435,3 +448,24 @@ class ModelReader(ABC):
             self._opened_base.close()
         # Arrays lead to this: in a circle, memory of chunks waits for Python's collector.
         self._arrays, self._tensors, self._bases = {}, {}, {}
+
+
+def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayPlan]:
+    """Return the arrays of all tensors, in the order in which their bytes lie in the files.
+
+    Raises
+    ------
+    StoreError
+        If an array is missing, or is not what its tensor is stored as.
+    """
+    arrays = []
+    for number, header in enumerate(headers):
+        for tensor in header.tensors:
+            path = reader.info.paths.get(tensor.name)
+            if path is None:
+                raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
+            plan = reader.plan(path)
+            with named_errors(reader.where):
+                check_form(path, plan, tensor, reader.is_stepped)
+            arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
+    return arrays

@@ -294,7 +294,8 @@ def test_the_command(shards, expected, tmp_path, processes, run_python):
 
 def test_a_process_that_was_abandoned_does_no_harm(tmp_path, shards):
     """Once a store is finished, no writer that was sent to a worker can change it."""
-    from bf16codecs.store import CodecChoice, plan_bytes
+    from bf16codecs.store.choice import CodecChoice
+    from bf16codecs.store.plan import plan_bytes
     from bf16codecs.store.zarr.writer import ZarrWriter
 
     writer = ZarrWriter(tmp_path / "m.zarr", CodecChoice(), 3, as_zip=False)

@@ -26,8 +26,8 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.store import StoreInfo
 from bf16codecs.store.files import open_safetensors
+from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_checkpoint
 from bf16codecs.store.opening import open_store
 from folders import copy_of, files_in, names_in

@@ -24,7 +24,9 @@ from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import UnsupportedVersionError
 from bf16codecs.safetensors import read_header
-from bf16codecs.store import CodecChoice, StoreError, StoreInfo
+from bf16codecs.store import StoreError
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths
 from looping import noted
 from measured_reads import linux

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StepNotFoundError, StoreError
-from bf16codecs.store import StoreInfo
 from bf16codecs.store.attributes import ROUNDED, StoredFile
+from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths, later_paths
 from bf16codecs.store.runs.layout import Form, RunInfo, RunStep
 from looping import noted

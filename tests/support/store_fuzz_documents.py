@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 from numcodecs import Zstd
 
-from bf16codecs.store import ATTRIBUTES_KEY
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH
+from bf16codecs.store.layout import ATTRIBUTES_KEY
 from store_fuzz_mutations import Content
 from store_fuzz_truth import Seed, zip_contents
 

@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bf16codecs.store import ATTRIBUTES_KEY
+from bf16codecs.store.layout import ATTRIBUTES_KEY
 from hdf5_types import TYPES, WITHOUT_NUMBERS, set_chunk_options
 from store_fuzz_mutations import Family, Mutant
 from store_fuzz_truth import Seed

@@ -30,8 +30,7 @@ from bf16codecs.safetensors import Header, TensorInfo
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import Opening, open_store
-from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.whole import stored_arrays
+from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.zarr.metadata import NoGroupError
 
 __all__ = ["zarr_to_orbax"]
