@@ -313,7 +313,7 @@ def orbax(src: str, dst: str, **options: Any) -> None:
     the store's base is. Options of codecs and chunks are for stores.
     """
     from bf16codecs.convert.orbax import orbax_to_zarr, zarr_to_orbax
-    from bf16codecs.convert.orbax.choosing import is_to_convert
+    from bf16codecs.convert.orbax.converting import is_to_convert
 
     if not is_to_convert(src, dst):
         drop_options(options, _TO_STORE, "does nothing where a checkpoint is restored")

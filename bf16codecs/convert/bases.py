@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.arguments import argument
+from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import counted, few, one_line
 from bf16codecs._base.paths import given_path, resolved
-from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
+from bf16codecs.codecs import encode_delta
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.store.addresses import path_of
@@ -23,10 +25,20 @@ from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.opening import Opening, open_any, open_either
+from bf16codecs.store.plan import plan_arrays
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
-__all__ = ["AUTO", "Base", "check_not_base", "local_chain", "opened_base"]
+__all__ = [
+    "AUTO",
+    "Base",
+    "Sample",
+    "check_not_base",
+    "coded_nbytes",
+    "local_chain",
+    "opened_base",
+    "take_samples",
+]
 
 #: Before a folder: the best of the models in it.
 AUTO = "auto:"
@@ -246,3 +258,86 @@ def _sample_nbytes(
         if resolved(target) in {resolved(base) for base in local_chain(model)}:
             return None
         return coded_nbytes(samples, choice, model), place
+
+
+# Of each part, and how many there are at most, spread evenly: coding 2 MiB takes some milliseconds.
+_PART_BYTES = 1 << 16
+_PARTS = 32
+
+
+class Sample(NamedTuple):
+    """A part of a tensor: bytes [start, stop) of it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    data: Bytes
+
+
+def take_samples(source: ModelReader) -> list[Sample]:
+    """Read parts of a model's tensors, in all at most 2 MiB."""
+    _, arrays = plan_arrays(source.headers, _PART_BYTES)
+    names = [tensor.name for header in source.headers for tensor in header.tensors]
+    return [
+        _read(source, name, array, start)
+        for name, array, start in _spread(names, arrays)
+        if array.nbytes
+    ]
+
+
+def _spread(
+    names: Sequence[str], arrays: Sequence[ArrayPlan]
+) -> Iterator[tuple[str, ArrayPlan, int]]:
+    """Yield places that are spread evenly over all bytes, of each array a few at most."""
+    total = sum(array.nbytes for array in arrays)
+    step = max(1, total // _PARTS)
+    before, next_at = 0, step // 2
+    for name, array in zip(names, arrays, strict=True):
+        while next_at < before + array.nbytes:
+            start = min(next_at - before, max(0, array.nbytes - _PART_BYTES))
+            yield name, array, start - start % array.item_size
+            next_at += max(step, array.nbytes if array.nbytes <= _PART_BYTES else step)
+        before += array.nbytes
+
+
+def _read(source: ModelReader, name: str, array: ArrayPlan, start: int) -> Sample:
+    data = np.empty(min(_PART_BYTES, array.nbytes - start), np.uint8)
+    source.read_range(array.file, array.offset + start, data)
+    return Sample(name, array.dtype, array.shape, start, start + data.size, data)
+
+
+def coded_nbytes(
+    samples: Sequence[Sample], choice: CodecChoice, model: ModelReader | None = None
+) -> int | None:
+    """Return the size of samples coded alone, or as differences to a model.
+
+    Parameters
+    ----------
+    samples
+        Of the model that is coded.
+    choice
+        The codec.
+    model
+        What it is compared with, if anything: of the same tensors, the same parts are read.
+
+    Returns
+    -------
+    int or None
+        In bytes; tensors that `model` lacks are coded alone. None if it has none of them.
+    """
+    size, common = 0, 0
+    for sample in samples:
+        codec = choice.for_difference(sample.dtype)
+        array = None
+        if model is not None and sample.shape:
+            array = model.counterpart(sample.name, sample.dtype, sample.shape)
+        if array is None:
+            size += len(codec.encode(sample.data))
+            continue
+        base = np.empty_like(sample.data)
+        array.read_run(sample.start, sample.stop, base)
+        size += len(encode_delta(codec, sample.data, base))
+        common += 1
+    return size if common or model is None else None

@@ -20,15 +20,15 @@ from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.pipeline import unpack
-from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.runs.layout import RunInfo
 
-__all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
+__all__ = ["hdf5_to_safetensors", "run_to_safetensors", "step_folders", "zarr_to_safetensors"]
 
 
 def zarr_to_safetensors(
@@ -279,3 +279,11 @@ def _write(
 
     expected = [file.restored.preferred() for file in reader.info.files]
     unpack(reader, reader.headers, consume, expected, progress)
+
+
+def step_folders(run: RunInfo) -> list[str]:
+    """Return the folder of each step among all restored ones: none if names alone tell them."""
+    flat = [name for step in run.steps for name in step.file_names]
+    if len(flat) > len(run.steps) or len(set(flat)) < len(flat):
+        return [f"step-{step.number}" for step in run.steps]
+    return [""] * len(run.steps)

@@ -24,7 +24,7 @@ from bf16codecs.convert.checks import check_restored_size, differing_names, stor
 from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
-from bf16codecs.convert.restored_names import step_folders
+from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source, unheld_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bf16codecs.convert import append_to_run
 from bf16codecs.convert.runs import appending
-from bf16codecs.convert.runs.parents import candidates, choose_parent, max_depth
+from bf16codecs.convert.runs.appending import candidates, choose_parent, max_depth
 from run_stores import drifting, write_checkpoints
 
 

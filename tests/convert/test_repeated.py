@@ -29,7 +29,7 @@ from based_models import (
 )
 from bf16codecs import open_model
 from bf16codecs._base import bfloat16 as _bfloat16
-from bf16codecs.convert import repeated
+from bf16codecs.convert import plan
 from bf16codecs.store import StoreError
 from bf16codecs.store.files import open_safetensors
 from bits import assert_same_bits, bits
@@ -142,7 +142,7 @@ def test_what_is_not_shared(tmp_path: Path) -> None:
         **{f"scalar.{i}": weights(()) for i in range(2)},
     }
     source = write_safetensors(tmp_path / "m", arrays)
-    assert repeated.find_repeated(open_safetensors(source)) == ({}, {})
+    assert plan.find_repeated(open_safetensors(source)) == ({}, {})
 
 
 def test_all_parts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +156,8 @@ def test_all_parts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         sources.append(write_safetensors(path, {"a": one, "b": other, "c": one}))
     for _ in range(2):
         for source in sources:
-            assert repeated.find_repeated(open_safetensors(source)).copies == {"c": "a"}, (
-                source.name
-            )
-        monkeypatch.setattr(repeated, "_PART_ITEMS", 1 << 16)
+            assert plan.find_repeated(open_safetensors(source)).copies == {"c": "a"}, source.name
+        monkeypatch.setattr(plan, "_PART_ITEMS", 1 << 16)
 
 
 def test_packed_dtypes(tmp_path: Path) -> None:
@@ -172,7 +170,7 @@ def test_packed_dtypes(tmp_path: Path) -> None:
     }
     source = tmp_path / "m.safetensors"
     source.write_bytes(file_bytes(header, data * 4))
-    assert repeated.find_repeated(open_safetensors(source)).copies == {"b": "a", "d": "c"}
+    assert plan.find_repeated(open_safetensors(source)).copies == {"b": "a", "d": "c"}
     for kind in FEW_KINDS:
         assert_holds(convert(kind, source, tmp_path / kind), source)
 
@@ -237,7 +235,7 @@ def test_truncation_is_no_rounding(tmp_path: Path) -> None:
     master = master_weights()
     low = (bits(master) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
     source = write_safetensors(tmp_path / "m.safetensors", {"low": low, "master": master})
-    assert repeated.find_repeated(open_safetensors(source)).roundings == {}
+    assert plan.find_repeated(open_safetensors(source)).roundings == {}
 
 
 @few_kinds

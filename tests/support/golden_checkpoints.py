@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from bf16codecs import open_model
-from bf16codecs.convert import repeated
+from bf16codecs.convert import plan
 from bf16codecs.torch.checkpoint import StoreWriter, grids, planning
 from checkpoint_job import run_job, scenario
 
@@ -41,7 +41,7 @@ def safetensors_to_checkpoint(
     with (
         patch.object(planning, "SMALL_BYTES", 1024),
         patch.object(grids, "_LEAST_BYTES", 256),
-        patch.object(repeated, "_LEAST_BYTES", 256),
+        patch.object(plan, "_LEAST_BYTES", 256),
     ):
         job = f"save_golden:{PROCESSES}:{made}:{chunk_size}:{base or ''}"
         if run_job(Path(folder), job, 0):

@@ -19,7 +19,7 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database
-from bf16codecs.convert.orbax.choosing import ADDRESS_ADVICE
+from bf16codecs.convert.orbax.converting import ADDRESS_ADVICE
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, other_than_checkpoint
 from bf16codecs.convert.orbax.source import CheckpointReader, open_checkpoint
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk

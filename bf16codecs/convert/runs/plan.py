@@ -11,7 +11,7 @@ from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.messages import counted
-from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.convert.plan import find_repeated
 from bf16codecs.convert.runs.members import check_member
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo

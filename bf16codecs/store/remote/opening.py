@@ -26,9 +26,8 @@ from bf16codecs.store.kinds import Kind
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store
 from bf16codecs.store.remote.reopening import surviving
-from bf16codecs.store.remote.requests import ask
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
-from bf16codecs.store.remote.source import StoreSource
+from bf16codecs.store.remote.source import StoreSource, ask
 from bf16codecs.store.zarr.reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import atexit
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import ZipStore
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
 from bf16codecs._arrays.stored import AtMost, KeySource, Request, StoredChunk, check_range
@@ -19,11 +24,10 @@ from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
 from bf16codecs.errors import StoreError
-from bf16codecs.store.remote.listing import folder_sizes, listed_sizes
-from bf16codecs.store.remote.requests import ask
+from bf16codecs.store.remote.reopening import ReopeningStore
 from bf16codecs.zarr.strict import has_bounded_replies
 
-__all__ = ["StoreSource"]
+__all__ = ["StoreSource", "ask", "folder_sizes", "listed_sizes"]
 
 
 class StoreSource(KeySource):
@@ -162,3 +166,113 @@ async def _size(store: Store, key: str) -> int:
 
 def _as_bytes(buffer: Any) -> Bytes:
     return np.asarray(buffer.as_numpy_array()).view(np.uint8)
+
+
+T = TypeVar("T")
+
+# At exit, requests that are under way may end; the rest of the exit takes less than the second.
+_LAST_SECONDS, _HELD_SECONDS = 0.5, 10
+
+
+class _Requests:
+    """Counts requests, and lets daemon threads begin none when the interpreter exits.
+
+    zarr closes its loop then. What had been handed to the loop, and had not begun, Python warns of
+    on the terminal, in one of ten exits beside a thread that reads all the time; what comes later
+    is an error in a thread that nobody waits for.
+    """
+
+    def __init__(self) -> None:
+        self._changed, self._under_way, self._is_over = threading.Condition(), 0, False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._is_over:
+                self._hold()
+            self._under_way += 1
+
+    def __exit__(self, kind: object, error: object, *_: object) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()
+            # Python's executors, which ZIP files need, are shut down before `end` is called.
+            is_shut = isinstance(error, RuntimeError) and "shutdown" in str(error)
+            if self._is_over or is_shut:
+                self._hold()
+
+    def _hold(self) -> None:
+        """Let a daemon thread, which nobody waits for, end with the process."""
+        if threading.current_thread().daemon:
+            self._changed.wait_for(lambda: False, _HELD_SECONDS)
+
+    def end(self) -> None:
+        """Let those under way end, and daemon threads begin no more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.wait_for(lambda: not self._under_way, _LAST_SECONDS)
+
+
+_requests = _Requests()
+
+
+def ask(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Call a coroutine function in zarr's event loop, and wait for what it returns."""
+    with _requests:
+        return sync(function(*args))
+
+
+def _end() -> None:
+    _requests.end()
+
+
+def _forget_requests() -> None:
+    global _requests
+    _requests = _Requests()  # those of other threads, which a forked process does not have
+
+
+# After zarr's, which is imported above: the last that is registered is called first.
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_requests)
+
+
+async def listed_sizes(store: Store) -> dict[str, int] | None:
+    """Ask for the sizes of all keys of a store; None if its server does not list them."""
+    store = store.current if isinstance(store, ReopeningStore) else store
+    try:
+        if isinstance(store, ObjectStore):
+            return await _listed_by_obstore(store) or None
+        # Web servers have pages for people, if any, without sizes.
+        if isinstance(store, FsspecStore) and "http" not in store.fs.protocol:
+            return await _listed_by_fsspec(store.fs, store.path) or None
+    except Exception:  # of any package: a server that has no lists, or no right to see them
+        return None
+    return None
+
+
+async def _listed_by_fsspec(fs: Any, root: str) -> dict[str, int]:
+    root = fs._strip_protocol(root).rstrip("/")
+    try:
+        found = await fs._find(root, detail=True)
+    finally:
+        fs.invalidate_cache()  # or sizes are still these when somebody has replaced the store
+    return {key.removeprefix(f"{root}/"): int(info["size"]) for key, info in found.items()}
+
+
+async def _listed_by_obstore(store: ObjectStore[Any]) -> dict[str, int]:
+    import obstore
+
+    sizes: dict[str, int] = {}
+    async for batch in obstore.list(store.store):
+        sizes |= {meta["path"]: meta["size"] for meta in batch}
+    return sizes
+
+
+def folder_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return what there is below each folder, that of all being ""."""
+    folders = Counter({"": 0})
+    for key, size in sizes.items():
+        while key:
+            key = key.rpartition("/")[0]
+            folders[key] += size
+    return folders

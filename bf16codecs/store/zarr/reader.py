@@ -266,7 +266,7 @@ class ZarrReader(ModelReader):
         import zarr
         from zarr.storage import StorePath
 
-        from bf16codecs.store.remote.requests import ask
+        from bf16codecs.store.remote.source import ask
         from bf16codecs.zarr.inflation import chunk_check
         from bf16codecs.zarr.shards import complete_shards
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import run_all
-from bf16codecs.convert.repeated import Repeated
+from bf16codecs.convert.plan import Repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY

@@ -19,8 +19,7 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import few
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
-from bf16codecs.convert.plan import NoCommonTensorError
-from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.convert.plan import NoCommonTensorError, find_repeated
 from bf16codecs.convert.target import (
     absolute_target,
     new_target,

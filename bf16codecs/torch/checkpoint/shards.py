@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.planner import WriteItem
 
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.torch_tensors import in_a_row, plain_tensor
-from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.convert.plan import find_repeated
 from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.grids import Box, common
 from bf16codecs.torch.checkpoint.planning import box_of, is_small
