@@ -47,16 +47,16 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
         if prediction.of == plane and given is not None:
             yield (
                 f"The {prediction.neighbour} neighbour tells {max(0, alone - given):.2f} bits of"
-                f" the {name}. To predict from it leaves {prediction.delta:.2f} (delta) or"
-                f" {prediction.xor:.2f} (XOR) of {alone:.2f} bits: {_verdict(prediction)}."
+                f" the {name}. Predicting from it costs {prediction.delta:.2f} (delta) or"
+                f" {prediction.xor:.2f} (XOR) bits, without {alone:.2f}: {_verdict(prediction)}."
             )
 
 
 def _verdict(prediction: Prediction) -> str:
     gain = prediction.alone - min(prediction.delta, prediction.xor)
     if abs(gain) < _NOTHING:
-        return "no better than none"
-    return "which helps" if gain > 0 else "worse than none"
+        return "no gain"
+    return "it helps" if gain > 0 else "it is worse"
 
 
 def summary(found: Analysis) -> Iterator[str]:

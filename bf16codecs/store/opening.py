@@ -218,7 +218,10 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
             )
         if step is not None:
             if run is None:
-                raise StoreError(f"{reader.where}: not a run, which alone has a step {step}")
+                given = for_caller("the step", f"--step or @{step}")
+                raise StoreError(
+                    f"{reader.where}: one model, not a run with a step {step}: leave out {given}"
+                )
             reader = StepReader(reader, run.place(step, reader.where))
         return _with_base(reader, opening)
     except BaseException:
