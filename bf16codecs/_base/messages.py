@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -34,6 +35,7 @@ __all__ = [
     "install_extra",
     "named_damage",
     "named_errors",
+    "near_names",
     "one_line",
     "raise_named",
     "system_text",
@@ -61,6 +63,18 @@ def few(names: Sequence[str], most: int) -> str:
     """Name the first of some things, and say how many more there are: ``"a, b and 7 more"``."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def near_names(name: str, names: Iterable[str]) -> str:
+    """Say which names are like one that is not there, or contain it, for the end of a message."""
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=3)
+    if not near and name:
+        near = [own for own in known if name.lower() in own.lower()]
+    if not near:
+        return ""
+    quoted = list(map(repr, near))
+    return f"; there is {' and '.join(quoted) if len(near) < 3 else few(quoted, 3)}"
 
 
 def one_line(error: BaseException) -> str:

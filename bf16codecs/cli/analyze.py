@@ -11,6 +11,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs.cli.console import printable, progress_bar, say, show
 from bf16codecs.cli.options import (
     ByteSize,
+    Command,
     command,
     max_bytes_option,
     quiet_option,
@@ -46,7 +47,7 @@ def _parsed_kinds(
     return found
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.option("--base", metavar="MODEL", help="Tell what SRC has otherwise than this model.")
 @click.option(

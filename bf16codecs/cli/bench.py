@@ -12,7 +12,15 @@ from bf16codecs import bench as benchmarks
 from bf16codecs.bench.defaults import ALL_SECONDS, QUICK_SECONDS, SECONDS, SYSTEM_TITLES
 from bf16codecs.cli.bench_gpu import DEVICE, bench_gpu
 from bf16codecs.cli.bench_tables import measure_part, show_host, show_notes, title_of
-from bf16codecs.cli.options import THREADS, ByteSize, command, is_given, report_option
+from bf16codecs.cli.options import (
+    THREADS,
+    ByteSize,
+    Command,
+    WholeNumber,
+    command,
+    is_given,
+    report_option,
+)
 from bf16codecs.cli.reports import check_writable, load_plots, write_json, write_text
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ _ALL = "all"
 _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("src", required=False, metavar="[SRC]")
 @click.option(
     "--size",
@@ -35,7 +43,7 @@ _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 )
 @click.option(
     "--repeats",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help="Rounds.  [default: 5, and down to 3 for slow codecs]",
 )
 @click.option(

@@ -10,7 +10,7 @@ import click
 from bf16codecs import bench as benchmarks
 from bf16codecs.cli.bench_tables import status_line
 from bf16codecs.cli.console import format_size, show
-from bf16codecs.cli.options import THREADS, command, report_option
+from bf16codecs.cli.options import THREADS, Command, WholeNumber, command, report_option
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table
 
@@ -62,7 +62,7 @@ def _summary(result: RunResult) -> list[str]:
     ]
 
 
-@click.command("bench-run")
+@click.command("bench-run", cls=Command)
 @click.argument("checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...")
 @click.option(
     "--codec",
@@ -74,13 +74,13 @@ def _summary(result: RunResult) -> list[str]:
 @click.option("--level", type=click.Choice(["fast", "best"]), help="Of arithmetic.")
 @click.option(
     "--keyframe-every",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=16,
     show_default=True,
     help="Steps from one that is coded whole to the next.",
 )
 @click.option("--hdf5", is_flag=True, help="HDF5 files instead of Zarr folders.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
+@click.option("--repeats", type=WholeNumber(1), default=5, show_default=True, help="Rounds.")
 @click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
 @click.option("--folder", help="For the stores, all of which are removed.")
 @report_option("json")

@@ -14,6 +14,7 @@ from bf16codecs import convert as conversions
 from bf16codecs._base.messages import counted, few
 from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
+    Command,
     base_option,
     command,
     conversion_options,
@@ -69,7 +70,7 @@ def _run(
         report(source, target, summary, done, verified=verified, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @paths_argument("STORE")
 @conversion_options
 @run_options
@@ -132,7 +133,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
     return functools.partial(convert, client=address)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("store")
 @click.argument("dst")
 @base_option
@@ -178,7 +179,7 @@ def _restore(
     _run(convert, store, dst, "restored", **options)
 
 
-@click.command()
+@click.command(cls=Command)
 @paths_argument("FILE")
 @functools.partial(conversion_options, with_lossy=False)
 @run_options
@@ -201,7 +202,7 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
     _store(job, conversions.safetensors_to_hdf5, src, file, options)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file")
 @click.argument("dst")
 @base_option
@@ -224,7 +225,7 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
     _restore(conversions.hdf5_to_safetensors, file, dst, step, all_steps, options)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("store")
 @click.option(
     "--onto",
@@ -264,7 +265,7 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
         report(store, store, summary, done, verified=verified, as_json=as_json)
 
 
-@click.command("undo-append")
+@click.command("undo-append", cls=Command)
 @click.argument("run")
 @click.option(
     "--step",
@@ -298,7 +299,7 @@ def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bo
 _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("src")
 @click.argument("dst")
 @functools.partial(conversion_options, with_lossy=False)

@@ -9,13 +9,13 @@ import click
 
 from bf16codecs._base.interrupt import temporary
 from bf16codecs.cli.console import format_size, say, show_json
-from bf16codecs.cli.options import command, json_option
+from bf16codecs.cli.options import Command, command, json_option
 from bf16codecs.cli.tables import Table
 
 __all__ = ["demo"]
 
 
-@click.command()
+@click.command(cls=Command)
 @json_option
 @command
 def demo(as_json: bool) -> None:

@@ -11,7 +11,13 @@ import click
 from bf16codecs import convert as conversions
 from bf16codecs._base.messages import counted, few
 from bf16codecs.cli.console import printable, progress_bar, say
-from bf16codecs.cli.options import command, conversion_options, drop_options, max_bytes_option
+from bf16codecs.cli.options import (
+    Command,
+    command,
+    conversion_options,
+    drop_options,
+    max_bytes_option,
+)
 from bf16codecs.cli.reports import report
 from bf16codecs.errors import ManyFilesWarning
 
@@ -25,7 +31,7 @@ _PACKING = ("codec", "level", "chunk_size", "sha256")
 _RESTORING = ("max_bytes",)
 
 
-@click.command("pack-hf")
+@click.command("pack-hf", cls=Command)
 @click.argument("folder", metavar="DIR")
 @click.argument("out")
 @click.option("--restore", is_flag=True, help="Restore what was packed: DIR is packed, OUT is not.")

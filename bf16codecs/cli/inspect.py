@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs._base.names import SORTS
 from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
+    Command,
     base_option,
     command,
     json_option,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["info", "plugin_path", "verify"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("store")
 @click.option(
     "--sort",
@@ -45,6 +47,14 @@ __all__ = ["info", "plugin_path", "verify"]
     is_flag=True,
     help="Ask a server that lists no sizes for that of each chunk: a request for each.",
 )
+@click.option(
+    "--tensor",
+    "tensors",
+    multiple=True,
+    metavar="NAME",
+    help="Show this tensor alone; for several, give the option several times.",
+)
+@click.option("--steps", is_flag=True, help="Of a run: show what each step takes, in a table.")
 @storage_option
 @max_bytes_option
 @json_option
@@ -53,6 +63,8 @@ def info(
     store: str,
     sort: str,
     sizes: bool,
+    tensors: tuple[str, ...],
+    steps: bool,
     storage_options: dict[str, Any] | None,
     max_bytes: int | None,
     as_json: bool,
@@ -66,26 +78,31 @@ def info(
 
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
-        contents = contents_of(reader, store, sizes)
+        contents = contents_of(reader, store, sizes, with_steps=steps)
+    if steps and contents.run is None:
+        raise click.UsageError(f"--steps goes with runs, and {store} is one model")
     contents.sort(sort)
     if as_json:
-        show_json(contents.to_json())
+        show_json((contents.only(tensors) if tensors else contents).to_json())
     else:
-        _show_contents(contents)
+        _show_contents(contents, tensors, steps)
 
 
-def _show_contents(contents: Contents) -> None:
-    from bf16codecs.store.contents import file_lines, summary_lines, table_of
+def _show_contents(contents: Contents, tensors: Sequence[str], steps: bool) -> None:
+    from bf16codecs.store.contents import file_lines, summary_lines, table_of, table_of_steps
 
+    if tensors:
+        print_table(*table_of(contents.only(tensors)))
+        return
     for line in summary_lines(contents):
         say(printable(line))
     show("")
-    print_table(*table_of(contents))
-    for line in file_lines(contents):
+    print_table(*(table_of_steps if steps else table_of)(contents))
+    for line in () if steps else file_lines(contents):
         say(printable(line))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("store")
 @click.argument("src", required=False)
 @base_option
@@ -129,7 +146,7 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
             say(summary.loss.described())
 
 
-@click.command()
+@click.command(cls=Command)
 @command
 def plugin_path() -> None:
     """Print the folder of the HDF5 plugin, for HDF5_PLUGIN_PATH."""

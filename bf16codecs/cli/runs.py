@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from bf16codecs._base.limits import MAX_GROUP
-from bf16codecs.cli.options import is_given
+from bf16codecs.cli.options import WholeNumber, is_given
 from bf16codecs.store.choice import DEFAULT_GROUP, DEFAULT_STEP_SIZE, CodecChoice
 
 __all__ = ["STEP", "Job", "run_job", "run_options", "step_options"]
 
 #: The number of a step.
-STEP = click.IntRange(0, 2**63 - 1)
+STEP = WholeNumber(0, 2**63 - 1)
 
 
 class Job(Enum):
@@ -38,7 +38,7 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--keyframe-every",
-            type=click.IntRange(1, MAX_GROUP),
+            type=WholeNumber(1, MAX_GROUP),
             default=DEFAULT_GROUP,
             show_default=True,
             metavar="N",

@@ -9,17 +9,17 @@ import click
 
 from bf16codecs._base.interrupt import Interrupted, forget
 from bf16codecs.cli.console import printable, say
-from bf16codecs.cli.options import command, max_bytes_option, storage_option
+from bf16codecs.cli.options import Command, WholeNumber, command, max_bytes_option, storage_option
 
 __all__ = ["view"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="STORE_OR_ADDRESS...")
 @click.option("--base", metavar="MODEL", help="Compare with this model.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="Port on 127.0.0.1; 0 is a free one.  [default: 8716, or a free one if that is in use]",
 )
 @click.option(

@@ -90,7 +90,8 @@ def other_kind(path: Path, kind: Kind) -> str:
         return f"it cannot be read ({e.strerror})"
     if found is kind:
         return ""
-    return f"it is {'no store' if found is None else found.value}, and not {kind.value}"
+    what = f"it is {found.value}, and not" if found else "it is not"
+    return f"{what} {kind.value}: choose another name"
 
 
 def other_than_model(path: Path, kind: Kind) -> str:

@@ -217,6 +217,8 @@ def read_tensor(
     IndexError
         As NumPy raises it.
     """
+    if not isinstance(dataset, h5py.Dataset):
+        raise TypeError(f"a dataset is needed, such as file['weight'], not {dataset!r:.80}")
     if dataset.shape is None:
         raise TypeError(f"{dataset.name} has no data")
     label = dataset.name or "dataset"

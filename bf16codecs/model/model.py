@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted
+from bf16codecs._base.messages import counted, near_names
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.frameworks import (
     as_jax,
@@ -346,8 +345,7 @@ class Model:
         return _reopened, (type(self), self._framework, self._device, *self._home.arguments)
 
     def _hint(self, name: object) -> str:
-        near = difflib.get_close_matches(str(name), self._names, n=3)
-        return f"; there is {' and '.join(map(repr, near))}" if near else ""
+        return near_names(str(name), self._names)
 
 
 def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) -> Model:

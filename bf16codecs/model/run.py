@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._base.messages import counted
+from bf16codecs._base.messages import counted, near_names
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model
@@ -197,8 +196,7 @@ class Run:
         if name not in known and (
             tensor not in known or name not in self._reader.variant_names(tensor)
         ):
-            near = difflib.get_close_matches(name, self._names, n=3)
-            hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
+            hint = near_names(name, self._names)
             raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")
         return RunTensor(self._home, name)
 

@@ -112,7 +112,8 @@ class Home:
     def opened(self) -> ModelReader:
         """The opened model; not after `close`."""
         if self._opened is None or (self._run is not None and self._run._opened is None):
-            raise ValueError(f"{self.arguments[0]}: the model is closed")
+            what = "run" if self.arguments[-1] == ALL_STEPS else "model"
+            raise ValueError(f"{self.arguments[0]}: the {what} is closed")
         return self._opened
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -311,6 +311,27 @@ def open_file(path: Path) -> BinaryIO:
         raise SafetensorsError(f"{path}: {e}") from None
 
 
+# How files begin that are given in place of safetensors files, and what these are.
+_BEGINNINGS = {
+    b"PK\x03\x04": "a ZIP file, as torch.save writes",
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x80\x02": "a pickle, as torch.save once wrote",
+    b"version ": "a pointer of Git LFS: get the file with git lfs pull",
+}
+
+
+def _likeness(start: bytes) -> str:
+    """Say what a file with too large a header is like, for a message."""
+    for beginning, what in _BEGINNINGS.items():
+        if start.startswith(beginning):
+            return f" (it looks like {what})"
+    if start.isascii() and start.decode("ascii").replace("\n", " ").isprintable():
+        return " (it looks like text)"
+    length = int.from_bytes(start[:8], "little")
+    return f": its header would have {length} bytes, the limit is {MAX_HEADER_BYTES}"
+
+
 def header_nbytes(start: bytes, size: int, where: str) -> int:
     """Return the size of a file's header, which has to fit into the file.
 
@@ -334,10 +355,7 @@ def header_nbytes(start: bytes, size: int, where: str) -> int:
         )
     length = int.from_bytes(start[:8], "little")
     if length > MAX_HEADER_BYTES:
-        raise SafetensorsError(
-            f"{where}: not a safetensors file: its header would have {length} bytes,"
-            f" the limit is {MAX_HEADER_BYTES}"
-        )
+        raise SafetensorsError(f"{where}: not a safetensors file{_likeness(start)}")
     if length > size - 8:
         raise SafetensorsError(
             f"{where}: truncated: header of {counted(length, 'byte')} in a file of {size}"

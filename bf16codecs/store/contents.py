@@ -6,17 +6,18 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted, named_errors
+from bf16codecs._base.messages import counted, named_errors, near_names
 from bf16codecs._base.shown import format_size
 from bf16codecs._base.tables import Column
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
+from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect
@@ -35,6 +36,7 @@ __all__ = [
     "storage_of",
     "summary_lines",
     "table_of",
+    "table_of_steps",
 ]
 
 # How rows are ordered: the largest first, those of one size as in the files.
@@ -126,10 +128,14 @@ class Contents:
     base: BaseReference | None = None
     loss: HalfLoss | None = None
     run: RunInfo | None = None
+    #: What each step of a run takes in the store, if that was wanted: no request tells it.
+    stored_steps: list[int] | None = None
     #: The number of the step, if it is one of a run.
     step: int | None = None
     #: What the disk keeps of the store, if that is known: runs in HDF5 files have holes.
     disk_nbytes: int | None = None
+    #: Whether it has all tensors.
+    is_whole: bool = True
     #: Of a checkpoint of a training job, the sizes of what is no tensor, by name.
     objects: dict[str, int] | None = None
 
@@ -194,6 +200,21 @@ class Contents:
             return rest, None
         return rest, max(0, self.stored_nbytes - stored)
 
+    def only(self, names: Sequence[str]) -> Contents:
+        """Return these contents with the rows of some tensors alone.
+
+        Raises
+        ------
+        TensorNotFoundError
+            If one of them is not there.
+        """
+        known = [row.name for row in self.rows]
+        for name in names:
+            if name not in known:
+                hint = near_names(name, known)
+                raise TensorNotFoundError(f"{self.path}: no tensor {name!r:.300}{hint}")
+        return replace(self, rows=[r for r in self.rows if r.name in names], is_whole=False)
+
     def sort(self, by: str) -> None:
         """Order the tensors: by one of `SORTS`."""
         if by != "file":
@@ -218,7 +239,7 @@ class Contents:
             "base": None if self.base is None else _base_json(self.base),
             "step": self.step,
             "group": None if run is None else run.group,
-            "steps": None if run is None else _steps_json(run),
+            "steps": None if run is None else _steps_json(run, self.stored_steps),
             "files": [_file_json(file) for file in self.files],
             "objects": None if self.objects is None else _objects_json(self.objects),
             "tensors": [row.to_json() for row in self.rows],
@@ -230,16 +251,17 @@ def _base_json(base: BaseReference) -> dict[str, Any]:
     return {"path": base.path, "step": base.step, "files": files}
 
 
-def _steps_json(run: RunInfo) -> list[dict[str, Any]]:
+def _steps_json(run: RunInfo, stored: list[int] | None) -> list[dict[str, Any]]:
     numbers = run.numbers
     return [
         {
             "step": step.number,
             "parent": None if step.parent is None else numbers[step.parent],
             "nbytes": step.nbytes,
+            "stored_nbytes": None if stored is None else stored[place],
             "files": [_file_json(f) for f in (*step.files, step.index) if f is not None],
         }
-        for step in run.steps
+        for place, step in enumerate(run.steps)
     ]
 
 
@@ -262,6 +284,7 @@ def contents_of(
     path: str | os.PathLike[str],
     ask_sizes: bool = False,
     with_sizes: bool = True,
+    with_steps: bool = False,
 ) -> Contents:
     """Collect what a model that was opened at a path or an address holds.
 
@@ -274,6 +297,8 @@ def contents_of(
         each chunk. Otherwise they are left out.
     with_sizes
         Whether sizes in the store are wanted at all: a list is some requests, too.
+    with_steps
+        Whether to find out what each step of a run takes: the head of each chunk is read for it.
 
     Raises
     ------
@@ -297,6 +322,7 @@ def contents_of(
             rows=_run_rows(reader, is_sized),
             nbytes=sum(own.nbytes for own in reader.run.steps),
             run=reader.run,
+            stored_steps=_stored_steps(reader) if with_steps else None,
             disk_nbytes=disk_size(Path(local)) if has_holes and local else None,
         )
     info, rows = reader.info, _model_rows(reader, is_sized)
@@ -312,6 +338,10 @@ def contents_of(
         step=step,
         objects=objects,
     )
+
+
+def _stored_steps(run: RunReader) -> list[int]:
+    return [run.step(number).total_nbytes() for number in run.run.numbers]
 
 
 def storage_of(reader: ModelReader, paths: Sequence[str]) -> tuple[Storage, int]:
@@ -364,6 +394,8 @@ def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
 
 
 Cells = tuple[str, ...]
+
+_STEPS = [Column("step"), Column("against"), *(Column(c) for c in ("size", "stored", "ratio"))]
 
 _NAME = Column("tensor")
 _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
@@ -457,6 +489,19 @@ def _steps(run: RunInfo) -> Iterator[str]:
     yield f"coded whole: {whole}; against an earlier step: {len(run.steps) - whole}"
 
 
+def table_of_steps(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
+    """Return the columns of a table, a row for each step of a run, and none below."""
+    assert own.run is not None
+    assert own.stored_steps is not None
+    numbers = own.run.numbers
+    rows: list[Cells] = []
+    for step, stored in zip(own.run.steps, own.stored_steps, strict=True):
+        against = "whole" if step.parent is None else str(numbers[step.parent])
+        sizes = format_size(step.nbytes), format_size(stored), _ratio(step.nbytes, stored)
+        rows.append((str(step.number), against, *sizes))
+    return _STEPS, rows, []
+
+
 def table_of(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
     """Return the columns of a table, a row for each tensor, and what goes below.
 
@@ -479,6 +524,8 @@ def table_of(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
     ]
     parts = {"headers": True, "metadata": own.is_store, "objects": own.objects}
     rest = ", ".join(part for part, is_there in parts.items() if is_there)
+    if not own.is_whole:
+        return columns, rows, []
     sums = [
         _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), own.of_tensors, own.loss),
         _cells(own, (rest, "", "", ""), own.rest),

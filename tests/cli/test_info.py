@@ -15,6 +15,7 @@ from based_models import write_nearby
 from bf16codecs._files.reading import disk_size
 from bf16codecs.safetensors import read_header
 from invoked import CONVERTERS, done, info_table, refused
+from invoked import run as run_command
 from models import write_model
 
 
@@ -123,6 +124,35 @@ def test_runs_and_their_steps(demo_model: Path) -> None:
     step = told("bf16codecs", "info", "run.zarr@2")
     assert (step["step"], step["steps"], step["nbytes"]) == (2, None, demo_model.stat().st_size)
     assert step["stored_nbytes"] == sum(t["stored_nbytes"] for t in step["tensors"])
+
+
+def test_one_tensor(demo_model: Path) -> None:
+    done("st2zarr", demo_model, "m.zarr")
+    header, row = done("bf16codecs", "info", "m.zarr", "--tensor", "lm_head.weight").splitlines()
+    assert header.split()[:2] == ["tensor", "dtype"]
+    assert row.split()[:3] == ["lm_head.weight", "BF16", "256x96"]
+    (found,) = told("bf16codecs", "info", "m.zarr", "--tensor", "lm_head.weight")["tensors"]
+    whole = told("bf16codecs", "info", "m.zarr")["tensors"]
+    assert found in whole
+    line = refused("bf16codecs", "info", "m.zarr", "--tensor", "embed")
+    assert line.endswith("no tensor 'embed'; there is 'model.embed_tokens.weight'")
+
+
+@pytest.mark.parametrize("run", ["run.zarr", "run.h5"])
+def test_what_each_step_takes(demo_model: Path, run: str) -> None:
+    near = write_nearby(demo_model, Path("step-2.safetensors"), seed=1)
+    to = "st2h5" if run == "run.h5" else "st2zarr"
+    done(to, "--append", demo_model, run, "--step", "1")
+    done(to, "--append", near, run)
+    steps = told("bf16codecs", "info", run, "--steps")["steps"]
+    alone = [told("bf16codecs", "info", f"{run}@{n}")["stored_nbytes"] for n in (1, 2)]
+    assert [step["stored_nbytes"] for step in steps] == alone
+    assert alone[1] < alone[0]
+    assert {s["stored_nbytes"] for s in told("bf16codecs", "info", run)["steps"]} == {None}
+    *_, first, second = done("bf16codecs", "info", run, "--steps").splitlines()
+    assert (first.split()[:2], second.split()[:2]) == (["1", "whole"], ["2", "1"])
+    result = run_command("bf16codecs", "info", demo_model, "--steps")
+    assert (result.exit_code, "--steps goes with runs" in result.stderr) == (2, True)
 
 
 def test_tensors_that_change_over_time() -> None:

@@ -46,6 +46,35 @@ def test_missing_target(demo_model: Path, name: str, target: str) -> None:
         assert f"the last one, {demo_model}, is a safetensors model" in line
 
 
+def test_what_a_newcomer_gets_wrong(demo_model: Path, tmp_path: Path) -> None:
+    store = tmp_path / "m.zarr"
+    line = misused("st2zarr", store, demo_model)
+    assert line == f"Error: {demo_model} is a source: put it before {store}."
+    assert "Missing argument 'SRC...': what to make" in misused("st2zarr", store)
+    assert misused("bf16codecs", "info", store, "--tensors", "x").endswith("'--tensor'?")
+    assert misused("bf16codecs", "info", store, "--threads") == "Error: No such option '--threads'."
+    for value in ("x", "1.5"):
+        line = misused("zarr2st", store, tmp_path / "d", "--step", value)
+        assert line == f"Error: Invalid value for '--step': '{value}' is not a whole number."
+
+
+@pytest.mark.parametrize(
+    ("content", "like"),
+    [
+        (b"These are no weights\n", "it looks like text"),
+        (b"PK\x03\x04\x00\x00\x08\x08\x00\x00", "a ZIP file, as torch.save writes"),
+        (b"GGUF\x03\x00\x00\x00\x00\x00", "a GGUF file"),
+        (b"\xff" * 20, "its header would have 18446744073709551615 bytes"),
+    ],
+)
+def test_what_is_no_safetensors_file(tmp_path: Path, content: bytes, like: str) -> None:
+    source = tmp_path / "m.bin"
+    source.write_bytes(content)
+    line = refused("st2zarr", source, tmp_path / "m.zarr")
+    assert line.startswith(f"st2zarr: {source}: not a safetensors file")
+    assert like in line
+
+
 def test_help_says_what_the_figures_of_level_best_are_of() -> None:
     help_text = " ".join(run("st2zarr", "--help").stdout.split())
     assert "Conversions of large models on a disk take 1.25 times as long" in help_text

@@ -180,7 +180,9 @@ def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
     (folder / "notes").write_text("mine")
     for convert in (safetensors_to_zarr, safetensors_to_hdf5):
         for overwrite in (False, True):
-            text = "is not overwritten: it is (no store, and not a Zarr store|a folder, and a file)"
+            text = (
+                "is not overwritten: it is (not a Zarr store: choose another|a folder, and a file)"
+            )
             with pytest.raises(FileExistsError, match=text):
                 convert(model, folder, overwrite=overwrite)
     assert content_of(folder) == {"notes": b"mine"}
@@ -201,7 +203,9 @@ def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> Non
     line = refused("zarr2st", tmp_path / "many.zarr", back, "--overwrite")
     assert line.endswith("is not overwritten: 'notes' in it is not of what is restored")
     line = refused("st2zarr", many, back, "--overwrite")
-    assert line.endswith("is not overwritten: it is a safetensors model, and not a Zarr store")
+    assert line.endswith(
+        "is not overwritten: it is a safetensors model, and not a Zarr store: choose another name"
+    )
     (tmp_path / "file").write_text("mine")
     line = refused("zarr2st", tmp_path / "many.zarr", tmp_path / "file", "--overwrite")
     assert line.endswith("it is a file, and a folder is to be made")

@@ -10,11 +10,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import bf16codecs
 from bf16codecs import open_model
 from checkout import ROOT
 from invoked import done
 
-PACKAGE = ROOT / "bf16codecs"
+PACKAGE = Path(bf16codecs.__file__).parent
 _NAMED = re.compile(r"`(\w+(?:\.\w+)?)` \(`([\w/.]+)`\)")
 
 

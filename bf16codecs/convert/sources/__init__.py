@@ -20,7 +20,7 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.files import open_safetensors
-from bf16codecs.store.kinds import RESTORERS, detect
+from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
@@ -56,7 +56,10 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelR
         kind = None
         with suppress(OSError):
             kind = detect(split_step(path)[0])
-        if kind in RESTORERS:
+        is_named_so = (
+            kind is not Kind.ZIP or suffix_of(path)[1] is Kind.ZIP
+        )  # torch.save writes ZIP
+        if kind in RESTORERS and is_named_so:
             raise SafetensorsError(
                 f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
             ) from e
