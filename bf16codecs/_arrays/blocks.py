@@ -57,14 +57,14 @@ class Task(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is decoded in turn, and the ranges of the stored chunk that it takes."""
+    """A batch of blocks to decode, and the ranges of the stored chunk that it takes."""
 
     tasks: Sequence[Task]
     ranges: Sequence[Range]
 
 
 class Fetched:
-    """What was read of a stored chunk.
+    """The ranges that were read of a stored chunk.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Fetched:
 
 
 class Head(ABC):
-    """What says where the blocks of a chunk's versions are.
+    """Base of frames' heads, which locate the blocks of a chunk's versions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a chunk of a difference is coded against: the same box of another array."""
+"""Bases of chunks: the same box of another array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BaseReader", "ChunkBase"]
 
 
 class BaseReader(Protocol):
-    """What can be the base of differences: ranges of an array's bytes, and boxes of its items."""
+    """The interface of bases: ranges of an array's bytes, and boxes of its items."""
 
     def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes."""

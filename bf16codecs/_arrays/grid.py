@@ -56,7 +56,7 @@ class ArrayPlan:
 
     @property
     def stored(self) -> ArrayPlan:
-        """What the store has of it: another array if it is lossy."""
+        """The stored array, which is another one if it is lossy."""
         return replace(self, dtype="float16", is_lossy=False) if self.is_lossy else self
 
     @property

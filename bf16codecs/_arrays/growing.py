@@ -23,7 +23,7 @@ _NOT_THERE = 255
 
 
 class GrowingHead(Head):
-    """What is known of a growing frame: its directory, and the frames that were needed so far.
+    """The known parts of a growing frame: its directory, and the frames needed so far.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ class FileSource(Source):
 
 
 class LocalKeys(KeySource):
-    """What folders and ZIP files share as sources."""
+    """Base of folders and ZIP files as sources."""
 
     def __init__(self) -> None:
         self._buffer = ThreadBuffer()

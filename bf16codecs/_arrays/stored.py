@@ -47,7 +47,7 @@ Reading = Generator[Request, Sequence[Bytes], None]
 
 
 class Known:
-    """What is known of a stored chunk before it is read."""
+    """A stored chunk's key and size, known before it is read."""
 
     #: What tells it from the others of its source; None where nothing does.
     key: Hashable = None

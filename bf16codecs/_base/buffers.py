@@ -287,7 +287,7 @@ class LentMemory:
 
 
 class _Lent:
-    """What arrays of lent memory refer to: with the last of them, it goes."""
+    """Owner of lent memory, released with the last array that refers to it."""
 
     def __init__(self, lender: LentMemory, memory: Bytes) -> None:
         self._lender, self._memory = lender, memory

@@ -1,4 +1,4 @@
-"""What the bits of an item mean: sign, exponent and mantissa of each data type."""
+"""Fields of an item: sign, exponent and mantissa of each data type."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def from_half(halves: NDArray[np.float16]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class HalfLoss:
-    """What finite float32 numbers lost when they became float16.
+    """The loss of finite float32 numbers that became float16.
 
     Attributes
     ----------

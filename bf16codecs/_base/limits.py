@@ -168,7 +168,7 @@ def check_ancestors(nbytes: int, wanted: int) -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading a model may take.
+    """Limits on the data that reading a model may expand to.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What people read: text on one line, sizes with their units; and JSON, which programs read."""
+"""Text for people, on one line and with units, and JSON for programs."""
 
 from __future__ import annotations
 

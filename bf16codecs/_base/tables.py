@@ -52,7 +52,7 @@ def shortened(text: str, width: int) -> str:
 
 
 class _Node:
-    """What may follow the beginning of a name: parts, sorted, and what follows each."""
+    """A node in a tree of name parts: sorted parts, and the node below each."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -72,7 +72,7 @@ class _Names:
 
     @cached_property
     def _tree(self) -> _Node:
-        """What names begin with: made when the first one is shortened, which none is in a pipe."""
+        """The tree of all names, built when the first one is shortened."""
         tree = _Node()
         # In the order of their parts, so that each node's are appended in order.
         for parts in sorted(map(_PARTS.findall, self._names)):

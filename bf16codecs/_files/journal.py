@@ -61,7 +61,7 @@ def journal_of(path: str | os.PathLike[str]) -> Path:
 
 
 class Change(NamedTuple):
-    """What a journal holds: the size of a file before and then, and pages that are new.
+    """The contents of a journal: the sizes of a file before and after, and its new pages.
 
     `pages` has, by number, the digest of what a page was, and what it is. Of the last one, what is
     behind either size does not count.

@@ -1,4 +1,4 @@
-"""What is in a model's weights, and why it gets as small as it does.
+"""Explains why a model's weights get as small as they do.
 
 `analyze` looks at a model, or at a series of checkpoints: entropies of bytes and fields, what
 neighbours tell of a value, scales of rows and columns, what codecs reach. `plots` draws what it

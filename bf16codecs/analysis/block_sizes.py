@@ -1,4 +1,4 @@
-"""What codecs reach with blocks of several sizes."""
+"""Sizes that codecs reach with blocks of several sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at: a model, a run, or several models in their order."""
+"""The checkpoints to analyse: a model, a run, or several models in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of tensor a name means."""
+"""Kinds of tensors, by name."""
 
 from __future__ import annotations
 

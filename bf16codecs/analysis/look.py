@@ -81,7 +81,7 @@ class _Group:
 
     @property
     def counts(self) -> Counts:
-        """What was counted of all of them."""
+        """The counts of all of them."""
         return self._found.counts
 
     def add(self, tensor: TensorAnalysis, found: Findings) -> None:

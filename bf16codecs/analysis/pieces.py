@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of a part: its bytes, those above its last ones, and the base's."""
+    """The bytes of a part, those of the rows above it, and the base's."""
 
     part: Part
     data: Bytes
@@ -62,7 +62,7 @@ class Read:
 
 @dataclass
 class Findings:
-    """What was found in pieces."""
+    """Counts and sizes of pieces."""
 
     counts: Counts
     reached: Reached = field(default_factory=Reached)

@@ -1,4 +1,4 @@
-"""What codecs make of a tensor, and of each of its 64 KiB blocks, beside the entropies of these."""
+"""Sizes that codecs reach for a tensor and for its 64 KiB blocks, beside entropies."""
 
 from __future__ import annotations
 

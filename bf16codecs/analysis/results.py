@@ -1,4 +1,4 @@
-"""What an analysis gives: plain dataclasses, a table, JSON."""
+"""Results of an analysis: plain dataclasses, a table, JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Analysis", "GroupAnalysis", "StepAnalysis", "TensorAnalysis"]
 
 @dataclass(frozen=True)
 class TensorAnalysis:
-    """What was found in a tensor.
+    """The analysis of a tensor.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class TensorAnalysis:
 
 @dataclass(frozen=True)
 class GroupAnalysis:
-    """What was found in all tensors of one dtype, or in those of one kind among them.
+    """The analysis of all tensors of one dtype, or of those of one kind among them.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class GroupAnalysis:
 
 @dataclass(frozen=True)
 class StepAnalysis:
-    """What was found in a checkpoint of a series; `changes` are those since the one before it.
+    """The analysis of a checkpoint in a series; `changes` are those since the one before it.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class StepAnalysis:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was found in a model; of a series, in its last checkpoint.
+    """The analysis of a model; of a series, that of its last checkpoint.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is told of a tensor, or of several together: entropies of what was counted."""
+"""Statistics of tensors: entropies of counted values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Entropies:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a neighbour tells of a value, in bits a value.
+    """Mutual information of a value and its neighbour, in bits a value.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Change:
-    """What differs from a base.
+    """Differences to a base.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What was found of values of one dtype.
+    """Statistics of values of one dtype.
 
     Attributes
     ----------

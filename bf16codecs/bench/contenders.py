@@ -1,4 +1,4 @@
-"""What is measured: memcpy, and this package's codecs."""
+"""Contenders of a benchmark: memcpy, and this package's codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured: tensors of a model, or synthetic ones."""
+"""Data to measure: tensors of a model, or synthetic ones."""
 
 from __future__ import annotations
 

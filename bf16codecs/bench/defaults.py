@@ -1,4 +1,4 @@
-"""What is measured when nothing else is said, and what there is to choose from."""
+"""Defaults and choices of the benchmark."""
 
 from __future__ import annotations
 

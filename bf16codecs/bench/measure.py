@@ -114,7 +114,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Work:
-    """What a contender gets: tensors, which are repeated or left out as there is time.
+    """The data of a contender: tensors, repeated or left out to fit the time.
 
     Attributes
     ----------

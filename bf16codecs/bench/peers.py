@@ -27,7 +27,7 @@ class Absent:
 
     @property
     def advice(self) -> str:
-        """What to do about it, in words."""
+        """Advice on how to install it."""
         if self.reason:
             return f"{self.package} cannot be used: {self.reason}"
         return f"{self.package} is not installed: pip install {self.package}"

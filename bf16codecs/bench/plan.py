@@ -1,4 +1,4 @@
-"""What is measured in one run: this package beside its peers, and the systems before it."""
+"""Plans a benchmark: this package beside its peers, and earlier systems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Source = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Part:
-    """What becomes one table.
+    """A part of the plan, which becomes one table.
 
     Attributes
     ----------

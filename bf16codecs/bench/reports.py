@@ -17,7 +17,7 @@ __all__ = ["Measured", "to_csv", "to_json"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a part of a plan, and figures of other kinds, by what they are."""
+    """Results of a part of a plan, and other figures by name."""
 
     part: Part
     results: list[Result] = field(default_factory=list)

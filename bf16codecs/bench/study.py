@@ -1,4 +1,4 @@
-"""What is measured together: contenders, one after the other, in a time that they share."""
+"""Measures contenders, one after the other, in a time that they share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Study:
 
     @property
     def names(self) -> list[str]:
-        """What the contenders are called."""
+        """The names of the contenders."""
         return [contender.name for contender in self.contenders]
 
     def only(self, names: Sequence[str]) -> Study | None:

@@ -1,4 +1,4 @@
-"""What `bench` prints: a table for each part of its plan, a row as soon as it is measured."""
+"""Prints the tables of `bench`, each row as soon as it is measured."""
 
 from __future__ import annotations
 

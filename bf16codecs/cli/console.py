@@ -1,4 +1,4 @@
-"""What the commands print: sizes, lines, and a progress bar on terminals."""
+"""Printing: sizes, lines, and a progress bar on terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: options, and how errors end them."""
+"""Options that several commands share, and their exit after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands say when they are done, to people and to programs."""
+"""Reports of finished commands, for people and for programs."""
 
 from __future__ import annotations
 

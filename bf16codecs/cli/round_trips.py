@@ -66,7 +66,7 @@ class RoundTrip:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What the table shows."""
+        """The figures of the table's row."""
         return (
             self.name,
             format_size(self.stored_nbytes),

@@ -19,7 +19,7 @@ STEP = WholeNumber(0, 2**63 - 1)
 
 
 class Job(Enum):
-    """What a conversion makes: a store of one model, a run, or a run with one step more."""
+    """The kinds of conversions: to a store of one model, to a run, or to one more step of a run."""
 
     MODEL = auto()
     SERIES = auto()

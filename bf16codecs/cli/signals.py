@@ -1,4 +1,4 @@
-"""What a command does, as long as it runs, about signals and warnings."""
+"""Signals and warnings while a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every codec here is: one of numcodecs, and a dict that Zarr format 3 takes for one."""
+"""Base of all codecs: a numcodecs codec that is also a dict, as Zarr format 3 takes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every frame: decoding, inspection, and what the codec classes share."""
+"""Decoding and inspection of frames, and the base of the codecs that write them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class FrameCodec(ConfiguredCodec):
-    """What the codecs of numbers share: one frame per encoded buffer.
+    """Base of the codecs of numbers, which write one frame for each buffer.
 
     Use its subclasses.
     """

@@ -21,7 +21,7 @@ def directory_nbytes(room: int) -> int:
 
 
 class Version(NamedTuple):
-    """What a version holds, and what it is coded against."""
+    """A version's items, and the version that it is coded against."""
 
     content: Any
     #: The number of an earlier version, and what that holds.
@@ -30,7 +30,7 @@ class Version(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """What appending a version writes: its frame, and, once that is durable, its entry."""
+    """The writes that append a version: its frame, and, once that is durable, its entry."""
 
     frame: bytes
     frame_at: int

@@ -1,4 +1,4 @@
-"""What a store has to have in common with its source, beside the tensors' data."""
+"""Compares a store with its source in all but the tensors' data."""
 
 from __future__ import annotations
 

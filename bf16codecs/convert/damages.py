@@ -1,4 +1,4 @@
-"""What is damaged in a store, and what another model has otherwise: collected, raised as one."""
+"""Collects damage in a store, and differences to a source, to raise them as one error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADVICE = DAMAGE_ADVICE.partition(" (")[0]
 
 
 class Damages:
-    """What was found so far.
+    """The damage and the differences found so far.
 
     Parameters
     ----------

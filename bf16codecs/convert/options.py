@@ -60,7 +60,7 @@ class Options:
 
     @property
     def choice(self) -> CodecChoice:
-        """What encodes the tensors."""
+        """The codec of the tensors."""
         return CodecChoice(self.codec, self.level, self.lossy)
 
     def check_kind(self, kind: Kind) -> None:

@@ -51,7 +51,7 @@ Failed = Callable[[BF16CodecsError, Piece | None], None]
 
 @dataclass(frozen=True)
 class Packed:
-    """What was packed: the store's attributes, sizes, and a checksum of each piece."""
+    """The result of packing: the store's attributes, sizes, and a checksum of each piece."""
 
     info: StoreInfo
     nbytes: int
@@ -71,7 +71,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a lossy store loses: its plan, digests of each original file, and the loss of all."""
+    """The measured loss of a lossy store, with its plan and the digests of the original files."""
 
     plan: ModelPlan
     digests: list[Digests]

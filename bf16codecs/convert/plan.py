@@ -1,4 +1,4 @@
-"""What becomes of a model's tensors in a store: arrays, differences, or nothing at all."""
+"""Plans a store: which tensors become arrays or differences, and which follow from others."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ _PART_ITEMS = 1 << 20
 
 
 class Repeated(NamedTuple):
-    """What need not be stored: names of tensors, each with that of the tensor it follows from."""
+    """Tensors that need not be stored, each with the tensor that it follows from."""
 
     copies: dict[str, str]
     roundings: dict[str, str]

@@ -1,4 +1,4 @@
-"""What a conversion says of itself: its progress, and its result."""
+"""Progress and result of a conversion."""
 
 from __future__ import annotations
 

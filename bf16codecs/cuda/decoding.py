@@ -25,7 +25,7 @@ _MOST_SCRATCH = 1 << 26
 
 
 class Outcome(Enum):
-    """What a GPU made of a frame."""
+    """The outcome of decoding a frame on a GPU."""
 
     #: All of it is decoded.
     DONE = "done"

@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
 
 class KernelNeeds(NamedTuple):
-    """What a kernel takes of a multiprocessor, as the driver says it."""
+    """Resources that a kernel takes of a multiprocessor, by the driver."""
 
     #: Of each thread.
     registers: int

@@ -45,7 +45,7 @@ class Memory:
 
 
 class _Pages:
-    """What NumPy takes for memory: it is given back with the last array that shows it."""
+    """Memory as NumPy takes it, given back with the last array on it."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.__array_interface__: dict[str, Any] = {

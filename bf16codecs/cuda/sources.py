@@ -41,7 +41,7 @@ class Sources(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What tells these files from others, wherever they are."""
+        """A digest of the kernels' sources."""
         digest = hashlib.sha256()
         for path, content in self.files.items():
             digest.update(f"{path.name}\0{len(content)}\0".encode() + content)

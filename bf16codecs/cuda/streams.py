@@ -71,7 +71,7 @@ class Event:
 
 
 class Stream:
-    """What a GPU does in the order in which it is told.
+    """A stream: work that a GPU does in order.
 
     Every method but `synchronize` returns before it is done, except where memory is the host's and
     not pinned.

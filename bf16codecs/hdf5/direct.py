@@ -64,7 +64,7 @@ _COMPRESSORS = {h5py.h5z.FILTER_DEFLATE: DeflateFormat, ZSTD_FILTER_ID: ZstdForm
 
 
 class Decoding:
-    """What decodes chunks, with the memory for it: one for all datasets of a file.
+    """Decoders of chunks and their memory, shared by all datasets of a file.
 
     Parameters
     ----------

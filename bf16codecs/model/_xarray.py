@@ -20,7 +20,7 @@ STEP = "step"
 
 
 class _Array(BackendArray):
-    """What xarray asks for parts of a tensor."""
+    """A lazy array of xarray's, backed by a tensor."""
 
     def __init__(self, tensor: LazyTensor) -> None:
         self._tensor = tensor

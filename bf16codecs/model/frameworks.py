@@ -1,4 +1,4 @@
-"""What a model gives its tensors as: arrays of NumPy or JAX, or tensors of PyTorch."""
+"""Output frameworks: arrays of NumPy or JAX, or tensors of PyTorch."""
 
 from __future__ import annotations
 

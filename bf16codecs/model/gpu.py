@@ -38,7 +38,7 @@ LOADING_THREADS = 8
 
 
 class Readable(Protocol):
-    """What is known of a `LazyTensor` here."""
+    """The part of `LazyTensor` that reading to a GPU uses."""
 
     name: str
     shape: tuple[int, ...]

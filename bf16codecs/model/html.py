@@ -1,4 +1,4 @@
-"""What notebooks show: HTML without scripts, in the colours of whatever it is shown in."""
+"""HTML for notebooks, without scripts, in the colours of the page around it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["Info", "info_of"]
 
 
 class Info:
-    """What a model, a run or a step of one is and takes; `Model.info` and `Run.info` make it.
+    """A description of a model, a run or one of its steps, made by `Model.info` and `Run.info`.
 
     Printed, it is what ``bf16codecs info`` prints. Notebooks show it as a table.
     """

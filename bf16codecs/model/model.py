@@ -174,7 +174,7 @@ class Model:
 
     @property
     def loss(self) -> HalfLoss | None:
-        """What the FP32 tensors of a lossy store lost, None if all is as it was."""
+        """The loss of the FP32 tensors of a lossy store; None if nothing is lost."""
         return self._home.opened.info.loss
 
     def get_slice(

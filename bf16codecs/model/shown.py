@@ -1,4 +1,4 @@
-"""What notebooks show of tensors, models and runs: little of it is read, and nothing breaks it."""
+"""Views of tensors, models and runs in notebooks, which read little and never fail."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Header:
 
     @property
     def prefix(self) -> bytes:
-        """What comes before a file's data: the header's length and the header."""
+        """The bytes before a file's data: the header's length and the header."""
         return len(self.raw).to_bytes(8, "little") + self.raw
 
     @property

@@ -1,4 +1,4 @@
-"""What is an address, and what a path."""
+"""Tells addresses from paths."""
 
 from __future__ import annotations
 

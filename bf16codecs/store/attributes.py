@@ -1,4 +1,4 @@
-"""What the attributes of stores are made of: files, differences, bases, and what was lost.
+"""Entries of a store's attributes: files, differences, bases, and losses.
 
 docs/store.md is the normative description.
 """
@@ -77,7 +77,7 @@ class Difference:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What an array would say of its tensor."""
+        """The attributes that an array of the tensor would have."""
         others = {"copies": list(self.copies), "roundings": list(self.roundings)}
         return {
             "tensor": self.tensor,
@@ -89,7 +89,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class BaseFile:
-    """What tells a safetensors file of a base from others; sizes in bytes, digests in hex."""
+    """The identity of a file of a base: size in bytes, digests in hex."""
 
     name: str
     size: int

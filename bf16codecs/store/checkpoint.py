@@ -1,4 +1,4 @@
-"""What a training job keeps beside tensors: objects of its program, and where names come from.
+"""Objects of a training job's checkpoint, and the nesting that its names come from.
 
 docs/store.md, "Checkpoints", is the normative description.
 """
@@ -38,7 +38,7 @@ class CheckpointPaths(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What they are, for messages."""
+        """Descriptions of the arrays, by path, for messages."""
         objects = {} if self.objects is None else {self.objects: "objects of the checkpoint"}
         return {self.text: "text of the checkpoint", **objects}
 
@@ -55,7 +55,7 @@ class CheckpointPaths(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is no tensor, and the names of all.
+    """The objects of a checkpoint, and the keys that each name comes from.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What an array has to be so that it can be that of a tensor."""
+"""Checks that an array can be that of a tensor."""
 
 from __future__ import annotations
 

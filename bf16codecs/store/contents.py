@@ -1,4 +1,4 @@
-"""What there is to tell of a model, a run or one of its steps: collected here, shown elsewhere."""
+"""Collects the description of a model, a run or one of its steps, and lays it out as text."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Contents:
-    """What there is, in what, and what it takes: sizes of the original files, and of the store.
+    """A description of a store: its tensors, and the sizes of the original files and of the store.
 
     Objects of a checkpoint count as if they were in its file.
     """
@@ -151,7 +151,7 @@ class Contents:
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """The kind of store, in words."""
         if not self.is_store:
             return self.kind.value
         what = "a model" if self.loss is None else "a lossy model"

@@ -154,7 +154,7 @@ class FilesReader(ModelReader):
 
     @property
     def paths(self) -> list[Path]:
-        """What of the files is on a local disk, the index last."""
+        """The files that are on a local disk, the index last."""
         return self._paths
 
     @property

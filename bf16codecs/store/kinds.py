@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """What a path can be, and what messages call it."""
+    """The kinds of models, with their names in messages."""
 
     FOLDER = "a Zarr store"
     ZIP = "a Zarr store in a ZIP file"

@@ -1,4 +1,4 @@
-"""What a model store says of itself: the attributes of its group.
+"""The attributes of a model store's root group.
 
 docs/store.md is the normative description.
 """

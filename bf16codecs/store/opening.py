@@ -1,4 +1,4 @@
-"""What a path or an address is: which kind of model, and what reads it."""
+"""Opens models at paths and addresses, of whatever kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of model store can do: being read, and being written."""
+"""The interface of models that are read, whatever holds them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ModelReader(ABC):
 
     @cached_property
     def _labels(self) -> dict[str, str]:
-        """What arrays hold, by their paths."""
+        """Descriptions of arrays, by path, for messages."""
         paths = [(path, name) for name, path in self.info.paths.items()]
         if self.info.run is not None:
             paths += [(f.path, name) for name, own in self.info.run.tensors.items() for f in own]
@@ -282,7 +282,7 @@ class ModelReader(ABC):
 
     @property
     def paths(self) -> list[Path]:
-        """What on a local disk is the model's: files, or a store."""
+        """The model's files, or its store, on a local disk."""
         path = path_of(self.location[0])
         return [Path(path)] if path else []
 

@@ -1,4 +1,4 @@
-"""What every kind of store being written can do."""
+"""The interface of stores that are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lets transformers find and read stores.
+"""Lets transformers find and read stores.
 
 It is led to them where it looks for a model's files, and gets stand-ins for the safetensors files
 that are in a store. Where it loads one of these, it gets what reads each tensor when its turn has
@@ -39,7 +39,7 @@ _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is to be loaded where transformers is given a certain folder.
+    """The stores to load where transformers is given a folder.
 
     Attributes
     ----------

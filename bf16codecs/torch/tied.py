@@ -1,4 +1,4 @@
-"""What tensors can be saved, and which of them are tied."""
+"""Checks that tensors can be saved, and finds those that are tied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page tells of a model and its tensors beside pictures, as JSON has it."""
+"""Details of a model and its tensors for the page, as JSON."""
 
 from __future__ import annotations
 

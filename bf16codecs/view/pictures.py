@@ -36,7 +36,7 @@ _MOST_TEXTS = 1 << 16
 
 @dataclass
 class Picture:
-    """What was found in the cells of a view.
+    """The values in the cells of a view.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ _SHOWS: dict[str, Callable[[Sequence[NDArray[Any]]], tuple[Values, Values]]] = {
 
 
 class _Values(NamedTuple):
-    """What is added up: values that are shown, those that scales are of, and which are known."""
+    """Values to add up: those that are shown, those of scales, and a mask of known ones."""
 
     shown: Values
     scaled: Values
@@ -209,7 +209,7 @@ class _Values(NamedTuple):
 
 
 class _Sums:
-    """What is added up in the cells of a view."""
+    """Sums in the cells of a view."""
 
     def __init__(self, view: View) -> None:
         self._view = view

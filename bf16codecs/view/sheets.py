@@ -97,7 +97,7 @@ def _parsed(what: str, text: str | None, size: int) -> range:
 
 @dataclass(frozen=True)
 class View:
-    """What of a region is looked at, to draw it in so many cells.
+    """The part of a region that is read, to draw it in so many cells.
 
     A cell is one item, or of several: of all of them, or of some rows of them, or of some parts of
     these, so that no more is decoded than a picture is worth.

@@ -236,7 +236,7 @@ class _Part(Known):
 
     @property
     def result(self) -> NDBuffer | None:
-        """What was selected; None of a chunk that was never written."""
+        """The selected items; None if the chunk was never written."""
         if self._selected is None:
             return self._there
         return _on_host(self._selected, self._spec)

@@ -1,4 +1,4 @@
-"""What all pictures share: their style, names, axes."""
+"""Style, names and axes of all pictures."""
 
 from __future__ import annotations
 

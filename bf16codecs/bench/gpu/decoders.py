@@ -20,7 +20,7 @@ __all__ = ["Decoder", "OwnFrames", "check_verdicts", "encoded", "scratch_of"]
 
 
 class Decoder:
-    """What decodes all pieces of some work, again and again, once it is prepared."""
+    """A decoder of all pieces of some work, prepared once and run again and again."""
 
     #: Of all pieces.
     encoded_nbytes: int

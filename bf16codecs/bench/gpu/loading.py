@@ -44,7 +44,7 @@ TORCH_STORE = "bf16codecs.torch"
 
 
 class CopiedModel(Sequence[Bytes]):
-    """What a model has: copies of tensors, no two of which are the same.
+    """A model of copies of tensors, no two of which are equal.
 
     Stores keep once what is the same: equal copies would be as small as the tensors themselves, and
     would be read from where the processor just was. So each copy begins an item later than the one

@@ -31,7 +31,7 @@ class Peer(NamedTuple):
 
 
 class AbsentPeer(NamedTuple):
-    """What is not there: its name, and why."""
+    """A missing peer, and why it is missing."""
 
     name: str
     why: str

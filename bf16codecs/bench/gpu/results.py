@@ -1,4 +1,4 @@
-"""What is measured on a GPU."""
+"""Results of a benchmark on a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class GpuResult:
-    """What one contender does; rates in GB/s of decoded bytes, ratios to the reference's.
+    """The result of one contender; rates in GB/s of decoded bytes, ratios to the reference's.
 
     `planes` says how the frames' planes are coded. The reference is what the table says, in the
     same round each time.

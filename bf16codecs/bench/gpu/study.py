@@ -1,4 +1,4 @@
-"""What is measured on a GPU in one run: a table after the other, a contender after the other."""
+"""Measures tables of contenders on a GPU, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is encoded, on the host, for a GPU to decode: the tensors, and others in their places."""
+"""Encodes data for a GPU to decode: the tensors, and variants of them."""
 
 from __future__ import annotations
 

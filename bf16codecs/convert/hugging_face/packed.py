@@ -1,4 +1,4 @@
-"""What a packed folder notes of the original: its files and folders, and which are in stores."""
+"""The manifest of a packed folder: the original's files and folders, and which are in stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _READ_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class NotedFile:
-    """What is noted of a file; its mode has nothing but the rights to read, write and execute."""
+    """A file's entry; of its mode, only the rights to read, write and execute."""
 
     mode: int
     size: int
@@ -85,7 +85,7 @@ class NotedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is noted of a folder, by paths from there, with slashes."""
+    """A folder's entries, by relative paths with slashes."""
 
     #: Of each store, the files that are in it.
     stores: Mapping[str, Mapping[str, NotedFile]]

@@ -1,4 +1,4 @@
-"""What an Orbax checkpoint is made of: arrays, and documents that say what the arrays are."""
+"""The layout of an Orbax checkpoint: arrays, and documents that describe them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Checkpoint:
 
     @cached_property
     def _trees(self) -> dict[str, dict[str, Any]]:
-        """What is said of the trees that were saved, by their folders."""
+        """The descriptions of the saved trees, by folder."""
         return {
             os.path.dirname(path): _parsed(raw, path)
             for path, raw in self.files.items()

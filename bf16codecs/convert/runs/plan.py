@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint's tensors in a run store."""
+"""Plans where a checkpoint's tensors go in a run."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class StoreSource(KeySource):
 
     @cached_property
     def _folders(self) -> dict[str, int] | None:
-        """What folders take, listed once: object stores tell the sizes of 1,000 keys at a time."""
+        """Sizes of folders, listed once: object stores tell those of 1,000 keys at a time."""
         sizes = ask(listed_sizes, self._store)
         return None if sizes is None else folder_sizes(sizes)
 

@@ -1,4 +1,4 @@
-"""What a run store says of itself: docs/runs.md is the normative description."""
+"""The attributes of a run, as docs/runs.md describes them."""
 
 from __future__ import annotations
 

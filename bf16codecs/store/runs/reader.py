@@ -25,7 +25,7 @@ __all__ = ["RunReader", "StepReader", "TensorOverTime"]
 
 
 class TensorOverTime(NamedTuple):
-    """What a tensor of a run is: dtype and shape of safetensors, bytes of all steps, arrays."""
+    """A tensor of a run: safetensors dtype and shape, bytes of all steps, paths of its arrays."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class TensorOverTime(NamedTuple):
 
 
 class _PartReader(ModelReader):
-    """What reads a part of a run."""
+    """Base of the readers of a run and of its steps."""
 
     def __init__(self, store: ModelReader, where: str, info: StoreInfo) -> None:
         self.store = store
@@ -43,7 +43,7 @@ class _PartReader(ModelReader):
 
     @property
     def run(self) -> RunInfo:
-        """What the store says of its run."""
+        """The attributes of the run."""
         assert self.store.info.run is not None
         return self.store.info.run
 

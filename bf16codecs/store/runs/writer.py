@@ -1,4 +1,4 @@
-"""What every kind of run store can do while a step is added to it."""
+"""The interface of runs that a step is added to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Write(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What a chunk needs to hold a version more: frames, and, once they are durable, entries."""
+    """The writes that add a version to a chunk: frames, and, once these are durable, entries."""
 
     frames: Sequence[Write]
     entries: Sequence[Write]

@@ -48,11 +48,11 @@ _LONGEST_PATH = 2048
 
 
 class NoGroupError(StoreError):
-    """What is there is in Zarr, or in a ZIP file, and not a group."""
+    """Not a Zarr group, but something else in Zarr or in a ZIP file."""
 
 
 class ParsedArray(NamedTuple):
-    """What is needed to read an array's chunks."""
+    """An array's metadata, as far as reading its chunks needs them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

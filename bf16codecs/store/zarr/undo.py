@@ -1,4 +1,4 @@
-"""What an append to a run in a folder has begun, and how that is undone.
+"""Undoes an unfinished append to a run in a folder.
 
 docs/runs.md, "Appending", is the normative description.
 """
@@ -35,7 +35,7 @@ _NEW = "new"
 
 
 class Begun:
-    """What an append has in a run's folder `APPENDING`, while it has the lock.
+    """The contents of a run's folder `APPENDING`, held while appending.
 
     It says which arrays are new, and holds what will replace documents.
 

@@ -1,4 +1,4 @@
-"""What the coordinator makes of reports: which tensors share an array, and chunks that are left."""
+"""Assembles a checkpoint from reports: tensors that share an array, and chunks that are left."""
 
 from __future__ import annotations
 

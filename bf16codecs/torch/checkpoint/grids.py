@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 30
 
 
 class Box(NamedTuple):
-    """What a process has of a tensor: the first index along each axis, and how many there are."""
+    """A box of a tensor: along each axis, the first index and the number of indices."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What lies beside a checkpoint: other checkpoints of its series, and models based on them."""
+"""Finds other checkpoints of a series, and models based on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Members = dict[str, Member]
 
 
 class _Told(NamedTuple):
-    """What a store says of itself."""
+    """The attributes of a store."""
 
     is_model: bool
     is_checkpoint: bool

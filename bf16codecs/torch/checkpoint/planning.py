@@ -1,4 +1,4 @@
-"""What a checkpoint will be: decided by the coordinator from what all processes have."""
+"""Plans a checkpoint, in the coordinator, from the plans of all processes."""
 
 from __future__ import annotations
 

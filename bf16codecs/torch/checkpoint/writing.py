@@ -1,4 +1,4 @@
-"""What each process of a job writes of a checkpoint: chunks, and parts of those that it shares."""
+"""Writes each process's part of a checkpoint: chunks, and parts of shared chunks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """What the coordinator tells each process.
+    """The coordinator's instructions to each process.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Task:
 
 @dataclass(frozen=True)
 class ShardReport:
-    """What a process wrote of a tensor.
+    """A process's report of its part of a tensor.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ def _write_shards(
 
 
 class _ShardWork:
-    """What there is to do for a shard, and what was done.
+    """The work on a shard, and its result.
 
     Parameters
     ----------
