@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.store.choice import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CODEC,
+    DEFAULT_GROUP,
+    DEFAULT_STEP_SIZE,
     MAX_HDF5_CHUNK,
     CodecChoice,
 )
-from bf16codecs.store.kinds import Kind
+from bf16codecs.store.kinds import Kind, suffix_of
 
 if TYPE_CHECKING:
     from bf16codecs.convert.pipeline import Engine
     from bf16codecs.convert.summary import Progress
 
-__all__ = ["Options"]
+__all__ = ["Options", "RunOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +79,50 @@ class Options:
                 f"HDF5 chunks have {MAX_HDF5_CHUNK} bytes at most, not {self.chunk_size}"
             )
         self.choice.check_hdf5()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How checkpoints become steps of a run: see `bf16codecs.convert.safetensors_to_run`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option makes no sense.
+    """
+
+    keyframe_every: int = DEFAULT_GROUP
+    codec: str = DEFAULT_CODEC
+    level: str | int | None = None
+    chunk_size: int = DEFAULT_STEP_SIZE
+    threads: int | None = None
+    zarr_format: int = 3
+    as_hdf5: bool = False
+    sha256: bool = False
+    verify: bool = True
+    overwrite: bool = False
+    sync: bool = True
+    allow_changed_tensors: bool = False
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= as_integer("keyframe_every", self.keyframe_every) <= MAX_GROUP:
+            raise ValueError(
+                f"keyframe_every must be between 1 and {MAX_GROUP}, not {self.keyframe_every}"
+            )
+        if as_integer("chunk_size", self.chunk_size) < 1:
+            raise ValueError(f"chunk_size must be positive, not {self.chunk_size}")
+        if self.zarr_format not in (2, 3):
+            raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
+        self.choice.for_run("bfloat16", self.keyframe_every)
+
+    @property
+    def choice(self) -> CodecChoice:
+        """The codec of the tensors."""
+        return CodecChoice(self.codec, self.level)
+
+    def kind_of(self, target: Path) -> Kind:
+        """Return the kind of store that a new run at a path is."""
+        if self.as_hdf5:
+            return Kind.HDF5
+        return Kind.ZIP if suffix_of(target.name)[1] is Kind.ZIP else Kind.FOLDER

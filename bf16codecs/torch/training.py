@@ -15,7 +15,8 @@ from bf16codecs._base.messages import few, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
-from bf16codecs.convert.runs.series import check_run_options, own_choice
+from bf16codecs.convert.options import RunOptions
+from bf16codecs.convert.runs.series import own_choice
 from bf16codecs.convert.target import absolute_target, check_store_name, is_free_folder
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
@@ -182,7 +183,7 @@ def _check_folder(folder: Path) -> None:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise TypeError or ValueError for what `append_to_run` would refuse."""
-    check_run_options(**_given(check_run_options, options))
+    RunOptions(**_given(RunOptions, options))
     with codec_threads(options.get("threads")):
         pass
 

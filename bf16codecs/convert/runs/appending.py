@@ -14,11 +14,12 @@ from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._arrays.views import StepView
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._files.digests import Digests
+from bf16codecs._files.digests import Digests, kinds_of
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.bases import coded_nbytes, take_samples
 from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
+from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
@@ -52,31 +53,29 @@ class Step:
     ----------
     source, number
         The checkpoint, and the number of its step.
-    choice
-        The codec.
-    chunk_size
-        Largest size of one step in a chunk, in bytes, of new arrays.
+    options
+        How: the run's own group and codec, and the rest as the caller said.
     largest_chunk
         Largest size of a chunk with all steps of a group, in bytes; None for any.
-    digests
-        Digests of the files, which ones.
-    verify
-        Decode every frame from where it was written, and compare.
     progress
         Called with the bytes done and the bytes in all.
-    allow_changed_tensors
-        Let tensors have another dtype or shape than in the steps before.
     """
 
     source: ModelReader
     number: int
-    choice: CodecChoice
-    chunk_size: int
+    options: RunOptions
     largest_chunk: int | None
-    digests: Sequence[str]
-    verify: bool
     progress: Progress | None
-    allow_changed_tensors: bool
+
+    @property
+    def choice(self) -> CodecChoice:
+        """The codec."""
+        return self.options.choice
+
+    @property
+    def digests(self) -> Sequence[str]:
+        """The kinds of digests of its files."""
+        return kinds_of(self.options.sha256)
 
 
 def add_step(
@@ -117,11 +116,12 @@ def _add_step(
         run,
         info,
         choice=step.choice,
-        chunk_size=step.chunk_size,
+        chunk_size=step.options.chunk_size,
         largest_chunk=step.largest_chunk,
-        allow_changed_tensors=step.allow_changed_tensors,
+        allow_changed_tensors=step.options.allow_changed_tensors,
     )
-    check_chunk_count((piece for piece in plan.pieces if piece.path in plan.new), step.chunk_size)
+    added = (piece for piece in plan.pieces if piece.path in plan.new)
+    check_chunk_count(added, step.options.chunk_size)
     _prepare(writer, info, plan)
     parent = _choose(run, info, source, step.choice)
     digests, nbytes = _encode(writer, plan, info, step, parent)
@@ -197,7 +197,7 @@ def _encode(
         version = _version(piece.array, chunk, parent, base)
         fill = None if array.path in grown else partial(_fill, piece.array)
         appended = writer.append(array, (group, *piece.index), slot, version, fill)
-        if step.verify:
+        if step.options.verify:
             found = decoded.get(chunk.size)
             decode(writer.read(appended), found, base)
             if not np.array_equal(found, chunk):

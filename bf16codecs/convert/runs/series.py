@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.arguments import argument, as_integer
-from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs._base.arguments import argument
 from bf16codecs._base.names import PREFIX
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
+from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.runs.appending import Step, add_step
 from bf16codecs.convert.runs.members import check_series
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
@@ -41,8 +40,9 @@ from bf16codecs.store.choice import (
     MAX_HDF5_CHUNK,
     CodecChoice,
 )
-from bf16codecs.store.kinds import Kind, detect, suffix_of
+from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.opening import open_run_store
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunWriter
@@ -50,7 +50,6 @@ from bf16codecs.store.zarr.append import ZarrRunWriter
 
 __all__ = [
     "append_to_run",
-    "check_run_options",
     "opened_to_change",
     "own_choice",
     "safetensors_to_run",
@@ -117,67 +116,88 @@ def safetensors_to_run(
     ValueError
         If an option makes no sense, or the target is or contains a source.
     """
+    options = RunOptions(
+        keyframe_every=keyframe_every,
+        codec=codec,
+        level=level,
+        chunk_size=chunk_size,
+        threads=threads,
+        zarr_format=zarr_format,
+        as_hdf5=as_hdf5,
+        sha256=sha256,
+        verify=verify,
+        overwrite=overwrite,
+        sync=sync,
+        allow_changed_tensors=allow_changed_tensors,
+        progress=progress,
+    )
+    return _new_run(ordered_steps(sources, steps), store, options)
+
+
+def _new_run(
+    checkpoints: Sequence[tuple[int, ModelReader]],
+    store: str | os.PathLike[str],
+    options: RunOptions,
+) -> Summary:
+    """Make a run of checkpoints, in the order of their steps."""
     start = time.perf_counter()
-    choice = check_run_options(codec, level, keyframe_every, chunk_size, zarr_format)
-    checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
-    kind = _kind_of(target, as_hdf5)
+    kind, choice = options.kind_of(target), options.choice
     check_store_name(store, target, kind)
-    check_series(checkpoints, allow_changed_tensors)
-    largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
-    total = sum(source.total_nbytes() for _, source in checkpoints)
-    done, kinds = 0, kinds_of(sha256)
+    check_series(checkpoints, options.allow_changed_tensors)
+    obstacle, as_folder = partial(other_than_store, kind=kind), kind is Kind.FOLDER
     with (
-        codec_threads(threads),
-        new_target(
-            target,
-            overwrite,
-            partial(other_than_store, kind=kind),
-            sync,
-            as_folder=kind is Kind.FOLDER,
-        ) as temporary,
+        codec_threads(options.threads),
+        new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
     ):
         # What does not grow cheaply is made of a folder.
         is_packed = kind is Kind.ZIP or (kind is Kind.HDF5 and len(checkpoints) > 1)
         place = temporary.with_name("scratch") if is_packed else temporary
-        written_kind = Kind.FOLDER if is_packed else kind
-        if written_kind is Kind.FOLDER:
-            place.mkdir()
-        info = _new_info(choice, keyframe_every)
-        for number, source in checkpoints:
-            with closing(_writer(place, written_kind, zarr_format, durable=False)) as writer:
-                report = shifted(progress, "convert", done, total)
-                with _opened(place, info) as run:
-                    step = Step(
-                        source=source,
-                        number=number,
-                        choice=choice,
-                        chunk_size=chunk_size,
-                        largest_chunk=largest,
-                        digests=kinds,
-                        verify=verify,
-                        progress=report,
-                        allow_changed_tensors=allow_changed_tensors,
-                    )
-                    info, _ = add_step(writer, run, info, step)
-            done += source.total_nbytes()
-            source.close()
+        info = _write_steps(place, Kind.FOLDER if is_packed else kind, kind, checkpoints, options)
         if is_packed and kind is Kind.ZIP:
             pack_zip(place, temporary)
         elif is_packed:
             pack_hdf5(place, temporary, choice)
-    seconds = time.perf_counter() - start
     return Summary(
         len(paths),
         len(info.tensors),
-        total,
+        sum(source.total_nbytes() for _, source in checkpoints),
         disk_size(target),
-        seconds,
+        time.perf_counter() - start,
         left_out=left_out([source for _, source in checkpoints], target),
     )
+
+
+def _write_steps(
+    place: Path,
+    kind: Kind,
+    target_kind: Kind,
+    checkpoints: Sequence[tuple[int, ModelReader]],
+    options: RunOptions,
+) -> RunInfo:
+    """Write a run of one kind, of which one of another may be made; return its attributes."""
+    if kind is Kind.FOLDER:
+        place.mkdir()
+    info = _new_info(options.choice, options.keyframe_every)
+    done, total = 0, sum(source.total_nbytes() for _, source in checkpoints)
+    for number, source in checkpoints:
+        report = shifted(options.progress, "convert", done, total)
+        step = Step(source, number, options, _largest_chunk(target_kind), report)
+        with (
+            closing(_writer(place, kind, options.zarr_format, durable=False)) as writer,
+            _opened(place, info) as run,
+        ):
+            info, _ = add_step(writer, run, info, step)
+        done += source.total_nbytes()
+        source.close()
+    return info
+
+
+def _largest_chunk(kind: Kind) -> int | None:
+    return MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
 
 
 def append_to_run(
@@ -239,67 +259,68 @@ def append_to_run(
     FileExistsError
         If another process has begun it meanwhile.
     """
-    start = time.perf_counter()
-    source = opened_source(src, to_store=True)
-    target = Path(given_path(store, "run"))
-    absolute_target(store, source.paths)
-    told = step_of(source, src) if step is None else StepTold(step)
-    recover_missing(target)
-    if not os.path.lexists(target) or is_free_folder(target):
-        if _kind_of(target, as_hdf5) is Kind.ZIP:
+    options = RunOptions(
+        chunk_size=chunk_size,
+        threads=threads,
+        as_hdf5=as_hdf5,
+        sha256=sha256,
+        verify=verify,
+        sync=sync,
+        allow_changed_tensors=allow_changed_tensors,
+        progress=progress,
+    )
+    with closing(opened_source(src, to_store=True)) as source:
+        target = Path(given_path(store, "run"))
+        absolute_target(store, source.paths)
+        told = step_of(source, src) if step is None else StepTold(step)
+        recover_missing(target)
+        if os.path.lexists(target) and not is_free_folder(target):
+            wanted = codec, level, keyframe_every, zarr_format
+            return _append(source, told, target, options, wanted)
+        options = replace(
+            options,
+            keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
+            codec=codec or DEFAULT_CODEC,
+            level=level,
+            zarr_format=3 if zarr_format is None else zarr_format,
+        )
+        if options.kind_of(target) is Kind.ZIP:
             raise ValueError(
                 f"{target}: runs in ZIP files cannot grow: name a folder, or an HDF5 file"
             )
         try:
-            summary = safetensors_to_run(
-                [src],
-                store,
-                steps=[told.number],
-                keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
-                codec=codec or DEFAULT_CODEC,
-                level=level,
-                chunk_size=chunk_size,
-                threads=threads,
-                zarr_format=3 if zarr_format is None else zarr_format,
-                as_hdf5=as_hdf5,
-                sha256=sha256,
-                verify=verify,
-                sync=sync,
-                progress=progress,
-            )
-            return replace(summary, is_begun=True, step=told.number, step_by=told.by)
+            summary = _new_run([(told.number, source)], store, options)
         except FileExistsError as e:
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e
+        return replace(summary, is_begun=True, step=told.number, step_by=told.by)
+
+
+def _append(
+    source: ModelReader,
+    told: StepTold,
+    target: Path,
+    options: RunOptions,
+    wanted: tuple[str | None, str | int | None, int | None, int | None],
+) -> Summary:
+    """Append a step to a run that is there; `wanted` is what `own_choice` compares."""
+    start = time.perf_counter()
     with (
-        codec_threads(threads),
+        codec_threads(options.threads),
         target_errors(target),
-        opened_to_change(target, "append to", durable=sync) as (writer, run, kind),
+        opened_to_change(target, "append to", durable=options.sync) as (writer, run, kind),
     ):
         info = run.run
         _check_order(run, told.number)
-        choice = own_choice(target, info, codec, level, keyframe_every, zarr_format)
-        _check_options(choice, info.group, chunk_size)
-        report = shifted(progress, "convert", 0, source.total_nbytes())
-        largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
-        kinds = kinds_of(sha256)
-        checkpoint = Step(
-            source=source,
-            number=told.number,
-            choice=choice,
-            chunk_size=chunk_size,
-            largest_chunk=largest,
-            digests=kinds,
-            verify=verify,
-            progress=report,
-            allow_changed_tensors=allow_changed_tensors,
-        )
+        choice = own_choice(target, info, *wanted)
+        options = replace(options, keyframe_every=info.group, codec=choice.name, level=choice.level)
+        report = shifted(options.progress, "convert", 0, source.total_nbytes())
+        checkpoint = Step(source, told.number, options, _largest_chunk(kind), report)
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {told.number}")
-    tensors = sum(len(header.tensors) for header in source.headers)
     return Summary(
         len(source.headers),
-        tensors,
+        sum(len(header.tensors) for header in source.headers),
         source.total_nbytes(),
         nbytes,
         time.perf_counter() - start,
@@ -353,12 +374,6 @@ def _format_of(target: Path) -> int:
     return 3 if (target / "zarr.json").exists() else 2
 
 
-def _kind_of(target: Path, as_hdf5: bool) -> Kind:
-    if as_hdf5:
-        return Kind.HDF5
-    return Kind.ZIP if suffix_of(target.name)[1] is Kind.ZIP else Kind.FOLDER
-
-
 def _writer(path: Path, kind: Kind, zarr_format: int, durable: bool) -> RunWriter:
     if kind is not Kind.HDF5:
         return ZarrRunWriter(path, zarr_format, durable)
@@ -407,35 +422,6 @@ def own_choice(
                 f" not {wanted}"
             )
     return choice
-
-
-def check_run_options(
-    codec: str = DEFAULT_CODEC,
-    level: str | int | None = None,
-    keyframe_every: int = DEFAULT_GROUP,
-    chunk_size: int = DEFAULT_STEP_SIZE,
-    zarr_format: int = 3,
-) -> CodecChoice:
-    """Return what a new run is encoded with, by options as `safetensors_to_run` takes them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If one makes no sense.
-    """
-    choice = CodecChoice(codec, level)
-    _check_options(choice, keyframe_every, chunk_size)
-    if zarr_format not in (2, 3):
-        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
-    return choice
-
-
-def _check_options(choice: CodecChoice, group: int, chunk_size: int) -> None:
-    if not 1 <= as_integer("keyframe_every", group) <= MAX_GROUP:
-        raise ValueError(f"keyframe_every must be between 1 and {MAX_GROUP}, not {group}")
-    if as_integer("chunk_size", chunk_size) < 1:
-        raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    choice.for_run("bfloat16", group)
 
 
 def _check_order(run: RunReader, number: int) -> None:
