@@ -26,6 +26,7 @@ from bf16codecs._files.reading import Folder, SharedFile, read_at
 from bf16codecs.errors import StoreError
 
 __all__ = [
+    "PIECE_BYTES",
     "FilePart",
     "FileSource",
     "FolderSource",
@@ -34,9 +35,9 @@ __all__ = [
     "OpenPart",
 ]
 
-# What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
+#: What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
 # 15 % slower than 2 with two threads. But every thread gets a block of it.
-_PIECE_BYTES = 1 << 21
+PIECE_BYTES = 1 << 21
 
 
 class LocalChunk(StoredChunk):
@@ -63,7 +64,7 @@ class OpenPart(LocalChunk):
     @property
     def piece(self) -> int:
         """How much to read at a time."""
-        return max(_PIECE_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
+        return max(PIECE_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""

@@ -66,7 +66,11 @@ class Base:
         BaseMismatchError
             If it is not.
         """
-        if self.model.state() != self.state:
+        try:
+            is_same = self.model.state() == self.state
+        except OSError as e:
+            raise BaseMismatchError(f"{self.model.where}: {one_line(e)}") from e
+        if not is_same:
             raise BaseMismatchError(f"{self.model.where}: changed while it was read as a base")
 
 

@@ -79,6 +79,8 @@ def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:
         If one has.
     """
     now = source.state()
+    if now.keys() - before.keys():
+        raise SafetensorsError(f"{source.where}: changed while it was read")
     for place, state in before.items():
         if now.get(place) != state:
             raise SafetensorsError(f"{place}: changed while it was read")

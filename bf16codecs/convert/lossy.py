@@ -18,6 +18,7 @@ from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import loss_entry
 from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.objects import read_parts
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["half_source", "measure_loss"]
@@ -51,6 +52,7 @@ def half_source(source: ModelReader) -> FilesReader:
         files,
         source.limits,
         index=None if index is None else (index.name, stored_index(source)),
+        checkpoint=read_parts(source),
         paths=source.paths,
         left_out=source.left_out,
         state=source.state,

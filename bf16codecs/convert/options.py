@@ -59,7 +59,9 @@ class Options:
         if self.lossy is not None and (self.base is not None or self.engine is not None):
             raise ValueError("a lossy store has no base, and is made by one process")
         _ = self.choice
-        if as_integer("chunk_size", self.chunk_size) < 1:
+        # NumPy's numbers of 16 bits overflow.
+        object.__setattr__(self, "chunk_size", as_integer("chunk_size", self.chunk_size))
+        if self.chunk_size < 1:
             raise ValueError(f"chunk_size must be positive, not {self.chunk_size}")
 
     @property

@@ -25,7 +25,7 @@ from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restore import step_folders
-from bf16codecs.convert.sources import opened_source, unheld_source
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.attributes import ROUNDED, array_loss
@@ -183,7 +183,7 @@ def _sources(
     }
     for path in sorted({*Path(src).rglob("*.safetensors")} - files):
         damages.differ(f"{path} is of none of its steps")
-    return list(map(unheld_source, paths))
+    return list(map(opened_source, paths))
 
 
 def _check_coordinate(run: RunReader) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._arrays.formats import RawFormat
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.sources import OpenPart
+from bf16codecs._arrays.sources import PIECE_BYTES, OpenPart
 from bf16codecs._arrays.stored import AtMost, InMemory, Part, Request, StoredChunk
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._files.digests import Digests, FileHash, kinds_of
 from bf16codecs._files.reading import SharedFile, read_at
@@ -26,6 +27,7 @@ from bf16codecs.safetensors import Header, SourceFile, open_source
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
 from bf16codecs.store.reader import ModelReader
 
@@ -129,7 +131,7 @@ class FilesReader(ModelReader):
     ) -> None:
         self.files, self.left_out, self._paths = files, left_out, list(paths)
         self._concurrency, self._state = concurrency, state
-        tensors, plans = plan_arrays([file.header for file in files], _PIECE_BYTES)
+        tensors = array_paths(t.name for file in files for t in file.header.tensors)
         stored = tuple(
             StoredFile(file.name, file.header.file_size, Digests(), header_path(i))
             for i, file in enumerate(files)
@@ -147,10 +149,15 @@ class FilesReader(ModelReader):
                 self._documents[OBJECTS_PATH] = objects
             at = CheckpointPaths(CHECKPOINT_PATH, OBJECTS_PATH if objects else None)
             info = replace(info, checkpoint=at)
-        self._plans = {plan.path: plan for plan in plans}
-        for path, raw in self._documents.items():
-            self._plans[path] = plan_bytes(path, len(raw), len(raw))
         super().__init__(where, info, limits)
+
+    @cached_property
+    def _plans(self) -> dict[str, ArrayPlan]:
+        """All arrays by path: conversions of thousands of checkpoints need none of them."""
+        _, plans = plan_arrays(self.headers, _PIECE_BYTES)
+        documents = self._documents.items()
+        plans += [plan_bytes(path, len(raw), len(raw)) for path, raw in documents]
+        return {plan.path: plan for plan in plans}
 
     @property
     def paths(self) -> list[Path]:
@@ -234,44 +241,49 @@ class FilesReader(ModelReader):
 
 
 class _LocalFile(StoredChunk):
-    """A safetensors file on a disk, opened when it is first read, and again after `close`.
+    """A safetensors file on a disk.
 
-    Of a series of checkpoints, those that are not read at the moment take no descriptor.
+    Parameters
+    ----------
+    file
+        The file, whose header was read.
+    buffer
+        Memory of threads to read into.
+    is_held
+        Keep it open, so that what takes its path later is another file. Otherwise it is opened for
+        each read: of a series of checkpoints, or hundreds of shards, none takes a descriptor.
     """
 
-    def __init__(self, file: SourceFile, buffer: ThreadBuffer) -> None:
+    def __init__(self, file: SourceFile, buffer: ThreadBuffer, is_held: bool) -> None:
         self._file, self._buffer = file, buffer
-        self._opened: OpenPart | None = None
+        with self._named():
+            self._held = _open_same(file) if is_held else None
 
     @property
     def piece(self) -> int:
         """How much to read at a time."""
-        return self.hold().piece
+        return PIECE_BYTES
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""
-        return self.hold().read(request)
+        with self._named(), self._opened() as part:
+            return part.read(request)
 
     def read_into(self, start: int, out: Bytes) -> int:
         """Read a range of it straight into memory."""
-        with self._named():
-            return self.hold().read_into(start, out)
+        with self._named(), self._opened() as part:
+            return part.read_into(start, out)
 
     def close(self) -> None:
         """Close it, once nobody reads it."""
-        self._opened = None
+        self._held = None
 
-    def hold(self) -> OpenPart:
-        """Return the open file, the one whose header was read."""
-        opened = self._opened
-        if opened is None:
-            with self._named():
-                shared = _open_same(self._file)
-            size = self._file.header.file_size
-            # The key keeps it open as long as a thread reads.
-            opened = OpenPart((shared,), shared.descriptor, 0, size, self._buffer)
-            self._opened = opened
-        return opened
+    @contextmanager
+    def _opened(self) -> Iterator[OpenPart]:
+        # This refers to the file, and so keeps it open, until the read is done.
+        shared = self._held or SharedFile(self._file.path)
+        size = self._file.header.file_size
+        yield OpenPart(None, shared.descriptor, 0, size, self._buffer)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -283,18 +295,24 @@ class _LocalFile(StoredChunk):
             raise
 
 
-def open_safetensors(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> FilesReader:
+def open_safetensors(
+    path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS, is_held: bool = True
+) -> FilesReader:
     """Open a file, a folder of shards, or a ``*.safetensors.index.json``.
+
+    Parameters
+    ----------
+    path, limits
+        The model, and limits on reading it.
+    is_held
+        Keep its files open.
 
     Errors are those of `open_source`.
     """
     model, buffer = open_source(path), ThreadBuffer()
-    contents = [_LocalFile(file, buffer) for file in model.files]
-    for content in contents:
-        content.hold()
     files = [
-        ModelFile(file.name, file.header, content, str(file.path))
-        for file, content in zip(model.files, contents, strict=True)
+        ModelFile(file.name, file.header, _LocalFile(file, buffer, is_held), str(file.path))
+        for file in model.files
     ]
     index = None if model.index is None else (model.index.name, model.index_raw)
     return FilesReader(

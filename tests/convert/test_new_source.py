@@ -1,7 +1,8 @@
-"""A new kind of source is one module: here, one that the suite writes."""
+"""Sources: a new kind is one module, here one that the suite writes; and no file stays open."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,10 +10,18 @@ import numpy as np
 import pytest
 
 from bf16codecs import open_model, open_run
-from bf16codecs.convert import append_to_run, sources, verify_store, zarr_to_safetensors
+from bf16codecs.convert import (
+    append_to_run,
+    run_to_safetensors,
+    safetensors_to_run,
+    sources,
+    verify_store,
+    zarr_to_safetensors,
+)
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import read_header
 from invoked import done, refused
+from lazy_models import weights, write_safetensors
 
 #: Models of a made-up kind: a tensor in each line, its name and numbers.
 MODULE = """
@@ -86,3 +95,25 @@ def test_what_it_cannot_read(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "m.zarr").exists()
     with pytest.raises(StoreError):
         open_model(model)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="lists descriptors in /proc")
+def test_files_are_open_while_they_are_read_alone(tmp_path: Path) -> None:
+    """Of hundreds of shards and thousands of checkpoints, descriptors would run out."""
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    for step in range(1, 7):
+        write_safetensors(folder / f"step-{step}.safetensors", {"w": weights((64, 64), seed=step)})
+    files = sorted(folder.iterdir())
+    most = 0
+
+    def count(*_: object) -> None:
+        nonlocal most
+        links = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
+        most = max(most, sum(link.startswith(str(folder)) for link in links))
+
+    safetensors_to_run(files, tmp_path / "run.zarr", progress=count)
+    run_to_safetensors(tmp_path / "run.zarr", tmp_path / "back")
+    verify_store(tmp_path / "run.zarr", folder, progress=count)
+    count()
+    assert most <= 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.errors import CorruptDataError, SafetensorsError, StoreError
 from invoked import done, refused, run
 from orbax_checkpoints import (
     FLOATS,
@@ -382,3 +382,12 @@ def test_what_commands_refuse(source: Path, tmp_path: Path) -> None:
     assert "--codec does nothing where a checkpoint is restored" in result.stderr
     line = refused("bf16codecs", "orbax", store, tmp_path / "back", "--max-bytes", "1K")
     assert "--max-bytes" in line
+
+
+def test_a_file_that_is_added_meanwhile(source: Path, tmp_path: Path) -> None:
+    def add(*_: Any) -> None:
+        (source / "added").touch()
+
+    with pytest.raises(SafetensorsError, match="changed while it was read"):
+        orbax.orbax_to_zarr(source, tmp_path / "m.zarr", progress=add)
+    assert not (tmp_path / "m.zarr").exists()

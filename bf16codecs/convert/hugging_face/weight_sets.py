@@ -11,7 +11,7 @@ from pathlib import Path
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import index_stem
 from bf16codecs.convert.hugging_face.folders import Tree
-from bf16codecs.convert.sources import unheld_source
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES
@@ -153,7 +153,7 @@ def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
 
 def _opened(path: Path) -> ModelReader:
     with _told_pointers(path):
-        return unheld_source(path, to_store=True)
+        return opened_source(path, to_store=True)
 
 
 @contextmanager

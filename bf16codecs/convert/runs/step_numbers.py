@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bf16codecs._base.arguments import for_caller
-from bf16codecs.convert.sources import unheld_source
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.store.reader import ModelReader
 
@@ -173,7 +173,7 @@ def ordered_steps(
     """
     found: dict[int, tuple[ModelReader, str]] = {}
     for i, path in enumerate(paths):
-        source = unheld_source(path, to_store=True)
+        source = opened_source(path, to_store=True)
         number = step_of(source, path).number if given is None else given[i]
         if number in found:
             raise SafetensorsError(

@@ -12,6 +12,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["left_out", "opened_source", "unheld_source"]
+__all__ = ["left_out", "opened_source"]
 
 
 def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
@@ -76,17 +77,7 @@ def _opener(path: str) -> Callable[[str], ModelReader]:
         if kind.is_source(path):
             opener: Callable[[str], ModelReader] = kind.open_source
             return opener
-    return open_safetensors
-
-
-def unheld_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
-    """Open one of several models: until it is read, it takes no descriptor of a file.
-
-    Parameters and errors are those of `opened_source`.
-    """
-    source = opened_source(src, to_store)
-    source.close()
-    return source
+    return partial(open_safetensors, is_held=False)
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
