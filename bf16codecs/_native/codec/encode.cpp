@@ -15,19 +15,29 @@
 namespace bf16codecs {
 namespace {
 
-// What is encoded: items, in how many versions, and what these are coded against.
+// One way to encode the items: as versions with their parents, or whole, and with which models.
 struct Plan {
+  const EncodeOptions& options;
   const uint8_t* raw;
   size_t size;
   const uint8_t* base = nullptr;  // outside of the frame
-  BaseDigest base_digest;
-  std::vector<uint16_t> parents;   // of versions; none in a frame without differences
-  std::vector<FrameModel> models;  // of each version
+  BaseDigest base_digest = {};
+  std::vector<uint16_t> parents = {};   // of versions; none in a frame without differences
+  std::vector<FrameModel> models = {};  // of each version
 
   bool has_differences() const { return !parents.empty(); }
+  bool has_models() const {
+    return std::any_of(models.begin(), models.end(),
+                       [](const FrameModel& model) { return model.exists(); });
+  }
+  // Gives the next version, of so many bytes, a model, unless that is larger than can pay.
+  void add_model(FrameModel model, size_t version) {
+    models.push_back(model.bytes.size() <= model_room(version) ? std::move(model) : FrameModel{});
+  }
 };
 
-Header make_header(const EncodeOptions& options, const Plan& plan) {
+Header make_header(const Plan& plan) {
+  const EncodeOptions& options = plan.options;
   Header header;
   header.codec = options.codec;
   header.layout = options.layout;
@@ -37,8 +47,7 @@ Header make_header(const EncodeOptions& options, const Plan& plan) {
   header.has_differences = plan.has_differences();
   header.versions = plan.parents.size() > 1 ? static_cast<uint16_t>(plan.parents.size()) : 1;
   header.base_digest = plan.base_digest.digest;
-  const bool has_model = std::any_of(plan.models.begin(), plan.models.end(),
-                                     [](const FrameModel& model) { return model.exists(); });
+  const bool has_model = plan.has_models();
   header.has_model = has_model || header.versions > 1;
   if (plan.has_differences() || (has_model && plan.models[0].tiles))
     header.version = kFormatVersion;
@@ -58,9 +67,8 @@ std::vector<uint8_t> model_bytes(const Header& header, const Plan& plan) {
 
 class FrameEncoder {
  public:
-  FrameEncoder(const Plan& plan, const EncodeOptions& options, FrameIndex& index, uint8_t* frame)
+  FrameEncoder(const Plan& plan, FrameIndex& index, uint8_t* frame)
       : plan_(plan),
-        options_(options),
         index_(index),
         frame_(frame),
         placement_(index.offsets),
@@ -100,36 +108,41 @@ class FrameEncoder {
       context.base = plan_.raw + (parent + first) * width;
     }
     const size_t size =
-        encode_block(options_, context, items, n, out, header.has_checksums ? &sum : nullptr);
+        encode_block(plan_.options, context, items, n, out, header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
     if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
   }
 
   const Plan& plan_;
-  const EncodeOptions& options_;
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
   std::unique_ptr<std::atomic<uint64_t>[]> saved_;
 };
 
-// Removes the models that save less than they take; returns whether there are any.
-bool remove_unpaid(const FrameEncoder& encoder, Plan& plan) {
+// Removes the models that save less than they take, and the only one of a frame that would be
+// larger than without; returns whether there are any.
+bool remove_unpaid(const FrameEncoder& encoder, size_t frame_size, Plan& plan) {
+  const EncodeOptions& options = plan.options;
+  const bool is_too_large =
+      !plan.has_differences() &&
+      frame_size > frame_bound(plan.size, options.layout.planes(), options.block_log2);
   bool is_any = false;
   for (size_t v = 0; v < plan.models.size(); ++v) {
     FrameModel& model = plan.models[v];
-    if (!model.exists() || encoder.saved(v) > kModelSizeField + model.bytes.size()) continue;
+    if (!model.exists()) continue;
+    if (!is_too_large && encoder.saved(v) > kModelSizeField + model.bytes.size()) continue;
     model = {};
     is_any = true;
   }
   return is_any;
 }
 
-// Returns 0 where a model saves less than it takes, and removes it.
-size_t encode_with(Plan& plan, const EncodeOptions& options, uint8_t* frame) {
+// Encodes a plan. Returns the frame's size; or 0 where a model does not pay, and removes that.
+size_t encode_plan(Plan& plan, uint8_t* frame) {
   FrameIndex index;
-  Header& header = index.header = make_header(options, plan);
+  Header& header = index.header = make_header(plan);
   index.model = model_bytes(header, plan);
   header.model_size = static_cast<uint32_t>(index.model.size());
   const size_t blocks = static_cast<size_t>(header.blocks());
@@ -139,41 +152,43 @@ size_t encode_with(Plan& plan, const EncodeOptions& options, uint8_t* frame) {
   index.offsets.reserve(blocks + 1);
   index.offsets.push_back(header.head_size());
 
-  FrameEncoder encoder(plan, options, index, frame);
+  FrameEncoder encoder(plan, index, frame);
   parallel_for(blocks, [&](size_t b, Workspace& workspace) { encoder.encode(b, workspace); });
-  if (remove_unpaid(encoder, plan)) return 0;
+  const auto size = static_cast<size_t>(index.frame_size());
+  if (remove_unpaid(encoder, size, plan)) return 0;
   write_head(index, frame);
-  return static_cast<size_t>(index.frame_size());
+  return size;
 }
 
-// Of one version without a base, with this model or none.
-Plan whole_plan(const uint8_t* raw, size_t size, FrameModel model) {
-  Plan plan{raw, size, nullptr, {}, {}, {}};
-  plan.models.push_back(std::move(model));
-  return plan;
-}
+// Encodes plans, one after the other, and keeps the smallest frame.
+class SmallestFrame {
+ public:
+  SmallestFrame(uint8_t* frame, uint64_t room) : frame_(frame), room_(room) {}
 
-// Returns 0 where the frame would be larger than one without a model may be.
-size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                         FrameModel model, uint8_t* frame) {
-  if (model.bytes.size() > model_room(size)) return 0;
-  Plan plan = whole_plan(raw, size, std::move(model));
-  const size_t with = encode_with(plan, options, frame);
-  return with <= frame_bound(size, options.layout.planes(), options.block_log2) ? with : 0;
-}
+  size_t size() const { return size_; }
 
-// Encodes once more with the scale model, and keeps that if it is smaller by more than 0.01 bits an
-// item. Returns the size of what is kept.
-size_t encode_again(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                    size_t with_tiles, uint8_t* frame) {
-  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
-  const size_t with_scale =
-      encode_if_it_pays(raw, size, options, fit_scale_model(raw, size, options), other.data());
-  const size_t worth = size / options.layout.planes() / 800;
-  if (with_scale == 0 || (with_tiles != 0 && with_scale + worth >= with_tiles)) return with_tiles;
-  std::copy_n(other.data(), with_scale, frame);
-  return with_scale;
-}
+  // Encodes one more plan, as `encode_plan` does, and keeps its frame if that is smaller than the
+  // one so far and than `limit`.
+  size_t add(Plan& plan, size_t limit = SIZE_MAX) {
+    if (size_ == 0) return size_ = encode_plan(plan, frame_);
+    other_.resize(static_cast<size_t>(room_));
+    const size_t size = encode_plan(plan, other_.data());
+    if (size == 0 || size >= std::min(size_, limit)) return size;
+    std::copy_n(other_.data(), size, frame_);
+    return size_ = size;
+  }
+
+  // Encodes one more plan with those of its models that pay.
+  void add_paying(Plan& plan) {
+    while (add(plan) == 0) continue;
+  }
+
+ private:
+  uint8_t* frame_;
+  uint64_t room_;
+  size_t size_ = 0;
+  std::vector<uint8_t> other_;
+};
 
 // Whether the scale model may well be worth its time. It has a symbol for zeros: one costs up to 20
 // bits less. And it takes 10 bytes less to begin with, up to a third of a bit for each of few
@@ -184,85 +199,78 @@ bool may_gain_by_scale(uint64_t share_of_zeros, uint64_t items) {
   return share_of_zeros > kFewZeros || items <= kFewItems;
 }
 
-// Encodes with the model that is best, or returns 0 if none pays.
-size_t encode_best(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
-  FrameModel model = fit_tile_model(raw, size, options);
-  const uint64_t zeros = model.tiles->share_of_zeros();
-  const size_t with_tiles = encode_if_it_pays(raw, size, options, std::move(model), frame);
-  if (!may_gain_by_scale(zeros, size / options.layout.planes())) return with_tiles;
-  return encode_again(raw, size, options, with_tiles, frame);
+// Adds a frame with the tile model, and one with the scale model if that is smaller by more than
+// 0.01 bits an item: it decodes more slowly. Returns whether either pays.
+bool add_modelled(Plan& plan, SmallestFrame& smallest) {
+  FrameModel tiles = fit_tile_model(plan.raw, plan.size, plan.options);
+  const uint64_t zeros = tiles.tiles->share_of_zeros();
+  plan.add_model(std::move(tiles), plan.size);
+  const size_t with_tiles = plan.has_models() ? smallest.add(plan) : 0;
+  const size_t items = plan.size / plan.options.layout.planes();
+  if (!may_gain_by_scale(zeros, items)) return with_tiles != 0;
+
+  const size_t worth = items / 800;
+  const size_t limit = with_tiles != 0 ? with_tiles - std::min(worth, with_tiles) : SIZE_MAX;
+  plan.models.clear();
+  plan.add_model(fit_scale_model(plan.raw, plan.size, plan.options), plan.size);
+  const size_t with_scale = plan.has_models() ? smallest.add(plan, limit) : 0;
+  return with_tiles != 0 || with_scale != 0;
 }
 
-size_t encode_until_it_pays(Plan& plan, const EncodeOptions& options, uint8_t* frame) {
-  for (;;) {
-    if (const size_t size = encode_with(plan, options, frame); size != 0) return size;
-  }
-}
-
-// Gives a version a model, unless that is larger than can pay.
-void add_model(FrameModel model, size_t size, Plan& plan) {
-  plan.models.push_back(model.bytes.size() <= model_room(size) ? std::move(model) : FrameModel{});
-}
-
-size_t encode_to_base(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                      const uint8_t* base, uint8_t* frame) {
-  Plan plan{raw, size, base, {}, {0}, {}};
+// Adds frames of one version without a base.
+void add_whole(Plan plan, SmallestFrame& smallest) {
+  const EncodeOptions& options = plan.options;
+  if (options.is_best() && grid::has_keys(options.layout) && add_modelled(plan, smallest)) return;
+  plan.models.clear();
   plan.models.emplace_back();
-  plan.base_digest = digest_base(make_header(options, plan), base);
-  if (std::equal(raw, raw + size, base)) return encode_until_it_pays(plan, options, frame);
-  plan.models.clear();
-  add_model(fit_delta_model(base, raw, size, options), size, plan);
-  const size_t with_delta = encode_until_it_pays(plan, options, frame);
-  // Where differences take this much, the items may well take less alone.
-  if (!options.is_best() || 5 * with_delta < 3 * size) return with_delta;
-  plan.models.clear();
-  add_model(fit_tile_model(raw, size, options), size, plan);
-  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
-  const size_t with_tiles = encode_until_it_pays(plan, options, other.data());
-  if (with_tiles >= with_delta) return with_delta;
-  std::copy_n(other.data(), with_tiles, frame);
-  return with_tiles;
+  smallest.add(plan);
 }
 
-// Each version against the one whose number has one bit less set: at most log2 of their number away
-// from the first.
-size_t encode_versions(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                       uint8_t* frame) {
-  const size_t version = size / options.steps;
-  Plan plan{raw, size, nullptr, {}, {}, {}};
+// Adds frames of one version with a base.
+void add_to_base(Plan plan, SmallestFrame& smallest) {
+  const EncodeOptions& options = plan.options;
+  plan.parents = {0};
+  plan.base_digest = digest_base(make_header(plan), plan.base);
+  if (std::equal(plan.raw, plan.raw + plan.size, plan.base)) {
+    plan.models.emplace_back();
+    smallest.add(plan);
+    return;
+  }
+  plan.add_model(fit_delta_model(plan.base, plan.raw, plan.size, options), plan.size);
+  smallest.add_paying(plan);
+  // Where differences take this much, the items may well take less alone.
+  if (!options.is_best() || 5 * smallest.size() < 3 * plan.size) return;
+  plan.models.clear();
+  plan.add_model(fit_tile_model(plan.raw, plan.size, options), plan.size);
+  smallest.add_paying(plan);
+}
+
+// Adds a frame of versions, each against the one whose number has one bit less set: at most log2 of
+// their number away from the first.
+void add_versions(Plan plan, SmallestFrame& smallest) {
+  const EncodeOptions& options = plan.options;
+  const size_t size = plan.size / options.steps;
   for (unsigned v = 0; v < options.steps; ++v) {
-    const uint8_t* const items = raw + v * version;
+    const uint8_t* const version = plan.raw + v * size;
     plan.parents.push_back(v == 0 ? kNoParent : static_cast<uint16_t>(v & (v - 1)));
-    const bool is_same =
-        v != 0 && std::equal(items, items + version, raw + plan.parents[v] * version);
+    const uint8_t* const parent = v == 0 ? nullptr : plan.raw + plan.parents[v] * size;
+    const bool is_same = v != 0 && std::equal(version, version + size, parent);
     if (size == 0 || is_same || (v == 0 && !options.is_best())) {
       plan.models.emplace_back();
     } else if (v == 0) {
-      add_model(fit_tile_model(items, version, options), version, plan);
+      plan.add_model(fit_tile_model(version, size, options), size);
     } else {
-      add_model(fit_delta_model(raw + plan.parents[v] * version, items, version, options), version,
-                plan);
+      plan.add_model(fit_delta_model(parent, version, size, options), size);
     }
   }
-  return encode_until_it_pays(plan, options, frame);
+  smallest.add_paying(plan);
 }
 
 // Of fewer bytes, the table of versions takes more than their differences save.
 constexpr size_t kLeastStepBytes = 512;
 
-// Encodes without versions, too, and keeps that if it is smaller than `with`.
-size_t encode_alone(const uint8_t* raw, size_t size, EncodeOptions options, size_t with,
-                    uint8_t* frame) {
-  options.steps = 1;
-  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
-  const size_t alone = encode(raw, size, options, nullptr, other.data());
-  if (alone >= with) return with;
-  std::copy_n(other.data(), alone, frame);
-  return alone;
-}
-
 // Versions of a few KiB may cost more than they share: each has a model, states and a head.
-bool may_be_smaller_alone(const EncodeOptions& options, size_t size, size_t with) {
+bool may_be_smaller_whole(const EncodeOptions& options, size_t size, size_t with) {
   constexpr size_t kFew = size_t{1} << 15;
   return size / options.steps < kFew && 2 * with > size;
 }
@@ -282,20 +290,21 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, const uint8_t* base,
               uint8_t* frame) {
-  if (options.has_base) return encode_to_base(raw, size, options, base, frame);
+  SmallestFrame smallest(frame, encode_room(size, options));
+  EncodeOptions whole = options;
+  whole.steps = 1;
   const bool has_steps =
       options.steps > 1 && (!options.may_drop_steps || size / options.steps >= kLeastStepBytes);
-  if (has_steps) {
-    const size_t with = encode_versions(raw, size, options, frame);
-    const bool is_doubtful = options.may_drop_steps && may_be_smaller_alone(options, size, with);
-    return is_doubtful ? encode_alone(raw, size, options, with, frame) : with;
+  if (options.has_base) {
+    add_to_base({options, raw, size, base}, smallest);
+  } else if (!has_steps) {
+    add_whole({whole, raw, size}, smallest);
+  } else {
+    add_versions({options, raw, size}, smallest);
+    if (options.may_drop_steps && may_be_smaller_whole(options, size, smallest.size()))
+      add_whole({whole, raw, size}, smallest);
   }
-  if (options.is_best() && grid::has_keys(options.layout)) {
-    const size_t best = encode_best(raw, size, options, frame);
-    if (best != 0) return best;
-  }
-  Plan plan = whole_plan(raw, size, {});
-  return encode_with(plan, options, frame);
+  return smallest.size();
 }
 
 }  // namespace bf16codecs
