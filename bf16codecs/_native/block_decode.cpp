@@ -51,7 +51,8 @@ void decode_pairs(const PlaneView& view, uint8_t* plane, size_t n) {
 }
 
 void decode_zstd(const PlaneView& view, uint8_t* plane, size_t n, const Zstd* zstd) {
-  if (zstd == nullptr) throw CodecError("it has planes of Zstandard, and there is no decompressor for them");
+  if (zstd == nullptr)
+    throw CodecError("it has planes of Zstandard, and there is no decompressor for them");
   zstd->decompress(view.payload, view.size, plane, n);
 }
 

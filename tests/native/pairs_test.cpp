@@ -6,8 +6,8 @@
 
 #include "check.h"
 #include "kernels_test.h"
-#include "states.h"
 #include "pairs_tables.h"
+#include "states.h"
 
 namespace bf16codecs::test {
 namespace {

@@ -108,8 +108,7 @@ void test_columns(const Kernels& kernels, size_t n, Random& random) {
     for (const int row : {0, static_cast<int>(random.below(static_cast<unsigned>(most))), most}) {
       for (unsigned step = 0; step < 4; ++step) {
         for (const Against side : kBothSides) {
-          const auto* from =
-              reinterpret_cast<const int16_t*>(arenas().a.holding(columns, side));
+          const auto* from = reinterpret_cast<const int16_t*>(arenas().a.holding(columns, side));
           auto* const expected = reinterpret_cast<uint16_t*>(arenas().b.room(2 * n, side));
           auto* const scales = reinterpret_cast<uint16_t*>(arenas().c.room(2 * n, side));
           kScalarKernels.add_columns(from, step, row, most, n, expected);

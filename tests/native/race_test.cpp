@@ -24,17 +24,16 @@ constexpr unsigned kThreads = 4;
 constexpr size_t kItems = 10000, kRow = 100;
 
 // In place of Zstandard, which the core does not link.
-const Zstd kZstd = {
-    [](const uint8_t* plane, size_t n, int, uint8_t* out, size_t capacity) {
-      Bytes encoded(static_cast<size_t>(run_length::bound(n)));
-      const size_t size = run_length::encode(plane, n, encoded.data());
-      if (size > capacity) return size_t{0};
-      std::copy_n(encoded.begin(), size, out);
-      return size;
-    },
-    [](const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-      run_length::decode(payload, size, plane, n);
-    }};
+const Zstd kZstd = {[](const uint8_t* plane, size_t n, int, uint8_t* out, size_t capacity) {
+                      Bytes encoded(static_cast<size_t>(run_length::bound(n)));
+                      const size_t size = run_length::encode(plane, n, encoded.data());
+                      if (size > capacity) return size_t{0};
+                      std::copy_n(encoded.begin(), size, out);
+                      return size;
+                    },
+                    [](const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
+                      run_length::decode(payload, size, plane, n);
+                    }};
 
 // Items near to each other whose scale depends on row and column, and now and then zeros. Another
 // version of the same seed differs in low bits.
@@ -64,7 +63,8 @@ struct Versions {
 
 Bytes encoded(const Bytes& raw, const EncodeOptions& options, const Bytes* base) {
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options)));
-  frame.resize(encode(raw.data(), raw.size(), options, base ? base->data() : nullptr, frame.data()));
+  frame.resize(
+      encode(raw.data(), raw.size(), options, base ? base->data() : nullptr, frame.data()));
   return frame;
 }
 
@@ -106,9 +106,8 @@ void add_codec(std::vector<Case>& cases, Codec codec, int level, DType dtype,
   cases.push_back([&, options] { return round_trip(versions.first, options, nullptr); });
   EncodeOptions with_base = options;
   with_base.has_base = true;
-  cases.push_back([&, with_base] {
-    return round_trip(versions.second, with_base, &versions.first);
-  });
+  cases.push_back(
+      [&, with_base] { return round_trip(versions.second, with_base, &versions.first); });
   EncodeOptions with_steps = options;
   with_steps.steps = 2;
   cases.push_back([&, with_steps] { return round_trip(versions.both, with_steps, nullptr); });

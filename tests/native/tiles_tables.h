@@ -22,8 +22,8 @@ struct TileModel {
   unsigned first, end;
   unsigned escape_frequency;
   tiles::Intervals intervals[kTileClasses];
-  std::vector<TileTable> tables;   // with slots
-  std::vector<TileTable> rows;     // with slots that are noise
+  std::vector<TileTable> tables;                      // with slots
+  std::vector<TileTable> rows;                        // with slots that are noise
   std::vector<TileCodeTable> code_tables, code_rows;  // likewise
 
   // A symbol for a step of class c: by frequency, or the rarest or most frequent.

@@ -9,8 +9,8 @@ using bf16codecs::cuda::BlockMemory;
 using bf16codecs::cuda::Job;
 using bf16codecs::cuda::Warp;
 
-// Told that so many of them are enough for a multiprocessor, the compiler has registers for all. From
-// 10.0 on, it would otherwise have threads wait for each other as well.
+// Told that so many of them are enough for a multiprocessor, the compiler has registers for all.
+// From 10.0 on, it would otherwise have threads wait for each other as well.
 #if __CUDA_ARCH__ == 900
 constexpr unsigned kWarps = 20;
 #elif __CUDA_ARCH__ >= 1000

@@ -17,7 +17,9 @@ inline constexpr int kScaleUnit = 4096 / static_cast<int>(kScaleSteps);  // in 4
 inline constexpr int kDeviation = 1334;
 
 // Middle of a scale's interval, in 4096ths of an octave.
-inline int center_of(int scale) { return scale * kScaleUnit + kScaleUnit / 2; }
+inline int center_of(int scale) {
+  return scale * kScaleUnit + kScaleUnit / 2;
+}
 
 struct Scales {
   std::vector<int> log_scale;   // 4096ths of an octave

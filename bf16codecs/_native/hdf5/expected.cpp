@@ -32,7 +32,7 @@ constexpr int kChunked = 2, kVirtual = 3;  // H5D_layout_t
 constexpr int kShuffle = 2;                // H5Z_FILTER_SHUFFLE
 // H5T_class_t.
 constexpr int kString = 3, kCompound = 6, kReference = 7, kVariable = 9, kArray = 10;
-constexpr int kMaxRank = 33;               // H5S_MAX_RANK, and the size of an item
+constexpr int kMaxRank = 33;  // H5S_MAX_RANK, and the size of an item
 constexpr unsigned kMaxValues = 16;
 
 struct Api {
@@ -60,8 +60,7 @@ struct Api {
 bool find(const Library& library, Api& api) {
   return library.find("H5get_libversion", api.get_libversion) &&
          library.find("H5Fget_obj_ids", api.get_obj_ids) &&
-         library.find("H5Iis_valid", api.is_valid) &&
-         library.find("H5Dopen2", api.open_dataset) &&
+         library.find("H5Iis_valid", api.is_valid) && library.find("H5Dopen2", api.open_dataset) &&
          library.find("H5Dclose", api.close_dataset) &&
          library.find("H5Dget_create_plist", api.get_create_plist) &&
          library.find("H5Dget_type", api.get_type) && library.find("H5Tget_size", api.get_size) &&
@@ -184,11 +183,11 @@ struct Group {
   }
 };
 
-// The open datasets of the libhdf5 that called last. libhdf5 numbers them in the order in which they
-// are opened, and gives no number twice until it is closed itself, or unloaded. Each chunk asks, and
-// to list thousands takes 40 ns for each. So of many, one is opened once more: if its number is the
-// next one, there are none that are new. Those that were closed may be counted as open: that
-// allows more.
+// The open datasets of the libhdf5 that called last. libhdf5 numbers them in the order in which
+// they are opened, and gives no number twice until it is closed itself, or unloaded. Each chunk
+// asks, and to list thousands takes 40 ns for each. So of many, one is opened once more: if its
+// number is the next one, there are none that are new. Those that were closed may be counted as
+// open: that allows more.
 class OpenDatasets {
  public:
   // Memory for a chunk, as `room_for_chunk` says; `size` if libhdf5 need not, or cannot, be asked.

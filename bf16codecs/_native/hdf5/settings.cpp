@@ -36,7 +36,9 @@ DType dtype_from(unsigned value) {
   const std::optional<DType> dtype = find_number(kDTypeNames, value);
   if (!dtype) {
     refuse(kHdf5DTypeAt, value,
-           (value == kHdf5AutoDType ? "the dataset's type is not numeric, or this HDF5 library does not tell it: " : "") +
+           (value == kHdf5AutoDType
+                ? "the dataset's type is not numeric, or this HDF5 library does not tell it: "
+                : "") +
                ("the dtype is " + listed(kDTypeNames)));
   }
   return *dtype;

@@ -9,8 +9,8 @@ namespace bf16codecs {
 namespace {
 
 // Nibbles of the table of lengths. 1 to 11 are a symbol's length.
-constexpr unsigned kAbsent = 0;      // a symbol without a code
-constexpr unsigned kAbsentRun = 15;  // a run of them: two more nibbles hold its length - 1
+constexpr unsigned kAbsent = 0;       // a symbol without a code
+constexpr unsigned kAbsentRun = 15;   // a run of them: two more nibbles hold its length - 1
 constexpr unsigned kShortestRun = 4;  // a run of three is as short in kAbsent nibbles
 
 constexpr unsigned kMaxSymbols = 256;

@@ -18,9 +18,7 @@ struct HuffmanLayout {
       : symbols(n), streams(n < kHuffmanStreamsFrom ? 1 : kHuffmanStreams) {}
 
   size_t begin(unsigned stream) const { return symbols / streams * stream; }
-  size_t end(unsigned stream) const {
-    return stream + 1 == streams ? symbols : begin(stream + 1);
-  }
+  size_t end(unsigned stream) const { return stream + 1 == streams ? symbols : begin(stream + 1); }
   // Bytes of a stored size: two if no stream can be larger than 65,535 bytes.
   size_t size_width() const {
     const size_t longest = symbols - begin(streams - 1);

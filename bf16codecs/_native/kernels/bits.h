@@ -18,7 +18,9 @@ namespace bf16codecs {
 namespace {
 
 #if defined(__x86_64__) || defined(_M_X64)
-BF16CODECS_INLINE unsigned first_bit(uint64_t v) { return static_cast<unsigned>(_tzcnt_u64(v)); }
+BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
+  return static_cast<unsigned>(_tzcnt_u64(v));
+}
 BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
   return 63 - static_cast<unsigned>(_lzcnt_u64(v));
 }

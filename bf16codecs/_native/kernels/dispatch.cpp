@@ -53,7 +53,7 @@ struct Support {
     constexpr uint32_t kPopcntOsxsave = 1u << 23 | 1u << 27, kLzcnt = 1u << 5;
     constexpr uint32_t kBmiAvx2 = 1u << 3 | 1u << 5;
     constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
-    constexpr uint32_t kVbmi = 1u << 1 | 1u << 6;  // VBMI, VBMI2
+    constexpr uint32_t kVbmi = 1u << 1 | 1u << 6;                            // VBMI, VBMI2
     constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE, AVX; opmask, ZMM
     if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kPopcntOsxsave)) return;
     const Registers features = cpuid(7);

@@ -14,8 +14,8 @@ inline constexpr float kMostMagnitude = 1 << 24;
 //
 //   bits = (min(max(key, first), last) << shift) + bias
 //
-// They are those of a positive number. Weights are from 2^-32 to 2^32: with them, too, it is neither
-// infinite nor subnormal.
+// They are those of a positive number. Weights are from 2^-32 to 2^32: with them, too, it is
+// neither infinite nor subnormal.
 struct MagnitudeShape {
   uint16_t first, last;
   unsigned shift;  // 12 to 20

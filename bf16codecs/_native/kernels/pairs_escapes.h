@@ -45,8 +45,7 @@ BF16CODECS_INLINE void patch_places(PairsDecoder& d, uint64_t places, size_t at,
 }
 
 // Writes the symbols in the places of the mask, the last first.
-inline BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places,
-                                         const uint8_t* symbols) {
+inline BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
   while (places != 0) {
     const unsigned p = last_bit(places);
     *--e.escapes = symbols[p];

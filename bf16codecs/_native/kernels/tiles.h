@@ -29,7 +29,9 @@ static constexpr uint8_t class_of(uint16_t scale) {
   return static_cast<uint8_t>(scale % kScaleFractions / (kScaleFractions / kTileClasses));
 }
 
-static constexpr size_t record_size(unsigned raw_bits) { return kRecordItems / 8 * raw_bits; }
+static constexpr size_t record_size(unsigned raw_bits) {
+  return kRecordItems / 8 * raw_bits;
+}
 
 // Bytes that some kernels may read, or overwrite, past the end of symbols.
 inline constexpr size_t kTileSlack = 64;

@@ -43,8 +43,8 @@ void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
   const int64_t target = int64_t{1} << bits;
   int64_t sum = 0;
   for (size_t i = 0; i < n; ++i) {
-    const uint64_t rounded = (static_cast<uint64_t>(counts[i]) * static_cast<uint64_t>(target) +
-                              total / 2) / total;
+    const uint64_t rounded =
+        (static_cast<uint64_t>(counts[i]) * static_cast<uint64_t>(target) + total / 2) / total;
     const uint64_t most = static_cast<uint64_t>(target) - (n - 1);
     frequencies[i] = static_cast<uint16_t>(std::clamp<uint64_t>(rounded, 1, most));
     sum += frequencies[i];
@@ -73,8 +73,7 @@ uint64_t entropy_size(const uint32_t counts[256]) {
   return total == 0 ? 0 : total * log2_fixed(static_cast<uint32_t>(total)) - known;
 }
 
-uint64_t coded_size(const uint32_t* counts, const uint16_t* frequencies, size_t n,
-                    unsigned bits) {
+uint64_t coded_size(const uint32_t* counts, const uint16_t* frequencies, size_t n, unsigned bits) {
   uint64_t size = 0;
   for (size_t i = 0; i < n; ++i) {
     size += counts[i] * static_cast<uint64_t>((bits << 16) - log2_fixed(frequencies[i]));

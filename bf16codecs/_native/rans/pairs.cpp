@@ -96,8 +96,8 @@ PairsChoice entries_for(const uint32_t counts[256], const uint8_t by_count[256],
   }
   if (entries.n < 2) return choice;
   normalize(entry_counts, entries.n, total, kPairBits, entries.frequency);
-  choice.size = coded_size(entry_counts, entries.frequency, entries.n, kPairBits) +
-                (others * 8 << 16);
+  choice.size =
+      coded_size(entry_counts, entries.frequency, entries.n, kPairBits) + (others * 8 << 16);
   return choice;
 }
 
@@ -143,8 +143,7 @@ void fill_buckets(const uint8_t slot_entry[kSlots], PairsTable& table) {
     base[bucket] = slots[0];
     // Where the whole bucket is one entry's, no slot is to reach the threshold. 255 would be
     // reached by the last slot alone, and the last bucket does not use its threshold.
-    threshold[bucket] =
-        static_cast<uint8_t>(same < kBucket ? kBucket * bucket + same : kSlots - 1);
+    threshold[bucket] = static_cast<uint8_t>(same < kBucket ? kBucket * bucket + same : kSlots - 1);
   }
   repeat16(base, table.base);
   repeat16(threshold, table.threshold);
@@ -199,7 +198,9 @@ PairsEntries read_entries(const uint8_t* payload, size_t size) {
 
 }  // namespace
 
-unsigned groups_log2(size_t n) { return n < size_t{1} << 15 ? 0 : n < size_t{1} << 17 ? 1 : 2; }
+unsigned groups_log2(size_t n) {
+  return n < size_t{1} << 15 ? 0 : n < size_t{1} << 17 ? 1 : 2;
+}
 
 PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
   uint8_t by_count[256];

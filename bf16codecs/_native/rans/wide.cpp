@@ -65,8 +65,8 @@ struct EncoderSymbol {
 };
 
 // Writes the words of all steps downwards from words_end; returns where they begin.
-uint8_t* encode_steps(const Alphabet& alphabet, const uint8_t* plane, size_t steps,
-                      unsigned groups, uint32_t* x, uint8_t* words) {
+uint8_t* encode_steps(const Alphabet& alphabet, const uint8_t* plane, size_t steps, unsigned groups,
+                      uint32_t* x, uint8_t* words) {
   EncoderSymbol table[256] = {};
   uint32_t start = 0;
   for (size_t i = 0; i < alphabet.n; ++i) {

@@ -131,8 +131,8 @@ void decode_tile(const DecodeTables& tables, unsigned fraction, Lanes& lanes, co
 
 }  // namespace
 
-void decode(const Model& model, const uint8_t* bytes, size_t size, uint64_t first,
-                 size_t n, uint8_t* const planes[]) {
+void decode(const Model& model, const uint8_t* bytes, size_t size, uint64_t first, size_t n,
+            uint8_t* const planes[]) {
   const Payload payload(bytes, size, n);
   const KeyFormat format(model.layout());
   const Section& section = model.section(first);

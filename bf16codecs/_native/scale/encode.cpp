@@ -118,8 +118,8 @@ RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16
 
 }  // namespace
 
-size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
-                   uint8_t* out, size_t capacity) {
+size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n, uint8_t* out,
+              size_t capacity) {
   if (n < kSeedItems + kLanes) return 0;
   const KeyFormat format(model.layout());
   const Section& section = model.section(first);

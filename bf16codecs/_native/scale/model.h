@@ -18,7 +18,7 @@ inline constexpr unsigned kCurveNodes = 44;
 
 // What the items of one section have in common.
 struct Section : grid::Grid {
-  std::array<int16_t, kCurveNodes> curve{};  // 8 log2 of density over a Gaussian's
+  std::array<int16_t, kCurveNodes> curve{};           // 8 log2 of density over a Gaussian's
   uint16_t zero_frequency = 0, escape_frequency = 1;  // of 4096
   // For encoding, what rows are estimated with: inverse scales of the columns.
   std::vector<uint32_t> inverse_columns;
@@ -50,12 +50,12 @@ class Model {
 // Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
 // size, or 0 if it would need more than `capacity` bytes, or if there are too few items; never
 // writes past out + capacity.
-size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
-                   uint8_t* out, size_t capacity);
+size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n, uint8_t* out,
+              size_t capacity);
 
 // Decodes n items, the first of them at `first` in the frame, into planes[0] and planes[1].
 // Reads nothing outside the payload. Throws CorruptDataError.
-void decode(const Model& model, const uint8_t* payload, size_t size, uint64_t first,
-                 size_t n, uint8_t* const planes[]);
+void decode(const Model& model, const uint8_t* payload, size_t size, uint64_t first, size_t n,
+            uint8_t* const planes[]);
 
 }  // namespace bf16codecs::scale

@@ -126,8 +126,7 @@ void round_weights(const uint64_t* weights, unsigned n, unsigned sum, uint16_t* 
 
 }  // namespace
 
-void model_frequencies(const SymbolSet& symbols, const Section& section,
-                       Frequencies& frequencies) {
+void model_frequencies(const SymbolSet& symbols, const Section& section, Frequencies& frequencies) {
   const unsigned modelled = symbols.size - 2;
   for (unsigned t = 0; t < kScaleSteps; ++t) {
     uint64_t weights[kMaxSymbols];

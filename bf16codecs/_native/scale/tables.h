@@ -87,14 +87,12 @@ class SymbolLookup {
   std::array<std::array<uint8_t, kOctaves << kLookupBits>, kScaleSteps> symbol_;
 };
 
-void model_frequencies(const SymbolSet& symbols, const Section& section,
-                       Frequencies& frequencies);
+void model_frequencies(const SymbolSet& symbols, const Section& section, Frequencies& frequencies);
 
 // Gives the scales of a block's items.
 class ScaleMap {
  public:
-  ScaleMap(const KeyFormat& format, const Section& section, const RowScales& rows,
-           uint64_t first);
+  ScaleMap(const KeyFormat& format, const Section& section, const RowScales& rows, uint64_t first);
 
   // Scales of items [begin, begin + n) of the block.
   void fill(size_t begin, size_t n, uint16_t* scales) const;

@@ -1,6 +1,6 @@
-// The pool's interface without threads, for the C library, the HDF5 plugin and WebAssembly: a program
-// that calls them did not ask for threads, and libhdf5 may unload the plugin while a pool's workers
-// would still be in it.
+// The pool's interface without threads, for the C library, the HDF5 plugin and WebAssembly: a
+// program that calls them did not ask for threads, and libhdf5 may unload the plugin while a pool's
+// workers would still be in it.
 
 #include <atomic>
 #include <cstddef>
@@ -35,7 +35,9 @@ Keeper keeper;
 
 }  // namespace
 
-unsigned get_num_threads() { return 1; }
+unsigned get_num_threads() {
+  return 1;
+}
 
 void set_num_threads(unsigned) {}
 

@@ -115,11 +115,20 @@ class FrameMutator {
 
   void mutate_version(Version& version) {
     switch (random_.below(6)) {
-      case 0: version.kind = ModelKind{static_cast<uint8_t>(random_.below(kModelKinds + 1))}; break;
-      case 1: version.parent = static_cast<uint16_t>(random_.below(index_.versions.size())); break;
-      case 2: version.parent = random_.below(2) == 0 ? kNoParent : uint16_t{0}; break;
-      case 3: version = index_.versions[random_.below(index_.versions.size())]; break;
-      default: mutate_bytes(version.model);
+      case 0:
+        version.kind = ModelKind{static_cast<uint8_t>(random_.below(kModelKinds + 1))};
+        break;
+      case 1:
+        version.parent = static_cast<uint16_t>(random_.below(index_.versions.size()));
+        break;
+      case 2:
+        version.parent = random_.below(2) == 0 ? kNoParent : uint16_t{0};
+        break;
+      case 3:
+        version = index_.versions[random_.below(index_.versions.size())];
+        break;
+      default:
+        mutate_bytes(version.model);
     }
   }
 
@@ -145,17 +154,32 @@ class FrameMutator {
     Header& header = index_.header;
     const uint64_t step = uint64_t{1} << random_.below(header.block_log2 + 3);
     switch (random_.below(9)) {
-      case 0: header.layout.dtype = DType{static_cast<uint8_t>(random_.below(kDTypes))}; break;
-      case 1: header.layout.by_byte = !header.layout.by_byte; break;
-      case 2: header.block_log2 = kMinBlockLog2 + random_.below(14); break;
-      case 3: header.has_checksums = !header.has_checksums; break;
-      case 4: header.has_model = !header.has_model; break;
-      case 5: header.version = header.version == kFormatVersion ? kFirstVersion : kFormatVersion;
+      case 0:
+        header.layout.dtype = DType{static_cast<uint8_t>(random_.below(kDTypes))};
         break;
-      case 6: header.has_differences = !header.has_differences, header.version = kFormatVersion;
+      case 1:
+        header.layout.by_byte = !header.layout.by_byte;
         break;
-      case 7: header.versions = static_cast<uint16_t>(1 + random_.below(4)); break;
-      default: header.raw_size += random_.below(2) == 0 ? step : 0 - step;
+      case 2:
+        header.block_log2 = kMinBlockLog2 + random_.below(14);
+        break;
+      case 3:
+        header.has_checksums = !header.has_checksums;
+        break;
+      case 4:
+        header.has_model = !header.has_model;
+        break;
+      case 5:
+        header.version = header.version == kFormatVersion ? kFirstVersion : kFormatVersion;
+        break;
+      case 6:
+        header.has_differences = !header.has_differences, header.version = kFormatVersion;
+        break;
+      case 7:
+        header.versions = static_cast<uint16_t>(1 + random_.below(4));
+        break;
+      default:
+        header.raw_size += random_.below(2) == 0 ? step : 0 - step;
     }
   }
 
@@ -184,11 +208,18 @@ class FrameMutator {
     if (parts.planes.empty() || random_.below(16) == 0) return mutate_bytes(blocks_[b]);
     BlockParts::Plane& plane = parts.planes[random_.below(parts.planes.size())];
     switch (random_.below(8)) {
-      case 0: plane.mode = static_cast<uint8_t>(random_.below(kModes)); break;
-      case 1: plane = parts.planes[random_.below(parts.planes.size())]; break;
+      case 0:
+        plane.mode = static_cast<uint8_t>(random_.below(kModes));
+        break;
+      case 1:
+        plane = parts.planes[random_.below(parts.planes.size())];
+        break;
       case 2:
-      case 3: move_one(plane.payload); break;
-      default: mutate_bytes(plane.payload);
+      case 3:
+        move_one(plane.payload);
+        break;
+      default:
+        mutate_bytes(plane.payload);
     }
     blocks_[b] = parts.joined();
   }

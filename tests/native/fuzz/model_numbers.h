@@ -9,8 +9,8 @@ namespace bf16codecs::fuzz {
 // Writes numbers of models that have grids (docs/format_scale.md, "The scale model"), most of them
 // within their limits. One that is not is enough for a decoder to refuse the model.
 //
-// The numbers are coded here: in the bits of an adaptive coder, no mutation of a fuzzer would change
-// one number alone.
+// The numbers are coded here: in the bits of an adaptive coder, no mutation of a fuzzer would
+// change one number alone.
 class NumberWriter {
  public:
   // So many numbers before `wild`, counted from 1, keep their limits; 0: all do.

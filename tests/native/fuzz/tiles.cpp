@@ -66,12 +66,10 @@ void fill_keys(Reader& in, const tiles::Model& model, TileBlock& block) {
   const tiles::Section& section = model.section(block.first);
   const unsigned raw_bits = tiles::raw_bits(format);
   Words scales(block.keys.size());
-  grid::ItemScales(format, section, block.rows, block.first)
-      .fill(0, scales.size(), scales.data());
+  grid::ItemScales(format, section, block.rows, block.first).fill(0, scales.size(), scales.data());
   for (size_t i = 0; i < block.keys.size(); ++i) {
     unsigned key = random.below(65536);
-    const unsigned any =
-        in.left() == 0 ? random.below(256) : in.rest()[random.below(in.left())];
+    const unsigned any = in.left() == 0 ? random.below(256) : in.rest()[random.below(in.left())];
     const unsigned symbol = section.first + any % (section.end - section.first);
     if (random.below(256) >= escapes) {
       const unsigned high = symbol + 8u * (scales[i] / kScaleFractions) - kSymbolOrigin;

@@ -1,4 +1,5 @@
-// The kernels of test_kernels.cu, and those of the package in lockstep, for the stand-in of the driver.
+// The kernels of test_kernels.cu, and those of the package in lockstep, for the stand-in of the
+// driver.
 
 #include <cstdint>
 #include <cstring>

@@ -44,8 +44,8 @@ size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
 void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order);
 void avx512_tile_decode(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
                         size_t steps, uint8_t* symbols);
-void avx512_tile_encode(TileEncoder& encoder, const TileCodeTable tables[],
-                        const uint8_t* classes, size_t steps, const uint8_t* symbols);
+void avx512_tile_encode(TileEncoder& encoder, const TileCodeTable tables[], const uint8_t* classes,
+                        size_t steps, const uint8_t* symbols);
 
 extern const DeltaKernels kAvx512DeltaKernels;
 extern const DeltaKernels kAvx512Vbmi2DeltaKernels;

@@ -55,9 +55,8 @@ BF16CODECS_INLINE Codes look_up(const uint8_t* symbols, __m512i low_half, __m512
   // second << length of first | first; a sum of the lengths
   const __m512i low16 = _mm512_set1_epi32(0xFFFF);
   const __m512i second = _mm512_srli_epi32(code, 16);
-  const __m512i code2 =
-      _mm512_or_si512(_mm512_sllv_epi32(second, _mm512_and_si512(length, low16)),
-                      _mm512_and_si512(code, low16));
+  const __m512i code2 = _mm512_or_si512(_mm512_sllv_epi32(second, _mm512_and_si512(length, low16)),
+                                        _mm512_and_si512(code, low16));
   const __m512i length2 = _mm512_madd_epi16(length, _mm512_set1_epi16(1));
 
   const __m512i low32 = _mm512_set1_epi64(0xFFFFFFFF);
@@ -81,11 +80,10 @@ size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
 
     // Eight symbols a lane: of a and b in turn, since unpacking joins neighbours within 128 bits.
     const __m512i length_low = _mm512_unpacklo_epi64(a.length, b.length);
-    const __m512i code8 = _mm512_or_si512(
-        _mm512_unpacklo_epi64(a.bits, b.bits),
-        _mm512_sllv_epi64(_mm512_unpackhi_epi64(a.bits, b.bits), length_low));
-    const __m512i length8 =
-        _mm512_add_epi64(length_low, _mm512_unpackhi_epi64(a.length, b.length));
+    const __m512i code8 =
+        _mm512_or_si512(_mm512_unpacklo_epi64(a.bits, b.bits),
+                        _mm512_sllv_epi64(_mm512_unpackhi_epi64(a.bits, b.bits), length_low));
+    const __m512i length8 = _mm512_add_epi64(length_low, _mm512_unpackhi_epi64(a.length, b.length));
 
     // Sixteen: lanes 0, 4 (a), 1, 5 (b) and their next but one. What is longer than a lane is lost
     // here, but then the sum of the lengths says so.
@@ -97,8 +95,8 @@ size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
     const __m256i first_length = half(first, length8);
     const __m256i length16 = _mm256_add_epi64(first_length, half(second, length8));
     if (_mm256_cmpgt_epi64_mask(length16, _mm256_set1_epi64x(kMaxPut)) == 0) {
-      const __m256i code16 = _mm256_or_si256(
-          half(first, code8), _mm256_sllv_epi64(half(second, code8), first_length));
+      const __m256i code16 =
+          _mm256_or_si256(half(first, code8), _mm256_sllv_epi64(half(second, code8), first_length));
       writer.put4(code16, length16);
     } else if (_mm512_cmpgt_epi64_mask(length8, _mm512_set1_epi64(kMaxPut)) == 0) {
       const __m512i in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);

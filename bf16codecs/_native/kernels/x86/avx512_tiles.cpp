@@ -100,8 +100,7 @@ struct Lanes {
 
 // if (x >> (20 - n) >= f) emit x, x >>= 16, from the last lane to the first.
 BF16CODECS_INLINE void emit(__m512i& x, const Lanes& lanes, uint8_t*& words) {
-  const __m512i high =
-      _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(20), lanes.n));
+  const __m512i high = _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(20), lanes.n));
   const __mmask16 full = _mm512_cmpge_epu32_mask(high, lanes.f);
   const unsigned count = popcount(full);
   words -= 2 * count;
@@ -132,8 +131,7 @@ BF16CODECS_INLINE Quotient divide(__m512i x, const Lanes& lanes) {
 BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symbols) {
   const __m512i pairs = _mm512_srli_epi16(symbols, 1);
   const __m512i low = _mm512_permutex2var_epi16(load(entry_of), pairs, load(entry_of + 64));
-  const __m512i high =
-      _mm512_permutex2var_epi16(load(entry_of + 128), pairs, load(entry_of + 192));
+  const __m512i high = _mm512_permutex2var_epi16(load(entry_of + 128), pairs, load(entry_of + 192));
   const __m512i found =
       _mm512_mask_blend_epi16(_mm512_test_epi16_mask(symbols, words_of(128)), low, high);
   return _mm512_mask_srli_epi16(found, _mm512_test_epi16_mask(symbols, words_of(1)), found, 8);

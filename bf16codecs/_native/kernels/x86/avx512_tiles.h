@@ -127,8 +127,7 @@ class Restorer {
                                            symbols_ + place[2], symbols_ + place[3]};
       v = Classes::join(*mask_++, next);
     }
-    const Halves x =
-        restore_record<RawLayout<kRawBits, kToItems>>(v, scales_, records_, key_mask_);
+    const Halves x = restore_record<RawLayout<kRawBits, kToItems>>(v, scales_, records_, key_mask_);
     store(out_, x.first), store(out_ + 64, x.second);
     const uint64_t escaped = _mm512_testn_epi8_mask(v, v);
     if (escaped != 0) [[unlikely]]
@@ -230,8 +229,7 @@ uint16_t* arrange_as(const TileShape& shape, const TileOrder& order, const uint1
   alignas(64) uint8_t room[kClasses == 1 ? 64 : kMaxTileItems];
   uint8_t* const plain = kClasses == 1 ? symbols : room;
   for (size_t i = 0; i < n; i += 64, records += record_size(kRawBits)) {
-    escapes =
-        arrange_record<kRawBits>(keys + i, scales + i, range, plain + i, records, escapes);
+    escapes = arrange_record<kRawBits>(keys + i, scales + i, range, plain + i, records, escapes);
   }
   if constexpr (kClasses != 1) order_symbols<Classes>(order, plain, n, symbols);
   return escapes;

@@ -63,8 +63,7 @@ BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint
 
   // symbol = base | x & (2^n - 1);  x >>= n;  if (x < 2^16) x = x << 16 | next word
   const __m512i rest = _mm512_shldv_epi16(_mm512_setzero_si512(), words_of(0xFFFF), symbols);
-  const __m512i decoded =
-      _mm512_ternarylogic_epi32(low, rest, _mm512_srli_epi16(symbols, 8), 0xEA);
+  const __m512i decoded = _mm512_ternarylogic_epi32(low, rest, _mm512_srli_epi16(symbols, 8), 0xEA);
   const __mmask32 is_low = _mm512_cmple_epu16_mask(high, rest);
   x.low = _mm512_shrdv_epi16(low, high, symbols);
   x.high = _mm512_shrdv_epi16(high, _mm512_setzero_si512(), symbols);
@@ -100,8 +99,8 @@ void store_planes(uint32_t x[32], const Planes& planes) {
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
   };
   store(x, join(_mm512_castsi512_si256(planes.low), _mm512_castsi512_si256(planes.high)));
-  store(x + 16, join(_mm512_extracti64x4_epi64(planes.low, 1),
-                     _mm512_extracti64x4_epi64(planes.high, 1)));
+  store(x + 16,
+        join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
 }
 
 // Calls `between` after the steps of all groups.
@@ -157,8 +156,7 @@ void decode_restore_as(TileDecoder& d, const TileTable tables[], const uint8_t* 
   const size_t records = before.n / kRecordItems;
   const size_t both = steps / 2 < records ? steps / 2 : records;
   decode_steps<2>(d, tables, classes, 2 * both, symbols, restore_next);
-  decode_alone<2>(d, tables, classes + 2 * both, steps - 2 * both,
-                  symbols + kRecordItems * both);
+  decode_alone<2>(d, tables, classes + 2 * both, steps - 2 * both, symbols + kRecordItems * both);
   for (size_t i = both; i < records; ++i) restore_next();
 }
 
@@ -171,9 +169,9 @@ BF16CODECS_INLINE auto choose_decode_restore(const TileShape& shape) {
   return shape.raw_bits == 8 && shape.to_items ? decode_restore_as<kClasses, 8, true> : nullptr;
 }
 
-void decode_restore(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
-                    size_t steps, uint8_t* symbols, const TileShape& shape,
-                    const TileItems& before, TileEscapes& escapes) {
+void decode_restore(TileDecoder& d, const TileTable tables[], const uint8_t* classes, size_t steps,
+                    uint8_t* symbols, const TileShape& shape, const TileItems& before,
+                    TileEscapes& escapes) {
   const auto kernel = shape.classes == 1 ? choose_decode_restore<1>(shape)
                                          : choose_decode_restore<kTileClasses>(shape);
   if (d.groups == 2 && kernel != nullptr) {
@@ -217,21 +215,21 @@ BF16CODECS_INLINE void emit(Planes& x, __m512i f, __m512i n, uint8_t*& words) {
 BF16CODECS_INLINE Planes divide(const Planes& x, const float reciprocal[kTileEntries],
                                 __m512i entries) {
   const auto quotients = [&](__m512i v, __m512i of) {
-    const __m512 factor = _mm512_permutex2var_ps(_mm512_loadu_ps(reciprocal), of,
-                                                 _mm512_loadu_ps(reciprocal + 16));
+    const __m512 factor =
+        _mm512_permutex2var_ps(_mm512_loadu_ps(reciprocal), of, _mm512_loadu_ps(reciprocal + 16));
     return _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_cvtepu32_ps(v), factor));
   };
-  const __m512i a = quotients(_mm512_unpacklo_epi16(x.low, x.high),
-                              _mm512_unpacklo_epi16(entries, entries));
-  const __m512i b = quotients(_mm512_unpackhi_epi16(x.low, x.high),
-                              _mm512_unpackhi_epi16(entries, entries));
+  const __m512i a =
+      quotients(_mm512_unpacklo_epi16(x.low, x.high), _mm512_unpacklo_epi16(entries, entries));
+  const __m512i b =
+      quotients(_mm512_unpackhi_epi16(x.low, x.high), _mm512_unpackhi_epi16(entries, entries));
   // The low and the high words of both.
-  alignas(64) static constexpr uint16_t kLow[32] = {
-      0,  2,  4,  6,  32, 34, 36, 38, 8,  10, 12, 14, 40, 42, 44, 46,
-      16, 18, 20, 22, 48, 50, 52, 54, 24, 26, 28, 30, 56, 58, 60, 62};
-  alignas(64) static constexpr uint16_t kHigh[32] = {
-      1,  3,  5,  7,  33, 35, 37, 39, 9,  11, 13, 15, 41, 43, 45, 47,
-      17, 19, 21, 23, 49, 51, 53, 55, 25, 27, 29, 31, 57, 59, 61, 63};
+  alignas(64) static constexpr uint16_t kLow[32] = {0,  2,  4,  6,  32, 34, 36, 38, 8,  10, 12,
+                                                    14, 40, 42, 44, 46, 16, 18, 20, 22, 48, 50,
+                                                    52, 54, 24, 26, 28, 30, 56, 58, 60, 62};
+  alignas(64) static constexpr uint16_t kHigh[32] = {1,  3,  5,  7,  33, 35, 37, 39, 9,  11, 13,
+                                                     15, 41, 43, 45, 47, 17, 19, 21, 23, 49, 51,
+                                                     53, 55, 25, 27, 29, 31, 57, 59, 61, 63};
   return {_mm512_permutex2var_epi16(a, load(kLow), b),
           _mm512_permutex2var_epi16(a, load(kHigh), b)};
 }
@@ -257,8 +255,7 @@ BF16CODECS_INLINE void prepare(const TileCodeTable& t, const uint8_t* symbols, S
 BF16CODECS_INLINE void divide(Planes& x, Step& step) {
   const __m512i rest = _mm512_shldv_epi16(_mm512_setzero_si512(), words_of(0xFFFF), step.n);
   x.high = _mm512_shldv_epi16(x.high, x.low, step.n);
-  x.low =
-      _mm512_ternarylogic_epi32(_mm512_sllv_epi16(x.low, step.n), rest, step.symbols, 0xF8);
+  x.low = _mm512_ternarylogic_epi32(_mm512_sllv_epi16(x.low, step.n), rest, step.symbols, 0xF8);
   step.quotients = divide(x, step.table->reciprocal, step.entries);
   const __m512i q = _mm512_shldi_epi16(step.quotients.high, step.quotients.low, 4);
   const __m512i product = _mm512_mullo_epi16(q, step.f);
@@ -271,8 +268,8 @@ BF16CODECS_INLINE void find_position(Step& step) {
   const TileCodeTable& t = *step.table;
   const __m512i r = _mm512_min_epu16(step.r, step.less);
   step.position = _mm512_add_epi16(r, _mm512_permutexvar_epi16(step.entries, load(t.first)));
-  const __m512i at = _mm512_permutex2var_epi8(
-      load(t.piece_at), _mm512_srli_epi16(step.position, 5), load(t.piece_at + 64));
+  const __m512i at = _mm512_permutex2var_epi8(load(t.piece_at), _mm512_srli_epi16(step.position, 5),
+                                              load(t.piece_at + 64));
   step.from = _mm512_max_epu8(at, _mm512_permutexvar_epi16(step.entries, load(t.pieces)));
   step.piece = step.from;
 }
@@ -297,8 +294,7 @@ BF16CODECS_INLINE Planes join(const Step& step) {
   const __m512i rest =
       _mm512_permutex2var_epi16(load(place), step.piece, load(place + kTileEntries));
   top = _mm512_add_epi16(top, _mm512_slli_epi16(step.position, 5));
-  return {_mm512_add_epi16(top, rest),
-          _mm512_mask_add_epi16(high, carry, high, words_of(1))};
+  return {_mm512_add_epi16(top, rest), _mm512_mask_add_epi16(high, carry, high, words_of(1))};
 }
 
 // A step of each group. They take turns: a processor does not look far enough ahead to begin with
