@@ -98,8 +98,7 @@ API cuGetExportTable(const void** table, const Uuid*) {
   return kNotFound;
 }
 
-// --- devices and contexts
-// -------------------------------------------------------------------------
+// --- devices and contexts ------------------------------------------------------------------------
 
 API cuDeviceGetCount(int* count) {
   BEGIN(cuDeviceGetCount);
@@ -186,8 +185,7 @@ API cuCtxSynchronize() {
   return kSuccess;
 }
 
-// --- memory
-// ---------------------------------------------------------------------------------------
+// --- memory --------------------------------------------------------------------------------------
 
 API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   BEGIN(cuMemGetInfo);
@@ -224,8 +222,7 @@ API cuMemsetD8Async(Address to, unsigned char value, std::size_t size, void* str
   return machine().fill(to, value, size, stream);
 }
 
-// --- streams and events
-// ---------------------------------------------------------------------------
+// --- streams and events --------------------------------------------------------------------------
 
 API cuStreamCreateWithPriority(void** handle, unsigned, int) {
   BEGIN(cuStreamCreate);
@@ -313,8 +310,7 @@ API cuEventSynchronize(void* handle) {
   return kSuccess;
 }
 
-// --- kernels
-// --------------------------------------------------------------------------------------
+// --- kernels -------------------------------------------------------------------------------------
 
 API cuLibraryLoadData(void** handle, const void* code, void*, void*, unsigned, void*, void*,
                       unsigned) {

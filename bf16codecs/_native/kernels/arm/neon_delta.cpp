@@ -34,8 +34,7 @@ BF16CODECS_INLINE uint16x8_t unzigzag(uint16x8_t z) {
   return veorq_u16(vshrq_n_u16(z, 1), vtstq_u16(z, words(1)));
 }
 
-// --- classes
-// --------------------------------------------------------------------------------------
+// --- classes -------------------------------------------------------------------------------------
 
 class Classifier {
  public:
@@ -74,8 +73,7 @@ void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* sc
   kScalarDeltaKernels.classify16(shape, base + 2 * i, scales + i, n - i, classes + i);
 }
 
-// --- numbers
-// --------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------
 
 // Near classes or not, numbers count from a magnitude. With s all bits if b and x have different
 // signs and otherwise none, (|x| ^ s) - |b| is order(x) - order(b), or order(b) - order(x) if b is

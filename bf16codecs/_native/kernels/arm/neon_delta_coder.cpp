@@ -37,8 +37,7 @@ BF16CODECS_INLINE uint16x8_t low_bits(uint16x8_t v, int16x8_t q) {
   return vbicq_u16(v, vshlq_u16(vdupq_n_u16(0xFFFF), q));
 }
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 BF16CODECS_INLINE uint32x4_t gather4(const uint32_t table[], const uint16_t indices[4]) {
   uint32x4_t v = vld1q_dup_u32(table + indices[0]);
@@ -96,8 +95,7 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, Octet x[4], const u
   return item_mask(escapes);
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 // Of each entry of each class q << 28 | start << 12 | f, and 1 / f, short of it by kReciprocalBias.
 // Where f = 0 that of the escape, which has kEscapeFlag besides.

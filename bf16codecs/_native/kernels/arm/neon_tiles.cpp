@@ -44,8 +44,7 @@ BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
   return byte_mask(zero);
 }
 
-// --- the order
-// ------------------------------------------------------------------------------------
+// --- the order -----------------------------------------------------------------------------------
 
 void order(const uint16_t* scales, size_t n, TileOrder& order) {
   uint32_t counts[kTileClasses] = {};
@@ -119,8 +118,7 @@ void partition(const TileOrder& order, const uint8_t* symbols, size_t n, uint8_t
   }
 }
 
-// --- raw bits
-// -------------------------------------------------------------------------------------
+// --- raw bits ------------------------------------------------------------------------------------
 
 BF16CODECS_INLINE int8x16_t byte_shift(int left) {
   return vdupq_n_s8(static_cast<int8_t>(left));
@@ -173,8 +171,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, unsigned raw_bits, const Recor
   }
 }
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 // What a shape's keys are made with.
 struct KeyMaker {
@@ -226,8 +223,7 @@ void restore(const TileShape& shape, const TileItems& items, TileEscapes& escape
   }
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 // What a shape's keys are taken apart with.
 struct KeySplitter {

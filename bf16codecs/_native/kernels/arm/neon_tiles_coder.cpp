@@ -51,8 +51,7 @@ struct Coder {
         n(vreinterpretq_s16_u16(vshrq_n_u16(words, 13))) {}
 };
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 struct DecodingRows {
   Row threshold, alias, base, mask;
@@ -113,8 +112,7 @@ BF16CODECS_INLINE void decode_step(const DecodingRows& t, Octet x[4], const uint
   renormalize(x, words);
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 struct EncodingRows {
   const TileCodeTable* table;

@@ -30,8 +30,7 @@ BF16CODECS_INLINE __m256i unzigzag(__m256i z) {
   return _mm256_xor_si256(_mm256_srli_epi16(z, 1), _mm256_sub_epi16(_mm256_setzero_si256(), odd));
 }
 
-// --- classes
-// --------------------------------------------------------------------------------------
+// --- classes -------------------------------------------------------------------------------------
 
 class Classifier {
  public:
@@ -84,8 +83,7 @@ void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* sc
   kScalarDeltaKernels.classify16(shape, base + 2 * i, scales + i, n - i, classes + i);
 }
 
-// --- numbers
-// --------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------
 
 // Near classes or not, numbers count from a magnitude. With s all bits if b and x have different
 // signs and otherwise none, (|x| ^ s) - |b| is order(x) - order(b), or order(b) - order(x) if b is

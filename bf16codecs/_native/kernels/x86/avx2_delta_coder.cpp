@@ -54,8 +54,7 @@ struct ItemBytes {
         odd(_mm256_and_si256(_mm256_srli_epi32(both, 8), _mm256_set1_epi32(255))) {}
 };
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 // slot = slots[4096 c + x mod 4096]
 BF16CODECS_INLINE __m256i find_slots(const uint32_t slots[], __m256i classes, __m256i x) {
@@ -135,8 +134,7 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   d.words = words;
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 // Of each entry of each class q << 28 | start << 12 | f, or where f = 0 that of the escape, which
 // has kEscapeFlag besides.

@@ -19,8 +19,7 @@ BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
 }
 
-// --- the order
-// ------------------------------------------------------------------------------------
+// --- the order -----------------------------------------------------------------------------------
 
 void order(const uint16_t* scales, size_t n, TileOrder& order) {
   const __m256i low_byte = _mm256_set1_epi16(255);
@@ -113,8 +112,7 @@ void partition(const TileOrder& order, const uint8_t* symbols, size_t n, uint8_t
   }
 }
 
-// --- keys
-// -----------------------------------------------------------------------------------------
+// --- keys ----------------------------------------------------------------------------------------
 
 // 8 E 2^R of 16 scales.
 template <unsigned kRawBits>
@@ -181,8 +179,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
   }
 }
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 // Keys to items, or to themselves.
 struct Rotation {
@@ -230,8 +227,7 @@ void restore(const TileShape& shape, const TileItems& items, TileEscapes& escape
       [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 // The symbols of 16 keys, 0 for escapes.
 template <unsigned kRawBits>

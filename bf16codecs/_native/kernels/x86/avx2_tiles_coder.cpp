@@ -96,8 +96,7 @@ BF16CODECS_INLINE Coder odd_coder(__m256i words) {
           _mm256_srli_epi32(words, 29)};
 }
 
-// --- decoding
-// -------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 struct DecodingRows {
   Row last_own;  // threshold - 1
@@ -167,8 +166,7 @@ BF16CODECS_INLINE void decode_step(const DecodingRows& t, __m256i x[4], const ui
   for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
 }
 
-// --- encoding
-// -------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 struct EncodingRows {
   const TileCodeTable* table;
