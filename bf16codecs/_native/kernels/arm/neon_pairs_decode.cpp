@@ -2,7 +2,7 @@
 // formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
-#include "kernels/pairs_escapes.h"
+#include "kernels/pairs_decode.h"
 
 namespace bf16codecs {
 namespace {
@@ -71,69 +71,51 @@ struct ToItems : ItemSink {
   }
 };
 
-template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t places, size_t at, Sink sink) {
-  patch_places(d, places, at, sink);
-}
+// Entries of a group: of the even and the odd places of the first half, then of the second.
+struct Entries {
+  uint8x16_t entries[4], escape;
 
-// Decodes a group's 64 symbols.
-template <typename Sink>
-BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, Octet x[4],
-                                    const uint8_t*& words, size_t at, Sink& sink) {
-  uint8x16_t entries[4];
-  decode_16(t, x, entries[0], entries[2]);
-  decode_16(t, x + 2, entries[1], entries[3]);
-  for (unsigned h = 0; h < 2; ++h) {
-    sink.put(vqtbl1q_u8(t.symbol, entries[2 * h]), vqtbl1q_u8(t.symbol, entries[2 * h + 1]),
-             at + 32 * h);
-  }
-  renormalize(x, words);
-  if (any_escaped(entries, t.escape)) [[unlikely]] {
-    patch_escapes(d, escaped_places(entries, t.escape), at, sink);
-  }
-}
+  BF16CODECS_INLINE bool any() const { return any_escaped(entries, escape); }
+  uint64_t places() const { return escaped_places(entries, escape); }
+};
 
-template <unsigned kGroups, typename Sink>
-size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  const DecoderRows rows(*d.table);
-  Octet x[4 * kGroups];
-  BF16CODECS_UNROLL16
-  for (unsigned i = 0; i < 4 * kGroups; ++i) x[i] = load_states(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (; steps != 0 && words <= limit; --steps) {
+struct Group {
+  using Rows = DecoderRows;
+  Octet x[4];
+
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
     BF16CODECS_UNROLL
-    for (unsigned g = 0; g < kGroups; ++g) {
-      decode_group(d, rows, x + 4 * g, words, kPairSymbols * g, sink);
+    for (unsigned i = 0; i < 4; ++i) x[i] = load_states(states + 8 * i);
+  }
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) store_states(states + 8 * i, x[i]);
+  }
+  template <typename Sink>
+  BF16CODECS_INLINE Entries decode(const Rows& t, Sink& sink, size_t at) {
+    Entries e;
+    e.escape = t.escape;
+    decode_16(t, x, e.entries[0], e.entries[2]);
+    decode_16(t, x + 2, e.entries[1], e.entries[3]);
+    BF16CODECS_UNROLL
+    for (unsigned h = 0; h < 2; ++h) {
+      sink.put(vqtbl1q_u8(t.symbol, e.entries[2 * h]), vqtbl1q_u8(t.symbol, e.entries[2 * h + 1]),
+               at + 32 * h);
     }
-    sink.advance(kPairSymbols * kGroups);
+    return e;
   }
-  BF16CODECS_UNROLL16
-  for (unsigned i = 0; i < 4 * kGroups; ++i) store_states(d.x + 8 * i, x[i]);
-  d.words = words;
-  return steps;
-}
-
-template <typename Sink>
-size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  switch (d.groups) {
-    case 1:
-      return decode_steps<1>(d, limit, sink, steps);
-    case 2:
-      return decode_steps<2>(d, limit, sink, steps);
-    default:
-      return decode_steps<4>(d, limit, sink, steps);
-  }
-}
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) { bf16codecs::renormalize(x, words); }
+};
 
 }  // namespace
 
 size_t neon_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t neon_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
 }
 
 }  // namespace bf16codecs

@@ -1,7 +1,7 @@
 // The pairs mode's decoders for WebAssembly's vectors. Each group of vector instructions is
 // preceded by the scalar formula that it computes.
 
-#include "kernels/pairs_escapes.h"
+#include "kernels/pairs_decode.h"
 #include "kernels/wasm/simd128_lanes.h"
 
 namespace bf16codecs {
@@ -84,76 +84,61 @@ BF16CODECS_INLINE uint64_t escaped_places(v128_t even, v128_t odd, v128_t escape
          static_cast<uint32_t>(wasm_i8x16_bitmask(zip_high8(is_even, is_odd))) << 16;
 }
 
-template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t places, size_t at, Sink sink) {
-  patch_places(d, places, at, sink);
-}
+// Entries of a group: of the even and the odd places of the first half, then of the second.
+struct Entries {
+  v128_t entries[4], escape;
 
-// Decodes a group's 64 symbols.
-template <typename Sink>
-BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, EightLanes x[4],
-                                    const uint8_t*& words, size_t at, Sink& sink) {
-  // Of the even and the odd places of the first half, then of the second.
-  v128_t entries[4];
-  decode_16(t, x, entries[0], entries[2]);
-  decode_16(t, x + 2, entries[1], entries[3]);
-  v128_t escaped = wasm_i8x16_splat(0);
-  BF16CODECS_UNROLL
-  for (unsigned h = 0; h < 2; ++h) {
-    const v128_t even = entries[2 * h], odd = entries[2 * h + 1];
-    sink.put(wasm_i8x16_swizzle(t.symbol, even), wasm_i8x16_swizzle(t.symbol, odd), at + 32 * h);
-    escaped = wasm_v128_or(
-        escaped, wasm_v128_or(wasm_i8x16_eq(even, t.escape), wasm_i8x16_eq(odd, t.escape)));
-  }
-  renormalize(x, words);
-  if (wasm_v128_any_true(escaped)) [[unlikely]] {
-    const uint64_t places = escaped_places(entries[0], entries[1], t.escape) |
-                            escaped_places(entries[2], entries[3], t.escape) << 32;
-    patch_escapes(d, places, at, sink);
-  }
-}
-
-template <unsigned kGroups, typename Sink>
-size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  const DecoderRows rows(*d.table);
-  EightLanes x[4 * kGroups];
-  BF16CODECS_UNROLL16
-  for (unsigned i = 0; i < 4 * kGroups; ++i) x[i] = load_states(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (; steps != 0 && words <= limit; --steps) {
+  BF16CODECS_INLINE bool any() const {
+    v128_t escaped = wasm_i8x16_eq(entries[0], escape);
     BF16CODECS_UNROLL
-    for (unsigned g = 0; g < kGroups; ++g) {
-      decode_group(d, rows, x + 4 * g, words, kPairSymbols * g, sink);
+    for (unsigned i = 1; i < 4; ++i) {
+      escaped = wasm_v128_or(escaped, wasm_i8x16_eq(entries[i], escape));
     }
-    sink.advance(kPairSymbols * kGroups);
+    return wasm_v128_any_true(escaped);
   }
-  BF16CODECS_UNROLL16
-  for (unsigned i = 0; i < 4 * kGroups; ++i) store_states(d.x + 8 * i, x[i]);
-  d.words = words;
-  return steps;
-}
+  uint64_t places() const {
+    return escaped_places(entries[0], entries[1], escape) |
+           escaped_places(entries[2], entries[3], escape) << 32;
+  }
+};
 
-template <typename Sink>
-size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  switch (d.groups) {
-    case 1:
-      return decode_steps<1>(d, limit, sink, steps);
-    case 2:
-      return decode_steps<2>(d, limit, sink, steps);
-    default:
-      return decode_steps<4>(d, limit, sink, steps);
+struct Group {
+  using Rows = DecoderRows;
+  EightLanes x[4];
+
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) x[i] = load_states(states + 8 * i);
   }
-}
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) store_states(states + 8 * i, x[i]);
+  }
+  template <typename Sink>
+  BF16CODECS_INLINE Entries decode(const Rows& t, Sink& sink, size_t at) {
+    Entries e;
+    e.escape = t.escape;
+    decode_16(t, x, e.entries[0], e.entries[2]);
+    decode_16(t, x + 2, e.entries[1], e.entries[3]);
+    BF16CODECS_UNROLL
+    for (unsigned h = 0; h < 2; ++h) {
+      sink.put(wasm_i8x16_swizzle(t.symbol, e.entries[2 * h]),
+               wasm_i8x16_swizzle(t.symbol, e.entries[2 * h + 1]), at + 32 * h);
+    }
+    return e;
+  }
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) { bf16codecs::renormalize(x, words); }
+};
 
 }  // namespace
 
 size_t simd128_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t simd128_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                               uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
 }
 
 }  // namespace bf16codecs

@@ -1,6 +1,7 @@
 // The pairs mode's kernels for AVX2. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
+#include "kernels/pairs_decode.h"
 #include "kernels/x86/avx2_lanes.h"
 #include "kernels/x86/pairs.h"
 
@@ -64,53 +65,36 @@ struct ToItems : ItemSink {
   }
 };
 
-// The states of a group, lanes 8 i to 8 i + 7 in x[i].
+// The states of lanes 8 i to 8 i + 7 in x[i].
 struct Group {
+  using Rows = const PairsTable&;
   __m256i x[4];
-};
 
-template <unsigned kGroups, typename Sink>
-size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  const __m256i escape = _mm256_set1_epi8(static_cast<char>(d.table->escape));
-  Group groups[kGroups];
-  for (unsigned i = 0; i < 4 * kGroups; ++i) groups[i / 4].x[i % 4] = load(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (; steps != 0 && words <= limit; --steps) {
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
     BF16CODECS_UNROLL
-    for (unsigned g = 0; g < kGroups; ++g) {
-      __m256i* x = groups[g].x;
-      uint32_t escaped[2];  // masks over the dword bytes of each half
-      BF16CODECS_UNROLL
-      for (unsigned h = 0; h < 2; ++h) {
-        __m256i entries;
-        sink.put(decode_half(*d.table, x[h], x[2 + h], entries), 64 * g + 16 * h);
-        escaped[h] =
-            static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(entries, escape)));
-      }
-      BF16CODECS_UNROLL
-      for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
-      if ((escaped[0] | escaped[1]) != 0) [[unlikely]] {
-        patch_escapes(d, escaped[0] | uint64_t{escaped[1]} << 32, 64 * g, sink);
-      }
+    for (unsigned i = 0; i < 4; ++i) x[i] = bf16codecs::load(states + 8 * i);
+  }
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) bf16codecs::store(states + 8 * i, x[i]);
+  }
+  template <typename Sink>
+  BF16CODECS_INLINE DwordBytes decode(const PairsTable& table, Sink& sink, size_t at) {
+    const __m256i escape = _mm256_set1_epi8(static_cast<char>(table.escape));
+    uint32_t escaped[2];
+    BF16CODECS_UNROLL
+    for (unsigned h = 0; h < 2; ++h) {
+      __m256i entries;
+      sink.put(decode_half(table, x[h], x[2 + h], entries), at + 16 * h);
+      escaped[h] = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(entries, escape)));
     }
-    sink.advance(64 * kGroups);
+    return {escaped[0] | uint64_t{escaped[1]} << 32};
   }
-  for (unsigned i = 0; i < 4 * kGroups; ++i) store(d.x + 8 * i, groups[i / 4].x[i % 4]);
-  d.words = words;
-  return steps;
-}
-
-template <typename Sink>
-size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  switch (d.groups) {
-    case 1:
-      return decode_steps<1>(d, limit, sink, steps);
-    case 2:
-      return decode_steps<2>(d, limit, sink, steps);
-    default:
-      return decode_steps<4>(d, limit, sink, steps);
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) bf16codecs::renormalize(x[i], words);
   }
-}
+};
 
 // table[index mod 16]
 BF16CODECS_INLINE __m256i look_up16(const uint32_t table[16], __m256i index) {
@@ -208,12 +192,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uin
 }  // namespace
 
 size_t avx2_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t avx2_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
 }
 
 void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {

@@ -1,6 +1,7 @@
 // The pairs mode's kernels for AVX-512. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
+#include "kernels/pairs_decode.h"
 #include "kernels/x86/avx512.h"
 #include "kernels/x86/pairs.h"
 
@@ -8,28 +9,25 @@ namespace bf16codecs {
 namespace {
 
 // The table's rows, in registers while a plane is decoded.
-struct Rows {
-  __m512i base, threshold, last, frequency, start, symbol;
-  explicit Rows(const PairsTable& t)
+struct DecoderRows {
+  __m512i base, threshold, last, frequency, start, symbol, escape;
+  explicit DecoderRows(const PairsTable& t)
       : base(load(t.base)),
         threshold(load(t.threshold)),
         last(load(t.last)),
         frequency(load(t.frequency)),
         start(load(t.start)),
-        symbol(load(t.symbol)) {}
+        symbol(load(t.symbol)),
+        escape(_mm512_set1_epi8(static_cast<char>(t.escape))) {}
 };
 
-// Two registers of states: lanes 0-15 and 16-31 of a group.
-struct Group {
-  __m512i even, odd;
-};
-
-// Decodes 64 symbols. Each dword of the results has, of one lane of the even half and one of the
-// odd half, the bytes (even a, even b, odd a, odd b).
-BF16CODECS_INLINE __m512i decode_group(Group& x, const Rows& t, __m512i& entries) {
+// Decodes 64 symbols of two registers of states. Each dword of the results has, of one lane of the
+// even half and one of the odd half, the bytes (even a, even b, odd a, odd b).
+BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRows& t,
+                                    __m512i& entries) {
   const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
   const __m512i word = _mm512_set1_epi32(0xFFFF);
-  const __m512i slots = _mm512_mask_blend_epi16(0xAAAAAAAA, x.even, _mm512_slli_epi32(x.odd, 16));
+  const __m512i slots = _mm512_mask_blend_epi16(0xAAAAAAAA, even, _mm512_slli_epi32(odd, 16));
 
   // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]
   const __m512i bucket = _mm512_and_si512(_mm512_srli_epi16(slots, 4), nibble);
@@ -50,12 +48,11 @@ BF16CODECS_INLINE __m512i decode_group(Group& x, const Rows& t, __m512i& entries
   const __m512i r = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(rest, 8), fi),
                                      _mm512_and_si512(rest, byte));
   // x = f (x >> 16) + r
-  x.even =
-      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.even, 16), _mm512_and_si512(f, word)),
+  even =
+      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(even, 16), _mm512_and_si512(f, word)),
                        _mm512_and_si512(r, word));
-  x.odd =
-      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.odd, 16), _mm512_srli_epi32(f, 16)),
-                       _mm512_srli_epi32(r, 16));
+  odd = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(odd, 16), _mm512_srli_epi32(f, 16)),
+                         _mm512_srli_epi32(r, 16));
   return _mm512_shuffle_epi8(t.symbol, e);
 }
 
@@ -85,51 +82,28 @@ struct ToItems : ItemSink {
   }
 };
 
-template <unsigned kGroups, typename Sink>
-size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  const Rows rows(*d.table);
-  const __m512i escape = _mm512_set1_epi8(static_cast<char>(d.table->escape));
-  Group x[kGroups];
-  for (unsigned g = 0; g < kGroups; ++g) {
-    x[g] = {load(d.x + 32 * g), load(d.x + 32 * g + 16)};
-  }
-  const uint8_t* words = d.words;
-  for (; steps != 0 && words <= limit; --steps) {
-    uint64_t escaped[kGroups], any = 0;
-    BF16CODECS_UNROLL
-    for (unsigned g = 0; g < kGroups; ++g) {
-      __m512i entries;
-      sink.put(decode_group(x[g], rows, entries), 64 * g);
-      any |= escaped[g] = _mm512_cmpeq_epi8_mask(entries, escape);
-    }
-    BF16CODECS_UNROLL
-    for (unsigned g = 0; g < kGroups; ++g) {
-      renormalize(x[g].even, words);
-      renormalize(x[g].odd, words);
-    }
-    if (any != 0) [[unlikely]] {
-      for (unsigned g = 0; g < kGroups; ++g) patch_escapes(d, escaped[g], 64 * g, sink);
-    }
-    sink.advance(64 * kGroups);
-  }
-  for (unsigned g = 0; g < kGroups; ++g) {
-    store(d.x + 32 * g, x[g].even), store(d.x + 32 * g + 16, x[g].odd);
-  }
-  d.words = words;
-  return steps;
-}
+// Two registers of states: lanes 0-15 and 16-31.
+struct Group {
+  using Rows = DecoderRows;
+  __m512i even, odd;
 
-template <typename Sink>
-size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
-  switch (d.groups) {
-    case 1:
-      return decode_steps<1>(d, limit, sink, steps);
-    case 2:
-      return decode_steps<2>(d, limit, sink, steps);
-    default:
-      return decode_steps<4>(d, limit, sink, steps);
+  BF16CODECS_INLINE void load(const uint32_t x[kLanesPerGroup]) {
+    even = bf16codecs::load(x), odd = bf16codecs::load(x + 16);
   }
-}
+  BF16CODECS_INLINE void store(uint32_t x[kLanesPerGroup]) const {
+    bf16codecs::store(x, even), bf16codecs::store(x + 16, odd);
+  }
+  template <typename Sink>
+  BF16CODECS_INLINE DwordBytes decode(const Rows& rows, Sink& sink, size_t at) {
+    __m512i entries;
+    sink.put(decode_64(even, odd, rows, entries), at);
+    return {_mm512_cmpeq_epi8_mask(entries, rows.escape)};
+  }
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
+    bf16codecs::renormalize(even, words);
+    bf16codecs::renormalize(odd, words);
+  }
+};
 
 // What a lane's two symbols need to be encoded.
 struct Pair {
@@ -220,12 +194,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& rows,
 }  // namespace
 
 size_t avx512_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t avx512_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                              uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
 }
 
 // The states stay in memory: held in registers, all eight of them, this was no faster.

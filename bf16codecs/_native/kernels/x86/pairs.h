@@ -4,25 +4,25 @@
 // copy of its own, built for its instruction set.
 
 #include "kernels/bits.h"
-#include "kernels/pairs_escapes.h"
 
 namespace bf16codecs {
 namespace {
 
-// The mask over a group's dword bytes as a mask over its 64 places.
-BF16CODECS_INLINE uint64_t by_place(uint64_t bytes) {
-  uint64_t places = 0;
-  for (; bytes != 0; bytes &= bytes - 1) {
-    const unsigned at = first_bit(bytes);
-    places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
-  }
-  return places;
-}
+// Escapes of a group, as a mask over the bytes of its results: each dword has the bytes
+// (even a, even b, odd a, odd b) of two lanes.
+struct DwordBytes {
+  uint64_t mask;
 
-template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t bytes, size_t at, Sink& sink) {
-  patch_places(d, by_place(bytes), at, sink);
-}
+  BF16CODECS_INLINE bool any() const { return mask != 0; }
+  uint64_t places() const {
+    uint64_t places = 0;
+    for (uint64_t left = mask; left != 0; left &= left - 1) {
+      const unsigned at = first_bit(left);
+      places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
+    }
+    return places;
+  }
+};
 
 }  // namespace
 }  // namespace bf16codecs
