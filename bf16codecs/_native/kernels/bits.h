@@ -24,12 +24,18 @@ BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
 BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
   return 63 - static_cast<unsigned>(_lzcnt_u64(v));
 }
+BF16CODECS_INLINE unsigned count_bits(uint64_t v) {
+  return static_cast<unsigned>(_mm_popcnt_u64(v));
+}
 #else
 BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
   return static_cast<unsigned>(std::countr_zero(v));
 }
 BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
   return 63 - static_cast<unsigned>(std::countl_zero(v));
+}
+BF16CODECS_INLINE unsigned count_bits(uint64_t v) {
+  return static_cast<unsigned>(std::popcount(v));
 }
 #endif
 

@@ -23,5 +23,27 @@ BF16CODECS_INLINE auto with_groups(unsigned groups, F f) {
   }
 }
 
+// The states of a coder's groups while a kernel works on them; `Group` is an instruction set's type
+// for those of 32 lanes.
+template <typename Group>
+class States {
+ public:
+  template <typename Coder>
+  BF16CODECS_INLINE explicit States(const Coder& coder) : n_(coder.groups) {
+    for (unsigned g = 0; g < n_; ++g) groups_[g].load(coder.x + kLanesPerGroup * g);
+  }
+  // The group whose turn a step is, and those after it; there are 1, 2 or 4.
+  BF16CODECS_INLINE Group* of(size_t step) { return groups_ + (step & (n_ - 1)); }
+
+  template <typename Coder>
+  BF16CODECS_INLINE void store(Coder& coder) const {
+    for (unsigned g = 0; g < n_; ++g) groups_[g].store(coder.x + kLanesPerGroup * g);
+  }
+
+ private:
+  unsigned n_;
+  Group groups_[kMaxGroups];
+};
+
 }  // namespace
 }  // namespace bf16codecs

@@ -3,6 +3,7 @@
 
 #include "kernels/arm/neon_delta.h"
 #include "kernels/arm/neon_lanes.h"
+#include "kernels/groups.h"
 
 namespace bf16codecs {
 namespace {
@@ -232,14 +233,13 @@ BF16CODECS_INLINE uint32_t encode_step(const DeltaTables& t, const EncodingTable
 
 void neon_delta_decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes,
                        size_t steps, uint16_t* numbers, uint32_t* escapes) {
-  Octet x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load_states(d.x + 8 * i);
+  States<Group> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; ++step) {
-    escapes[step] = decode_step(tables, x + 4 * (step % d.groups), words,
-                                classes + kDeltaStep * step, numbers + kDeltaStep * step);
+    escapes[step] = decode_step(tables, states.of(step)->x, words, classes + kDeltaStep * step,
+                                numbers + kDeltaStep * step);
   }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store_states(d.x + 8 * i, x[i]);
+  states.store(d);
   d.words = words;
 }
 
@@ -247,14 +247,13 @@ void neon_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t
                        const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   EncodingTable table;
   make_encoding_table(tables, table);
-  Octet x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load_states(e.x + 8 * i);
+  States<Group> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
-    escapes[steps] = encode_step(tables, table, x + 4 * (steps % e.groups), words,
+    escapes[steps] = encode_step(tables, table, states.of(steps)->x, words,
                                  classes + kDeltaStep * steps, numbers + kDeltaStep * steps);
   }
-  for (unsigned i = 0; i < 4 * e.groups; ++i) store_states(e.x + 8 * i, x[i]);
+  states.store(e);
   e.words = words;
 }
 

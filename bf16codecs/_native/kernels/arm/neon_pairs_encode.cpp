@@ -2,6 +2,7 @@
 // formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
+#include "kernels/groups.h"
 #include "kernels/pairs_escapes.h"
 
 namespace bf16codecs {
@@ -122,13 +123,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
 
 void neon_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   const EncoderRows rows(e);
-  Octet x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load_states(e.x + 8 * i);
+  States<Group> states(e);
   uint8_t* words = e.words;
   for (size_t group = steps * e.groups; group-- != 0;) {
-    encode_group(e, rows, plane + kPairSymbols * group, x + 4 * (group % e.groups), words);
+    encode_group(e, rows, plane + kPairSymbols * group, states.of(group)->x, words);
   }
-  for (unsigned i = 0; i < 4 * e.groups; ++i) store_states(e.x + 8 * i, x[i]);
+  states.store(e);
   e.words = words;
 }
 

@@ -3,9 +3,7 @@
 
 #include "kernels/arm/neon_tiles.h"
 
-#include <bit>
-
-#include "kernels/tiles_items.h"
+#include "kernels/tiles_records.h"
 
 namespace bf16codecs {
 namespace {
@@ -46,76 +44,22 @@ BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
 
 // --- the order -----------------------------------------------------------------------------------
 
-void order(const uint16_t* scales, size_t n, TileOrder& order) {
-  uint32_t counts[kTileClasses] = {};
-  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
-    RecordBytes lowest;
-    BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      lowest.quarter[k] = vld2q_u8(reinterpret_cast<const uint8_t*>(scales + kQuarter * k)).val[0];
-    }
-    // bits 3 and 2, which are a class
-    const uint64_t high = tested_mask(lowest, 8), low = tested_mask(lowest, 4);
-    const uint64_t masks[kTileClasses] = {~high & ~low, ~high & low, high & ~low, high & low};
-    BF16CODECS_UNROLL
-    for (unsigned c = 0; c < kTileClasses; ++c) {
-      order.mask[record][c] = masks[c];
-      counts[c] += static_cast<uint32_t>(std::popcount(masks[c]));
-    }
+BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
+  RecordBytes lowest;
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    lowest.quarter[k] = vld2q_u8(reinterpret_cast<const uint8_t*>(scales + kQuarter * k)).val[0];
   }
-  order.begin[0] = 0;
-  for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
+  return {tested_mask(lowest, 4), tested_mask(lowest, 8)};
+}
+
+void order(const uint16_t* scales, size_t n, TileOrder& order) {
+  order_records(scales, n, order, class_bits);
 }
 
 // How many bits each byte of a mask has.
 BF16CODECS_INLINE uint64_t count_by_byte(uint64_t mask) {
   return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0);
-}
-
-// Takes a record's symbols from the classes' lists.
-BF16CODECS_INLINE RecordBytes take_record(const uint64_t masks[kTileClasses],
-                                          const uint8_t* next[kTileClasses]) {
-  uint64_t counts[kTileClasses];
-  for (unsigned c = 0; c < kTileClasses; ++c) counts[c] = count_by_byte(masks[c]);
-  uint8x8_t eights[8];
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 8; ++k) {
-    eights[k] = vdup_n_u8(0);
-    BF16CODECS_UNROLL
-    for (unsigned c = 0; c < kTileClasses; ++c) {
-      const uint8x8_t places = vld1_u8(kByteTables.expand[masks[c] >> 8 * k & 255]);
-      eights[k] = vorr_u8(eights[k], vtbl1_u8(vld1_u8(next[c]), places));
-      next[c] += counts[c] >> 8 * k & 255;
-    }
-  }
-  RecordBytes symbols;
-  for (unsigned k = 0; k < 4; ++k) {
-    symbols.quarter[k] = vcombine_u8(eights[2 * k], eights[2 * k + 1]);
-  }
-  return symbols;
-}
-
-BF16CODECS_INLINE RecordBytes load_record(const uint8_t* symbols) {
-  RecordBytes bytes;
-  for (unsigned k = 0; k < 4; ++k) bytes.quarter[k] = vld1q_u8(symbols + kQuarter * k);
-  return bytes;
-}
-
-// Puts symbols, in the order of their items, in the order of the classes. What is written past a
-// class's end belongs to the next one, which comes later.
-void partition(const TileOrder& order, const uint8_t* symbols, size_t n, uint8_t* ordered) {
-  for (unsigned c = 0; c < kTileClasses; ++c) {
-    uint8_t* next = ordered + order.begin[c];
-    for (size_t i = 0; i < n; i += kRecordItems) {
-      const uint64_t mask = order.mask[i / kRecordItems][c], counts = count_by_byte(mask);
-      BF16CODECS_UNROLL
-      for (unsigned k = 0; k < kRecordItems; k += 8) {
-        const uint8x8_t places = vld1_u8(kByteTables.compress[mask >> k & 255]);
-        vst1_u8(next, vtbl1_u8(vld1_u8(symbols + i + k), places));
-        next += counts >> k & 255;
-      }
-    }
-  }
 }
 
 // --- raw bits ------------------------------------------------------------------------------------
@@ -173,13 +117,14 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, unsigned raw_bits, const Recor
 
 // --- decoding ------------------------------------------------------------------------------------
 
-// What a shape's keys are made with.
-struct KeyMaker {
+struct Joiner {
+  unsigned raw_bits;
   uint16x8_t key_mask, origin;
   int16x8_t symbol_shift, scale_shift, right, left;
 
-  explicit KeyMaker(const TileShape& shape)
-      : key_mask(vdupq_n_u16(shape.key_mask)),
+  explicit Joiner(const TileShape& shape)
+      : raw_bits(shape.raw_bits),
+        key_mask(vdupq_n_u16(shape.key_mask)),
         origin(vdupq_n_u16(static_cast<uint16_t>(kSymbolOrigin << shape.raw_bits))),
         symbol_shift(word_shift(static_cast<int>(shape.raw_bits))),
         scale_shift(word_shift(static_cast<int>(shape.raw_bits) - 1)),
@@ -197,41 +142,65 @@ struct KeyMaker {
     const uint16x8_t rotated = vorrq_u16(vshlq_u16(key, right), vshlq_u16(key, left));
     vst1q_u8(out, vreinterpretq_u8_u16(rotated));
   }
+
+  BF16CODECS_INLINE RecordBytes load(const uint8_t* symbols) const {
+    RecordBytes bytes;
+    for (unsigned k = 0; k < 4; ++k) bytes.quarter[k] = vld1q_u8(symbols + kQuarter * k);
+    return bytes;
+  }
+
+  BF16CODECS_INLINE RecordBytes take(const uint64_t masks[kTileClasses],
+                                     const uint8_t* next[kTileClasses]) const {
+    uint64_t counts[kTileClasses];
+    for (unsigned c = 0; c < kTileClasses; ++c) counts[c] = count_by_byte(masks[c]);
+    uint8x8_t eights[8];
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 8; ++k) {
+      eights[k] = vdup_n_u8(0);
+      BF16CODECS_UNROLL
+      for (unsigned c = 0; c < kTileClasses; ++c) {
+        const uint8x8_t places = vld1_u8(kByteTables.expand[masks[c] >> 8 * k & 255]);
+        eights[k] = vorr_u8(eights[k], vtbl1_u8(vld1_u8(next[c]), places));
+        next[c] += counts[c] >> 8 * k & 255;
+      }
+    }
+    RecordBytes symbols;
+    for (unsigned k = 0; k < 4; ++k) {
+      symbols.quarter[k] = vcombine_u8(eights[2 * k], eights[2 * k + 1]);
+    }
+    return symbols;
+  }
+
+  BF16CODECS_INLINE uint64_t join(const RecordBytes& v, const uint8_t* record,
+                                  const uint16_t* scales, uint8_t* out) const {
+    const RecordBytes raw = load_raw(record, raw_bits);
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k, scales += kQuarter, out += 2 * kQuarter) {
+      make(vget_low_u8(v.quarter[k]), vget_low_u8(raw.quarter[k]), scales, out);
+      make(vget_high_u8(v.quarter[k]), vget_high_u8(raw.quarter[k]), scales + 8, out + 16);
+    }
+    return zeros_mask(v);
+  }
 };
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
-  const bool is_ordered = shape.classes != 1;
-  auto [order, symbols, scales, records, n, out] = items;
-  const uint8_t* next[kTileClasses] = {};
-  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
-  const KeyMaker keys(shape);
-  for (size_t i = 0; i < n; i += kRecordItems, out += 2 * kRecordItems) {
-    const RecordBytes v =
-        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
-    const RecordBytes raw = load_raw(records, shape.raw_bits);
-    records += record_size(shape.raw_bits);
-    BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      const uint16_t* const s = scales + i + kQuarter * k;
-      uint8_t* const at = out + 2 * kQuarter * k;
-      keys.make(vget_low_u8(v.quarter[k]), vget_low_u8(raw.quarter[k]), s, at);
-      keys.make(vget_high_u8(v.quarter[k]), vget_high_u8(raw.quarter[k]), s + 8, at + 16);
-    }
-    const uint64_t escaped = zeros_mask(v);
-    if (escaped != 0) [[unlikely]]
-      patch_escapes(escaped, shape.to_items, escapes, out);
-  }
+  restore_records<Joiner>(shape, items, escapes);
 }
 
 // --- encoding ------------------------------------------------------------------------------------
 
-// What a shape's keys are taken apart with.
-struct KeySplitter {
+BF16CODECS_INLINE uint8x16_t low_bytes(uint16x8_t v, uint16x8_t w) {
+  return vuzp1q_u8(vreinterpretq_u8_u16(v), vreinterpretq_u8_u16(w));
+}
+
+struct Splitter {
+  unsigned raw_bits;
   uint16x8_t first, most;
   int16x8_t right;
 
-  explicit KeySplitter(const TileShape& shape)
-      : first(vdupq_n_u16(shape.first)),
+  explicit Splitter(const TileShape& shape)
+      : raw_bits(shape.raw_bits),
+        first(vdupq_n_u16(shape.first)),
         most(vdupq_n_u16(static_cast<uint16_t>(shape.end - 1 - shape.first))),
         right(word_shift(-static_cast<int>(shape.raw_bits))) {}
 
@@ -243,37 +212,37 @@ struct KeySplitter {
     const uint16x8_t v = vaddq_u16(relative, vdupq_n_u16(kSymbolOrigin));
     return vandq_u16(v, vcleq_u16(vsubq_u16(v, first), most));
   }
-};
 
-BF16CODECS_INLINE uint8x16_t low_bytes(uint16x8_t v, uint16x8_t w) {
-  return vuzp1q_u8(vreinterpretq_u8_u16(v), vreinterpretq_u8_u16(w));
-}
+  BF16CODECS_INLINE uint64_t split(const uint16_t* keys, const uint16_t* scales, uint8_t* out,
+                                   uint8_t* record) const {
+    RecordBytes v, raw;
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k, keys += kQuarter, scales += kQuarter) {
+      const uint16x8_t low = vld1q_u16(keys), high = vld1q_u16(keys + 8);
+      v.quarter[k] = low_bytes(symbols(low, scales), symbols(high, scales + 8));
+      raw.quarter[k] = low_bytes(low, high);
+      vst1q_u8(out + kQuarter * k, v.quarter[k]);
+    }
+    store_raw(record, raw_bits, raw);
+    return zeros_mask(v);
+  }
+
+  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
+    const uint64_t counts = count_by_byte(mask);
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < kRecordItems; k += 8) {
+      const uint8x8_t places = vld1_u8(kByteTables.compress[mask >> k & 255]);
+      vst1_u8(next, vtbl1_u8(vld1_u8(symbols + k), places));
+      next += counts >> k & 255;
+    }
+    return next;
+  }
+};
 
 uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                   const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
                   uint16_t* escapes) {
-  uint8_t buffer[kMaxTileItems];
-  const bool is_ordered = shape.classes != 1;
-  uint8_t* const by_item = is_ordered ? buffer : symbols;
-  const KeySplitter splitter(shape);
-  for (size_t i = 0; i < n; i += kRecordItems, records += record_size(shape.raw_bits)) {
-    RecordBytes v, raw;
-    BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      const size_t at = i + kQuarter * k;
-      const uint16x8_t low = vld1q_u16(keys + at), high = vld1q_u16(keys + at + 8);
-      v.quarter[k] =
-          low_bytes(splitter.symbols(low, scales + at), splitter.symbols(high, scales + at + 8));
-      raw.quarter[k] = low_bytes(low, high);
-      vst1q_u8(by_item + at, v.quarter[k]);
-    }
-    store_raw(records, shape.raw_bits, raw);
-    const uint64_t escaped = zeros_mask(v);
-    if (escaped != 0) [[unlikely]]
-      escapes = save_escapes(escaped, keys + i, escapes);
-  }
-  if (is_ordered) partition(order, buffer, n, symbols);
-  return escapes;
+  return arrange_records<Splitter>(shape, order, keys, scales, n, symbols, records, escapes);
 }
 
 }  // namespace

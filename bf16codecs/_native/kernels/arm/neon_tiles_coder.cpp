@@ -3,6 +3,7 @@
 
 #include "kernels/arm/neon_lanes.h"
 #include "kernels/arm/neon_tiles.h"
+#include "kernels/tiles_decode.h"
 
 namespace bf16codecs {
 namespace {
@@ -104,12 +105,12 @@ BF16CODECS_INLINE uint8x16_t decode_16(const DecodingRows& t, Octet x[2]) {
   return vorrq_u8(vqtbl2q_u8(t.base, entries), rest);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, Octet x[4], const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
   uint8x16x2_t places;  // the even ones and the odd ones
-  places.val[0] = decode_16(t, x), places.val[1] = decode_16(t, x + 2);
+  places.val[0] = decode_16(t, group.x), places.val[1] = decode_16(t, group.x + 2);
   vst2q_u8(symbols, places);
-  renormalize(x, words);
+  group.renormalize(words);
 }
 
 // --- encoding ------------------------------------------------------------------------------------
@@ -234,37 +235,22 @@ BF16CODECS_INLINE void encode_step(const EncodingRows& t, Octet x[4], uint8_t*& 
 
 void neon_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols) {
-  if (steps == 0) return;
-  unsigned current = classes[0];
-  DecodingRows rows(tables[current]);
-  Octet x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load_states(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (size_t step = 0; step < steps; ++step) {
-    if (classes[step] != current) [[unlikely]] {
-      current = classes[step];
-      rows = DecodingRows(tables[current]);
-    }
-    decode_step(rows, x + 4 * (step % d.groups), words, symbols + kStepItems * step);
-  }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store_states(d.x + 8 * i, x[i]);
-  d.words = words;
+  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
 }
 
 void neon_tiles_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,
                        size_t steps, const uint8_t* symbols) {
   if (steps == 0) return;
   EncodingRows rows(tables[classes[steps - 1]]);
-  Octet x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load_states(e.x + 8 * i);
+  States<Group> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
     const TileCodeTable& table = tables[classes[steps]];
     if (rows.table != &table) [[unlikely]]
       rows = EncodingRows(table);
-    encode_step(rows, x + 4 * (steps % e.groups), words, symbols + kStepItems * steps);
+    encode_step(rows, states.of(steps)->x, words, symbols + kStepItems * steps);
   }
-  for (unsigned i = 0; i < 4 * e.groups; ++i) store_states(e.x + 8 * i, x[i]);
+  states.store(e);
   e.words = words;
 }
 

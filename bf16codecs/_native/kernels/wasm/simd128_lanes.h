@@ -71,4 +71,23 @@ static BF16CODECS_INLINE void renormalize(EightLanes x[4], const uint8_t*& words
   }
 }
 
+namespace {
+
+// The states of a group of 32 lanes, eight in each.
+struct Group {
+  EightLanes x[4];
+
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) x[i] = load_states(states + 8 * i);
+  }
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) store_states(states + 8 * i, x[i]);
+  }
+  // if (x < 2^16) x = x << 16 | next word, lane by lane.
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) { bf16codecs::renormalize(x, words); }
+};
+
+}  // namespace
 }  // namespace bf16codecs

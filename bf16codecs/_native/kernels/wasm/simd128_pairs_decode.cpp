@@ -101,19 +101,9 @@ struct Entries {
            escaped_places(entries[2], entries[3], escape) << 32;
   }
 };
-
-struct Group {
+struct PairsGroup : Group {
   using Rows = DecoderRows;
-  EightLanes x[4];
 
-  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 4; ++i) x[i] = load_states(states + 8 * i);
-  }
-  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 4; ++i) store_states(states + 8 * i, x[i]);
-  }
   template <typename Sink>
   BF16CODECS_INLINE Entries decode(const Rows& t, Sink& sink, size_t at) {
     Entries e;
@@ -127,18 +117,17 @@ struct Group {
     }
     return e;
   }
-  BF16CODECS_INLINE void renormalize(const uint8_t*& words) { bf16codecs::renormalize(x, words); }
 };
 
 }  // namespace
 
 size_t simd128_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<PairsGroup>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t simd128_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                               uint8_t* items, size_t steps) {
-  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<PairsGroup>(d, limit, ToItems{{low, items}}, steps);
 }
 
 }  // namespace bf16codecs

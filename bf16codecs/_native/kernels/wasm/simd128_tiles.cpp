@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "kernels/tiles_items.h"
+#include "kernels/tiles_records.h"
 #include "kernels/wasm/simd128.h"
 
 namespace bf16codecs {
@@ -34,26 +34,19 @@ BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
   return byte_mask(zero);
 }
 
-void order(const uint16_t* scales, size_t n, TileOrder& order) {
-  uint32_t counts[kTileClasses] = {};
-  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
-    RecordBytes upper, lower;  // bits 3 and 2, which are a class, in bit 7
-    BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      const uint16_t* const s = scales + kQuarter * k;
-      const v128_t bytes = even8(wasm_v128_load(s), wasm_v128_load(s + 8));
-      upper.quarter[k] = wasm_i16x8_shl(bytes, 4), lower.quarter[k] = wasm_i16x8_shl(bytes, 5);
-    }
-    const uint64_t high = byte_mask(upper), low = byte_mask(lower);
-    const uint64_t masks[kTileClasses] = {~high & ~low, ~high & low, high & ~low, high & low};
-    BF16CODECS_UNROLL
-    for (unsigned c = 0; c < kTileClasses; ++c) {
-      order.mask[record][c] = masks[c];
-      counts[c] += static_cast<uint32_t>(std::popcount(masks[c]));
-    }
+BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
+  RecordBytes upper, lower;  // bits 3 and 2 in bit 7
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    const uint16_t* const s = scales + kQuarter * k;
+    const v128_t bytes = even8(wasm_v128_load(s), wasm_v128_load(s + 8));
+    upper.quarter[k] = wasm_i16x8_shl(bytes, 4), lower.quarter[k] = wasm_i16x8_shl(bytes, 5);
   }
-  order.begin[0] = 0;
-  for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
+  return {byte_mask(lower), byte_mask(upper)};
+}
+
+void order(const uint16_t* scales, size_t n, TileOrder& order) {
+  order_records(scales, n, order, class_bits);
 }
 
 // Takes 8 items' symbols from the classes' lists.
@@ -69,23 +62,6 @@ BF16CODECS_INLINE v128_t take8(const uint64_t masks[kTileClasses], unsigned firs
     next[c] += std::popcount(mask);
   }
   return symbols;
-}
-
-BF16CODECS_INLINE RecordBytes take_record(const uint64_t masks[kTileClasses],
-                                          const uint8_t* next[kTileClasses]) {
-  RecordBytes symbols;
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 4; ++k) {
-    const v128_t first = take8(masks, kQuarter * k, next);
-    symbols.quarter[k] = wasm_i64x2_shuffle(first, take8(masks, kQuarter * k + 8, next), 0, 2);
-  }
-  return symbols;
-}
-
-BF16CODECS_INLINE RecordBytes load_record(const uint8_t* symbols) {
-  RecordBytes bytes;
-  for (unsigned k = 0; k < 4; ++k) bytes.quarter[k] = wasm_v128_load(symbols + kQuarter * k);
-  return bytes;
 }
 
 // The raw bits of quarter k of a record.
@@ -115,13 +91,12 @@ BF16CODECS_INLINE v128_t load_raw(const uint8_t* record, unsigned k) {
   return raw;
 }
 
-// What keys are made with.
 template <unsigned kRawBits>
-struct KeyMaker {
+struct Joiner {
   v128_t key_mask, origin;
   uint32_t right, left;
 
-  explicit KeyMaker(const TileShape& shape)
+  explicit Joiner(const TileShape& shape)
       : key_mask(wasm_u16x8_splat(shape.key_mask)),
         origin(wasm_u16x8_splat(static_cast<uint16_t>(kSymbolOrigin << kRawBits))),
         right(shape.to_items ? 1 : 0),
@@ -139,37 +114,41 @@ struct KeyMaker {
     // where they stay as they are, both shifts are by nothing
     wasm_v128_store(out, wasm_v128_or(wasm_u16x8_shr(key, right), wasm_i16x8_shl(key, left)));
   }
-};
 
-template <unsigned kRawBits>
-void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
-  const bool is_ordered = shape.classes != 1;
-  auto [order, symbols, scales, records, n, out] = items;
-  const uint8_t* next[kTileClasses] = {};
-  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
-  const KeyMaker<kRawBits> keys(shape);
-  for (size_t i = 0; i < n; i += kRecordItems, out += 2 * kRecordItems) {
-    const RecordBytes v =
-        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
+  BF16CODECS_INLINE RecordBytes load(const uint8_t* symbols) const {
+    RecordBytes bytes;
+    for (unsigned k = 0; k < 4; ++k) bytes.quarter[k] = wasm_v128_load(symbols + kQuarter * k);
+    return bytes;
+  }
+
+  BF16CODECS_INLINE RecordBytes take(const uint64_t masks[kTileClasses],
+                                     const uint8_t* next[kTileClasses]) const {
+    RecordBytes symbols;
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      const v128_t raw = load_raw<kRawBits>(records, k);
-      const uint16_t* const s = scales + i + kQuarter * k;
-      uint8_t* const at = out + 2 * kQuarter * k;
-      keys.make(wasm_u16x8_extend_low_u8x16(v.quarter[k]), wasm_u16x8_extend_low_u8x16(raw), s, at);
-      keys.make(wasm_u16x8_extend_high_u8x16(v.quarter[k]), wasm_u16x8_extend_high_u8x16(raw),
-                s + 8, at + 16);
+      const v128_t first = take8(masks, kQuarter * k, next);
+      symbols.quarter[k] = wasm_i64x2_shuffle(first, take8(masks, kQuarter * k + 8, next), 0, 2);
     }
-    records += record_size(kRawBits);
-    const uint64_t escaped = zeros_mask(v);
-    if (escaped != 0) [[unlikely]]
-      patch_escapes(escaped, shape.to_items, escapes, out);
+    return symbols;
   }
-}
+
+  BF16CODECS_INLINE uint64_t join(const RecordBytes& v, const uint8_t* record,
+                                  const uint16_t* scales, uint8_t* out) const {
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k, scales += kQuarter, out += 2 * kQuarter) {
+      const v128_t raw = load_raw<kRawBits>(record, k);
+      make(wasm_u16x8_extend_low_u8x16(v.quarter[k]), wasm_u16x8_extend_low_u8x16(raw), scales,
+           out);
+      make(wasm_u16x8_extend_high_u8x16(v.quarter[k]), wasm_u16x8_extend_high_u8x16(raw),
+           scales + 8, out + 16);
+    }
+    return zeros_mask(v);
+  }
+};
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   with_raw_bits(
-      shape.raw_bits, [&](auto bits) { restore_records<bits>(shape, items, escapes); },
+      shape.raw_bits, [&](auto bits) { restore_records<Joiner<bits>>(shape, items, escapes); },
       [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 

@@ -1,6 +1,7 @@
 // The tiles mode's rANS decoder for WebAssembly's vectors. Each group of vector instructions is
 // preceded by the scalar formula that it computes.
 
+#include "kernels/tiles_decode.h"
 #include "kernels/wasm/simd128_lanes.h"
 
 namespace bf16codecs {
@@ -110,12 +111,12 @@ BF16CODECS_INLINE v128_t decode_16(const DecodingRows& t, EightLanes x[2]) {
   return wasm_v128_or(look_up(t.base, entry), rest);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, EightLanes x[4], const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
-  const v128_t even = decode_16(t, x), odd = decode_16(t, x + 2);
+  const v128_t even = decode_16(t, group.x), odd = decode_16(t, group.x + 2);
   wasm_v128_store(symbols, zip_low8(even, odd));
   wasm_v128_store(symbols + 16, zip_high8(even, odd));
-  renormalize(x, words);
+  group.renormalize(words);
 }
 
 }  // namespace
@@ -124,21 +125,7 @@ static_assert(kMaxIntervalLog2 == 5);
 
 void simd128_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                           size_t steps, uint8_t* symbols) {
-  if (steps == 0) return;
-  unsigned current = classes[0];
-  DecodingRows rows(tables[current]);
-  EightLanes x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load_states(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (size_t step = 0; step < steps; ++step) {
-    if (classes[step] != current) [[unlikely]] {
-      current = classes[step];
-      rows = DecodingRows(tables[current]);
-    }
-    decode_step(rows, x + 4 * (step % d.groups), words, symbols + kStepItems * step);
-  }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store_states(d.x + 8 * i, x[i]);
-  d.words = words;
+  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
 }
 
 }  // namespace bf16codecs

@@ -1,6 +1,7 @@
 // The difference mode's rANS coder for AVX2. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
+#include "kernels/groups.h"
 #include "kernels/x86/avx2_delta.h"
 #include "kernels/x86/avx2_lanes.h"
 
@@ -90,8 +91,9 @@ BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __
 }
 
 BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots[4],
-                                       const uint8_t* classes, __m256i x[4], const uint8_t*& words,
+                                       const uint8_t* classes, Group& group, const uint8_t*& words,
                                        uint16_t* numbers) {
+  __m256i* const x = group.x;
   const __m256i raw_row = twice(t.raw);
   __m256i escapes[2];
   BF16CODECS_UNROLL
@@ -103,8 +105,7 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots
     store(numbers + 16 * i, lower_halves(even, odd));
     escapes[i] = lower_halves(even_escapes, odd_escapes);
   }
-  BF16CODECS_UNROLL
-  for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
+  group.renormalize(words);
   return item_mask(escapes[0], escapes[1]);
 }
 
@@ -113,24 +114,23 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots
 template <unsigned kSteps>
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
-  __m256i x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load(d.x + 8 * i);
+  States<Group> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kSteps) {
     __m256i slots[4 * kSteps];
-    __m256i* const lanes = x + 4 * (step & (d.groups - 1));
+    Group* const groups = states.of(step);
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
-      find_slots(tables, classes + kDeltaStep * (step + i), lanes + 4 * i, slots + 4 * i);
+      find_slots(tables, classes + kDeltaStep * (step + i), groups[i].x, slots + 4 * i);
     }
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
       const size_t at = kDeltaStep * (step + i);
       escapes[step + i] =
-          decode_step(tables, slots + 4 * i, classes + at, lanes + 4 * i, words, numbers + at);
+          decode_step(tables, slots + 4 * i, classes + at, groups[i], words, numbers + at);
     }
   }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store(d.x + 8 * i, x[i]);
+  states.store(d);
   d.words = words;
 }
 
@@ -232,16 +232,15 @@ void avx2_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t
                        const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   EncodingTable table;
   make_encoding_table(tables, table);
-  __m256i x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load(e.x + 8 * i);
+  States<Group> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
     Step step;
     prepare(tables, table, classes + kDeltaStep * steps, numbers + kDeltaStep * steps, step);
-    encode_step(step, x + 4 * (steps & (e.groups - 1)), words);
+    encode_step(step, states.of(steps)->x, words);
     escapes[steps] = step.escapes;
   }
-  for (unsigned i = 0; i < 4 * e.groups; ++i) store(e.x + 8 * i, x[i]);
+  states.store(e);
   e.words = words;
 }
 

@@ -100,4 +100,26 @@ static BF16CODECS_INLINE Divided divide_lanes(__m256i x, __m256i f) {
   return {q, r};
 }
 
+namespace {
+
+// The states of a group of 32 lanes, eight in each.
+struct Group {
+  __m256i x[4];
+
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) x[i] = bf16codecs::load(states + 8 * i);
+  }
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) bf16codecs::store(states + 8 * i, x[i]);
+  }
+  // if (x < 2^16) x = x << 16 | next word, lane by lane.
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) bf16codecs::renormalize(x[i], words);
+  }
+};
+
+}  // namespace
 }  // namespace bf16codecs

@@ -65,19 +65,9 @@ struct ToItems : ItemSink {
   }
 };
 
-// The states of lanes 8 i to 8 i + 7 in x[i].
-struct Group {
+struct PairsGroup : Group {
   using Rows = const PairsTable&;
-  __m256i x[4];
 
-  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 4; ++i) x[i] = bf16codecs::load(states + 8 * i);
-  }
-  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 4; ++i) bf16codecs::store(states + 8 * i, x[i]);
-  }
   template <typename Sink>
   BF16CODECS_INLINE DwordBytes decode(const PairsTable& table, Sink& sink, size_t at) {
     const __m256i escape = _mm256_set1_epi8(static_cast<char>(table.escape));
@@ -89,10 +79,6 @@ struct Group {
       escaped[h] = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(entries, escape)));
     }
     return {escaped[0] | uint64_t{escaped[1]} << 32};
-  }
-  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 4; ++i) bf16codecs::renormalize(x[i], words);
   }
 };
 
@@ -192,12 +178,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uin
 }  // namespace
 
 size_t avx2_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode_pairs<Group>(d, limit, ToPlane{{plane}}, steps);
+  return decode_pairs<PairsGroup>(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t avx2_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps) {
-  return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
+  return decode_pairs<PairsGroup>(d, limit, ToItems{{low, items}}, steps);
 }
 
 void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {

@@ -2,16 +2,12 @@
 // preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx2_tiles.h"
-#include "kernels/tiles_items.h"
+#include "kernels/tiles_records.h"
 
 namespace bf16codecs {
 namespace {
 
 constexpr unsigned kQuarter = kRecordItems / 4;  // the items of a register
-
-BF16CODECS_INLINE unsigned popcount64(uint64_t v) {
-  return static_cast<unsigned>(_mm_popcnt_u64(v));
-}
 
 // A bit for each of 64 bytes, the one in bit 7.
 BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
@@ -21,28 +17,20 @@ BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
 
 // --- the order -----------------------------------------------------------------------------------
 
-void order(const uint16_t* scales, size_t n, TileOrder& order) {
+BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
   const __m256i low_byte = _mm256_set1_epi16(255);
-  uint32_t counts[kTileClasses] = {};
-  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
-    __m256i s[2];  // the low bytes of the scales
-    BF16CODECS_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
-      s[i] = pack(_mm256_and_si256(load(scales + 32 * i), low_byte),
-                  _mm256_and_si256(load(scales + 32 * i + 16), low_byte));
-    }
-    // bits 3 and 2, which are a class
-    const uint64_t high = byte_mask(_mm256_slli_epi16(s[0], 4), _mm256_slli_epi16(s[1], 4));
-    const uint64_t low = byte_mask(_mm256_slli_epi16(s[0], 5), _mm256_slli_epi16(s[1], 5));
-    const uint64_t masks[kTileClasses] = {~high & ~low, ~high & low, high & ~low, high & low};
-    BF16CODECS_UNROLL
-    for (unsigned c = 0; c < kTileClasses; ++c) {
-      order.mask[record][c] = masks[c];
-      counts[c] += popcount64(masks[c]);
-    }
+  __m256i s[2];  // the low bytes of the scales
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    s[i] = pack(_mm256_and_si256(load(scales + 32 * i), low_byte),
+                _mm256_and_si256(load(scales + 32 * i + 16), low_byte));
   }
-  order.begin[0] = 0;
-  for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
+  return {byte_mask(_mm256_slli_epi16(s[0], 5), _mm256_slli_epi16(s[1], 5)),
+          byte_mask(_mm256_slli_epi16(s[0], 4), _mm256_slli_epi16(s[1], 4))};
+}
+
+void order(const uint16_t* scales, size_t n, TileOrder& order) {
+  order_records(scales, n, order, class_bits);
 }
 
 BF16CODECS_INLINE __m128i load8(const uint8_t* p) {
@@ -76,40 +64,6 @@ BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned fir
     next[c] += popcount(mask);
   }
   return symbols;
-}
-
-BF16CODECS_INLINE Symbols take_record(const uint64_t masks[kTileClasses],
-                                      const uint8_t* next[kTileClasses]) {
-  Symbols symbols;
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 4; ++k) {
-    const __m128i first = take8(masks, kQuarter * k, next);
-    symbols.quarter[k] = _mm_unpacklo_epi64(first, take8(masks, kQuarter * k + 8, next));
-  }
-  return symbols;
-}
-
-BF16CODECS_INLINE Symbols load_record(const uint8_t* symbols) {
-  return {{load16(symbols), load16(symbols + 16), load16(symbols + 32), load16(symbols + 48)}};
-}
-
-// Puts symbols, in the order of their items, in the order of the classes. What is written past a
-// class's end belongs to the next one, which comes later.
-void partition(const TileOrder& order, const uint8_t* symbols, size_t n, uint8_t* ordered) {
-  for (unsigned c = 0; c < kTileClasses; ++c) {
-    uint8_t* next = ordered + order.begin[c];
-    for (size_t i = 0; i < n; i += kRecordItems) {
-      const uint64_t mask = order.mask[i / kRecordItems][c];
-      BF16CODECS_UNROLL
-      for (unsigned k = 0; k < kRecordItems; k += 8) {
-        const unsigned part = mask >> k & 255;
-        const __m128i places = load8(kByteTables.compress[part]);
-        _mm_storel_epi64(reinterpret_cast<__m128i*>(next),
-                         _mm_shuffle_epi8(load8(symbols + i + k), places));
-        next += popcount(part);
-      }
-    }
-  }
 }
 
 // --- keys ----------------------------------------------------------------------------------------
@@ -194,36 +148,51 @@ struct Rotation {
 };
 
 template <unsigned kRawBits>
-void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
-  const bool is_ordered = shape.classes != 1;
-  auto [order, symbols, scales, records, n, out] = items;
-  const uint8_t* next[kTileClasses] = {};
-  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
-  const Rotation rotation(shape.to_items);
-  const __m256i key_mask = _mm256_set1_epi16(static_cast<short>(shape.key_mask));
-  const __m256i origin = _mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits));
-  for (size_t i = 0; i < n; i += kRecordItems, records += record_size(kRawBits)) {
-    const Symbols v =
-        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
+class Joiner {
+ public:
+  explicit Joiner(const TileShape& shape)
+      : rotation_(shape.to_items),
+        key_mask_(_mm256_set1_epi16(static_cast<short>(shape.key_mask))),
+        origin_(_mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits))) {}
+
+  BF16CODECS_INLINE Symbols load(const uint8_t* symbols) const {
+    return {{load16(symbols), load16(symbols + 16), load16(symbols + 32), load16(symbols + 48)}};
+  }
+
+  BF16CODECS_INLINE Symbols take(const uint64_t masks[kTileClasses],
+                                 const uint8_t* next[kTileClasses]) const {
+    Symbols symbols;
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      const __m128i first = take8(masks, kQuarter * k, next);
+      symbols.quarter[k] = _mm_unpacklo_epi64(first, take8(masks, kQuarter * k + 8, next));
+    }
+    return symbols;
+  }
+
+  BF16CODECS_INLINE uint64_t join(const Symbols& v, const uint8_t* record, const uint16_t* scales,
+                                  uint8_t* out) const {
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
       // key = (v + 8 E - 208) 2^R + raw
       const __m256i low = _mm256_or_si256(
           _mm256_slli_epi16(_mm256_cvtepu8_epi16(v.quarter[k]), static_cast<int>(kRawBits)),
-          load_raw<kRawBits>(records, k));
-      const __m256i scale = scale_part<kRawBits>(load(scales + i + kQuarter * k));
-      const __m256i keys = _mm256_add_epi16(low, _mm256_sub_epi16(scale, origin));
-      store(out + 2 * (i + kQuarter * k), rotation(_mm256_and_si256(keys, key_mask)));
+          load_raw<kRawBits>(record, k));
+      const __m256i scale = scale_part<kRawBits>(bf16codecs::load(scales + kQuarter * k));
+      const __m256i keys = _mm256_add_epi16(low, _mm256_sub_epi16(scale, origin_));
+      store(out + 2 * kQuarter * k, rotation_(_mm256_and_si256(keys, key_mask_)));
     }
-    const uint64_t escaped = v.zeros();
-    if (escaped != 0) [[unlikely]]
-      patch_escapes(escaped, shape.to_items, escapes, out + 2 * i);
+    return v.zeros();
   }
-}
+
+ private:
+  Rotation rotation_;
+  __m256i key_mask_, origin_;
+};
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   with_raw_bits(
-      shape.raw_bits, [&](auto bits) { restore_records<bits>(shape, items, escapes); },
+      shape.raw_bits, [&](auto bits) { restore_records<Joiner<bits>>(shape, items, escapes); },
       [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 
@@ -242,32 +211,42 @@ BF16CODECS_INLINE __m256i symbols_of(__m256i keys, __m256i scales, __m256i first
 }
 
 template <unsigned kRawBits>
-uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
-                          const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
-                          uint16_t* escapes) {
-  alignas(32) uint8_t buffer[kMaxTileItems];
-  const bool is_ordered = shape.classes != 1;
-  uint8_t* const by_item = is_ordered ? buffer : symbols;
-  const __m256i first = _mm256_set1_epi16(static_cast<short>(shape.first));
-  const __m256i most = _mm256_set1_epi16(static_cast<short>(shape.end - 1 - shape.first));
-  for (size_t i = 0; i < n; i += kRecordItems, records += record_size(kRawBits)) {
+class Splitter {
+ public:
+  explicit Splitter(const TileShape& shape)
+      : first_(_mm256_set1_epi16(static_cast<short>(shape.first))),
+        most_(_mm256_set1_epi16(static_cast<short>(shape.end - 1 - shape.first))) {}
+
+  BF16CODECS_INLINE uint64_t split(const uint16_t* keys, const uint16_t* scales, uint8_t* symbols,
+                                   uint8_t* record) const {
     __m256i key[4], v[4];
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      key[k] = load(keys + i + kQuarter * k);
-      v[k] = symbols_of<kRawBits>(key[k], load(scales + i + kQuarter * k), first, most);
+      key[k] = load(keys + kQuarter * k);
+      v[k] = symbols_of<kRawBits>(key[k], load(scales + kQuarter * k), first_, most_);
     }
     const __m256i low = pack(v[0], v[1]), high = pack(v[2], v[3]);
-    store(by_item + i, low), store(by_item + i + 32, high);
-    store_raw<kRawBits>(records, key);
+    store(symbols, low), store(symbols + 32, high);
+    store_raw<kRawBits>(record, key);
     const __m256i zero = _mm256_setzero_si256();
-    const uint64_t escaped = byte_mask(_mm256_cmpeq_epi8(low, zero), _mm256_cmpeq_epi8(high, zero));
-    if (escaped != 0) [[unlikely]]
-      escapes = save_escapes(escaped, keys + i, escapes);
+    return byte_mask(_mm256_cmpeq_epi8(low, zero), _mm256_cmpeq_epi8(high, zero));
   }
-  if (is_ordered) partition(order, buffer, n, symbols);
-  return escapes;
-}
+
+  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < kRecordItems; k += 8) {
+      const unsigned part = mask >> k & 255;
+      const __m128i places = load8(kByteTables.compress[part]);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(next),
+                       _mm_shuffle_epi8(load8(symbols + k), places));
+      next += popcount(part);
+    }
+    return next;
+  }
+
+ private:
+  __m256i first_, most_;
+};
 
 uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                   const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
@@ -276,7 +255,7 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
     return kernel(shape, order, keys, scales, n, symbols, records, escapes);
   };
   return with_raw_bits(
-      shape.raw_bits, [&](auto bits) { return arrange_with(arrange_records<bits>); },
+      shape.raw_bits, [&](auto bits) { return arrange_with(arrange_records<Splitter<bits>>); },
       [&] { return arrange_with(kScalarTileKernels.arrange); });
 }
 

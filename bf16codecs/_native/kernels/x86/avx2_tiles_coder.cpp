@@ -2,6 +2,7 @@
 // formula that it computes. Tables are looked up by shuffles of bytes, which are several times as
 // fast as gathers.
 
+#include "kernels/tiles_decode.h"
 #include "kernels/x86/avx2_lanes.h"
 #include "kernels/x86/avx2_tiles.h"
 
@@ -102,20 +103,16 @@ struct DecodingRows {
   Row last_own;  // threshold - 1
   Row alias, base, mask;
   WordRow shift, coder;
-};
 
-BF16CODECS_INLINE DecodingRows make_decoding_rows(const TileTable& table) {
-  const WordRow alias = make_word_row(table.alias), symbols = make_word_row(table.symbols);
-  const __m256i one = _mm256_set1_epi8(1);
-  const Row last_own = {_mm256_sub_epi8(alias.high.low, one),
-                        _mm256_sub_epi8(alias.high.high, one)};
-  return {last_own,
-          alias.low,
-          symbols.low,
-          symbols.high,
-          make_word_row(table.shift),
-          make_word_row(table.coder)};
-}
+  BF16CODECS_INLINE explicit DecodingRows(const TileTable& table)
+      : shift(make_word_row(table.shift)), coder(make_word_row(table.coder)) {
+    const WordRow buckets = make_word_row(table.alias), symbols = make_word_row(table.symbols);
+    const __m256i one = _mm256_set1_epi8(1);
+    last_own = {_mm256_sub_epi8(buckets.high.low, one), _mm256_sub_epi8(buckets.high.high, one)};
+    alias = buckets.low;
+    mask = symbols.high, base = symbols.low;
+  }
+};
 
 // Where the slots of 32 lanes belong.
 struct Places {
@@ -142,9 +139,9 @@ BF16CODECS_INLINE __m256i advance(__m256i x, __m256i f, __m256i r) {
   return _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), r);
 }
 
-// Lanes 8 i to 8 i + 7 are in x[i].
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, __m256i x[4], const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
+  __m256i* const x = group.x;
   const Places at = find_places(t, {{lower_halves(x[0], x[2]), lower_halves(x[1], x[3])}});
   const Index entry(at.entries);
   const Words coder = look_up(t.coder, entry);
@@ -162,8 +159,7 @@ BF16CODECS_INLINE void decode_step(const DecodingRows& t, __m256i x[4], const ui
   const __m256i rest = _mm256_and_si256(to_bytes(both_and(low, 255)), look_up(t.mask, entry));
   const __m256i packed = _mm256_or_si256(look_up(t.base, entry), rest);
   store(symbols, _mm256_permute4x64_epi64(packed, 0xD8));
-  BF16CODECS_UNROLL
-  for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
+  group.renormalize(words);
 }
 
 // --- encoding ------------------------------------------------------------------------------------
@@ -286,7 +282,7 @@ BF16CODECS_INLINE void join(const Step& step, __m256i x[4]) {
 // with one before the other ends.
 template <unsigned kSteps>
 BF16CODECS_INLINE void encode_in_turns(const EncodingRows rows[], const uint8_t* classes,
-                                       const uint8_t* symbols, __m256i x[], uint8_t*& words) {
+                                       const uint8_t* symbols, Group groups[], uint8_t*& words) {
   Step steps[kSteps];
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < kSteps; ++i) {
@@ -295,12 +291,12 @@ BF16CODECS_INLINE void encode_in_turns(const EncodingRows rows[], const uint8_t*
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < kSteps; ++i) {
     const unsigned last = kSteps - 1 - i;
-    make_room(steps[last], x + 4 * last, words);
+    make_room(steps[last], groups[last].x, words);
   }
   BF16CODECS_UNROLL
-  for (unsigned i = 0; i < kSteps; ++i) divide(steps[i], x + 4 * i);
+  for (unsigned i = 0; i < kSteps; ++i) divide(steps[i], groups[i].x);
   BF16CODECS_UNROLL
-  for (unsigned i = 0; i < kSteps; ++i) join(steps[i], x + 4 * i);
+  for (unsigned i = 0; i < kSteps; ++i) join(steps[i], groups[i].x);
 }
 
 template <unsigned kSteps>
@@ -308,8 +304,7 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
             const uint8_t* symbols) {
   EncodingRows rows[kTileClasses];
   unsigned made = 0;  // a bit for each class
-  __m256i x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load(e.x + 8 * i);
+  States<Group> states(e);
   uint8_t* words = e.words;
   while (steps != 0) {
     steps -= kSteps;
@@ -319,10 +314,10 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
         make_encoding_rows(tables[c], rows[c]);
       made |= 1u << c;
     }
-    encode_in_turns<kSteps>(rows, classes + steps, symbols + kStepItems * steps,
-                            x + 4 * (steps & (e.groups - 1)), words);
+    encode_in_turns<kSteps>(rows, classes + steps, symbols + kStepItems * steps, states.of(steps),
+                            words);
   }
-  for (unsigned i = 0; i < 4 * e.groups; ++i) store(e.x + 8 * i, x[i]);
+  states.store(e);
   e.words = words;
 }
 
@@ -330,21 +325,7 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
 
 void avx2_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols) {
-  if (steps == 0) return;
-  unsigned current = classes[0];
-  DecodingRows rows = make_decoding_rows(tables[current]);
-  __m256i x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (size_t step = 0; step < steps; ++step) {
-    if (classes[step] != current) [[unlikely]] {
-      current = classes[step];
-      rows = make_decoding_rows(tables[current]);
-    }
-    decode_step(rows, x + 4 * (step & (d.groups - 1)), words, symbols + kStepItems * step);
-  }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store(d.x + 8 * i, x[i]);
-  d.words = words;
+  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
 }
 
 void avx2_tiles_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,
