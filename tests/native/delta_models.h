@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "delta/tables.h"
-#include "kernels/delta.h"
+#include "kernels/delta_tables.h"
 
 namespace bf16codecs::test {
 
@@ -23,13 +23,17 @@ delta::ClassCode random_code(DeltaSpread spread, Random& random);
 class DeltaModel {
  public:
   explicit DeltaModel(const std::vector<delta::ClassCode>& classes)
-      : slots_(classes, true), rows_(classes, false) {}
-
-  // Without slots where the kernels say that they do not read them.
-  const DeltaTables& tables(const DeltaKernels& kernels) const {
-    return kernels.reads_slots ? slots_.get() : rows_.get();
+      : slots_(classes, kScalarDeltaKernels), search_(slots_.get()) {
+    std::vector<uint32_t> none;
+    spread_search(search_, none);
+    search_.slots = nullptr;
   }
-  const DeltaTables& tables() const { return rows_.get(); }
+
+  // With only what these kernels prepare.
+  const DeltaTables& tables(const DeltaKernels& kernels) const {
+    return kernels.prepare == spread_search ? search_ : slots_.get();
+  }
+  const DeltaTables& tables() const { return slots_.get(); }
   unsigned classes() const { return tables().classes; }
 
   // The number of an item of class c: by frequency, or of any entry, absent ones and the escape
@@ -40,7 +44,8 @@ class DeltaModel {
  private:
   uint16_t number_of(unsigned c, unsigned entry, Random& random) const;
 
-  delta::Tables slots_, rows_;
+  delta::Tables slots_;
+  DeltaTables search_;
 };
 
 DeltaModel random_delta_model(unsigned classes, DeltaSpread spread, Random& random);

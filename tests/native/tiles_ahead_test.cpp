@@ -90,7 +90,8 @@ struct Result {
 
 Result run(const TileKernels& kernels, const TileModel& model, const Before& before,
            const Coded& coded, bool at_once, Against side) {
-  const TileTable* const tables = (kernels.reads_slots ? model.tables : model.rows).data();
+  const std::vector<TileTable> prepared = model.tables_for(kernels);
+  const TileTable* const tables = prepared.data();
   const uint8_t* const classes = coded.classes.data();
   const size_t steps = coded.classes.size();
   const Output out(arenas().keys, 2 * before.scales.size(), 0, side);

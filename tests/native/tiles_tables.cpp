@@ -1,6 +1,7 @@
 #include "tiles_tables.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels_test.h"
 
@@ -112,16 +113,28 @@ bool spread_all(TileModel& model, Spread spread, Random& random) {
   return true;
 }
 
-void make_tables(TileModel& model, Random& random) {
+AliasTable alias_of(const TileTable& table) {
+  uint16_t frequency[kTileEntries];
+  for (unsigned j = 0; j < kTileEntries; ++j) frequency[j] = table.coder[j] & 0x1FFF;
+  return AliasTable(frequency);
+}
+
+void make_tables(TileModel& model) {
   for (unsigned c = 0; c < model.classes; ++c) {
     const Intervals& intervals = model.intervals[c];
-    model.tables.push_back(tiles::make_table(intervals, model.escape_frequency, true));
-    model.rows.push_back(model.tables.back());
-    for (uint32_t& slot : model.rows.back().slot) slot = static_cast<uint32_t>(random.next());
-    model.code_tables.push_back(tiles::make_code_table(intervals, model.escape_frequency, true));
-    model.code_rows.push_back(model.code_tables.back());
-    for (uint16_t& slot : model.code_rows.back().slot) slot = static_cast<uint16_t>(random.next());
+    model.tables.push_back(
+        tiles::make_table(intervals, model.escape_frequency, kScalarTileKernels));
+    model.code_tables.push_back(
+        tiles::make_code_table(intervals, model.escape_frequency, kScalarTileKernels));
+    const AliasTable alias = alias_of(model.tables.back());
+    spread_buckets(alias, model.tables.back());
+    cut_pieces(alias, model.code_tables.back());
   }
+}
+
+template <typename T>
+void make_noise(T& part) {
+  std::memset(&part, 0xA5, sizeof part);
 }
 
 struct Place {
@@ -129,7 +142,7 @@ struct Place {
 };
 
 // The format's formula.
-Place place_of(const tiles::AliasTable& table, unsigned slot) {
+Place place_of(const AliasTable& table, unsigned slot) {
   const unsigned b = slot % 32, p = slot / 32;
   if (p < table.threshold[b]) return {b, p};
   return {table.alias[b], static_cast<uint16_t>(p + table.shift[b])};
@@ -156,7 +169,7 @@ void test_class(const TileModel& model, unsigned c) {
     CHECK(code_table.coder[j] == table.coder[j]);
   }
   CHECK(sum == kTableTotal);
-  const tiles::AliasTable alias(frequency);
+  const AliasTable alias = alias_of(table);
   std::vector<uint8_t> is_taken[kTileEntries];
   for (unsigned j = 0; j < kTileEntries; ++j) is_taken[j].resize(frequency[j]);
   for (unsigned slot = 0; slot < kTableTotal; ++slot) {
@@ -189,6 +202,32 @@ uint8_t TileModel::likely_symbol(unsigned c, Random& random) const {
   return static_cast<uint8_t>((symbols & 255) + (random.byte() & symbols >> 8));
 }
 
+std::vector<TileTable> TileModel::tables_for(const TileKernels& kernels) const {
+  std::vector<TileTable> prepared = tables;
+  for (TileTable& table : prepared) {
+    if (kernels.prepare != spell_out_slots) make_noise(table.slot);
+    if (kernels.prepare == spread_buckets) continue;
+    make_noise(table.threshold);
+    make_noise(table.bucket_frequency);
+    make_noise(table.bucket_symbols);
+  }
+  return prepared;
+}
+
+std::vector<TileCodeTable> TileModel::code_tables_for(const TileKernels& kernels) const {
+  std::vector<TileCodeTable> prepared = code_tables;
+  for (TileCodeTable& table : prepared) {
+    if (kernels.prepare_code != spell_out_code_slots) make_noise(table.slot);
+    if (kernels.prepare_code == cut_pieces) continue;
+    make_noise(table.pieces);
+    make_noise(table.piece_at);
+    make_noise(table.place);
+    make_noise(table.last);
+    make_noise(table.steps);
+  }
+  return prepared;
+}
+
 uint8_t TileModel::any_symbol(Random& random) const {
   return random.below(8) == 0 ? uint8_t{0}
                               : static_cast<uint8_t>(first + random.below(end - first));
@@ -205,7 +244,7 @@ TileModel random_model(unsigned classes, Spread spread, Random& random) {
     }
     model.escape_frequency = frequency_for_escape(model, spread, random);
   } while (!spread_all(model, spread, random));
-  make_tables(model, random);
+  make_tables(model);
   return model;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.h"
-#include "kernels/tiles.h"
+#include "kernels/tiles_tables.h"
 #include "tiles/tables.h"
 
 namespace bf16codecs::test {
@@ -22,9 +22,12 @@ struct TileModel {
   unsigned first, end;
   unsigned escape_frequency;
   tiles::Intervals intervals[kTileClasses];
-  std::vector<TileTable> tables;                      // with slots
-  std::vector<TileTable> rows;                        // with slots that are noise
-  std::vector<TileCodeTable> code_tables, code_rows;  // likewise
+  std::vector<TileTable> tables;  // with all that any kernels read
+  std::vector<TileCodeTable> code_tables;
+
+  // With noise in the parts that these kernels do not prepare.
+  std::vector<TileTable> tables_for(const TileKernels& kernels) const;
+  std::vector<TileCodeTable> code_tables_for(const TileKernels& kernels) const;
 
   // A symbol for a step of class c: by frequency, or the rarest or most frequent.
   uint8_t likely_symbol(unsigned c, Random& random) const;

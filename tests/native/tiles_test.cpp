@@ -34,8 +34,7 @@ Encoded encode(const TileKernels& kernels, const TileModel& model, unsigned grou
   uint8_t* const end = arenas().words.room(room, side) + room;
   TileEncoder e{groups, end, {}};
   std::copy_n(states.x, kMaxLanes, e.x);
-  const std::vector<TileCodeTable>& tables =
-      kernels.reads_code_slots ? model.code_tables : model.code_rows;
+  const std::vector<TileCodeTable> tables = model.code_tables_for(kernels);
   kernels.encode(e, tables.data(), classes.data(), classes.size(),
                  arenas().symbols.holding(symbols, side, kTileSlack));
   Encoded result{{e.words, end}, {}};
@@ -69,7 +68,7 @@ Decoded decode(const TileKernels& kernels, const TileModel& model, unsigned grou
   TileDecoder d{groups, begin, {}};
   std::copy_n(source.states.x, kMaxLanes, d.x);
   const Output symbols(arenas().symbols, n, 0, side);
-  const std::vector<TileTable>& tables = kernels.reads_slots ? model.tables : model.rows;
+  const std::vector<TileTable> tables = model.tables_for(kernels);
   kernels.decode(d, tables.data(), classes.data(), classes.size(), symbols.data());
   Decoded result{static_cast<size_t>(d.words - begin), {}, symbols.bytes()};
   std::copy_n(d.x, kMaxLanes, result.states.x);

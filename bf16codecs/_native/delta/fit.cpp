@@ -159,7 +159,7 @@ Model Model::fit(const Layout& layout, const uint8_t* base, const uint8_t* items
     const grid::Grid* const before = first != 0 ? &model.sections_.back() : nullptr;
     grid::RowScales& rows = model.fitted_rows_.emplace_back();
     model.sections_.push_back(is_best ? fit.best(row, before, rows) : fit.fast());
-    model.tables_.emplace_back(model.sections_.back().classes, false);
+    model.tables_.emplace_back(model.sections_.back().classes);
   }
   return model;
 }

@@ -178,7 +178,7 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
     section = reader.get(section, std::min<uint64_t>(grid::kSectionItems, n - begin));
     if (begin / grid::kSectionItems < model.first_section_) continue;
     model.sections_.push_back(section);
-    model.tables_.emplace_back(section.classes, kernels().delta->reads_slots);
+    model.tables_.emplace_back(section.classes, *kernels().delta);
   }
   return model;
 }

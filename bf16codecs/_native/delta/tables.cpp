@@ -11,21 +11,6 @@ uint64_t power_of(unsigned weight) {
   return weight == 0 ? 0 : uint64_t{grid::kEighths[(weight - 1) % 8]} << (weight - 1) / 8;
 }
 
-void fill_search(DeltaTables& tables, unsigned c) {
-  const uint16_t* const start = tables.start + kDeltaEntries * c;
-  tables.search1[c] = start[8];
-  for (unsigned i = 0; i < 2; ++i) tables.search2[2 * c + i] = start[8 * i + 4];
-  for (unsigned i = 0; i < 4; ++i) tables.search4[4 * c + i] = start[4 * i + 2];
-  for (unsigned i = 0; i < 8; ++i) tables.search8[8 * c + i] = start[2 * i + 1];
-}
-
-void fill_slots(const Frequencies& frequencies, const ClassCode& code, uint32_t* slot) {
-  for (unsigned j = 0; j < kDeltaEntries; ++j) {
-    const uint32_t first = j << 28 | raw_bits(code, j) << 24 | frequencies[j];
-    for (uint32_t rank = 0; rank < frequencies[j]; ++rank) *slot++ = first | rank << 12;
-  }
-}
-
 }  // namespace
 
 void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCode& code) {
@@ -103,10 +88,8 @@ bool make_frequencies(const ClassCode& code, Frequencies& frequencies) {
   return true;
 }
 
-Tables::Tables(const std::vector<ClassCode>& classes, bool with_slots)
-    : slots_(with_slots ? size_t{kTotal} * classes.size() : 0) {
+Tables::Tables(const std::vector<ClassCode>& classes) {
   tables_.classes = static_cast<unsigned>(classes.size());
-  tables_.slots = with_slots ? slots_.data() : nullptr;
   for (unsigned c = 0; c < classes.size(); ++c) {
     Frequencies frequencies{};
     make_frequencies(classes[c], frequencies);
@@ -118,8 +101,6 @@ Tables::Tables(const std::vector<ClassCode>& classes, bool with_slots)
       tables_.coder[at] = static_cast<uint16_t>(raw_bits(classes[c], j) << 12 | frequencies[j]);
       start += frequencies[j];
     }
-    fill_search(tables_, c);
-    if (with_slots) fill_slots(frequencies, classes[c], slots_.data() + size_t{kTotal} * c);
   }
 }
 

@@ -44,8 +44,12 @@ bool make_frequencies(const ClassCode& code, Frequencies& frequencies);
 // Tables of several classes, with memory of their own.
 class Tables {
  public:
-  // Every class must have frequencies.
-  Tables(const std::vector<ClassCode>& classes, bool with_slots);
+  // To encode with. Every class must have frequencies.
+  explicit Tables(const std::vector<ClassCode>& classes);
+  // To decode with these kernels, too.
+  Tables(const std::vector<ClassCode>& classes, const DeltaKernels& kernels) : Tables(classes) {
+    kernels.prepare(tables_, memory_);
+  }
   Tables(Tables&&) = default;  // it points into itself
   Tables& operator=(Tables&&) = default;
 
@@ -53,7 +57,7 @@ class Tables {
 
  private:
   DeltaTables tables_{};
-  std::vector<uint32_t> slots_;
+  std::vector<uint32_t> memory_;
 };
 
 }  // namespace bf16codecs::delta

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/little_endian.h"
+#include "kernels/delta_tables.h"
 
 namespace bf16codecs {
 namespace {
@@ -141,6 +142,7 @@ void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
 
 }  // namespace
 
-const DeltaKernels kScalarDeltaKernels = {classify16, subtract16, add16, decode, true, encode};
+const DeltaKernels kScalarDeltaKernels = {classify16, subtract16,      add16,
+                                          decode,     spell_out_slots, encode};
 
 }  // namespace bf16codecs

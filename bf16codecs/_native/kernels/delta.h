@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/delta_entries.h"
 #include "kernels/lanes.h"
@@ -29,11 +30,12 @@ struct DeltaTables {
   alignas(64) uint8_t raw[kDeltaClasses];                     // r
   alignas(64) uint16_t start[kDeltaClasses * kDeltaEntries];  // the sum of f before the entry
   alignas(64) uint16_t coder[kDeltaClasses * kDeltaEntries];  // q << 12 | f
-  // `start` of the entries that a search by halves compares with: of 8; of 4 and 12; and so on.
+  // By spread_search(): `start` of the entries that a search by halves compares with: of 8; of 4
+  // and 12; and so on.
   alignas(64) uint16_t search1[kDeltaClasses], search2[2 * kDeltaClasses],
       search4[4 * kDeltaClasses], search8[8 * kDeltaClasses];
-  // The same spelled out, where DeltaKernels::reads_slots asks for it, or else null: of slot a of
-  // class c, [4096 c + a] is entry << 28 | q << 24 | rank << 12 | f.
+  // By spell_out_slots(), otherwise null: of slot a of class c, [4096 c + a] is
+  // entry << 28 | q << 24 | rank << 12 | f.
   const uint32_t* slots;
 };
 
@@ -70,7 +72,10 @@ struct DeltaKernels {
   // more than it uses.
   void (*decode)(DeltaDecoder& decoder, const DeltaTables& tables, const uint8_t* classes,
                  size_t steps, uint16_t* numbers, uint32_t* escapes);
-  bool reads_slots;
+
+  // Prepares what `decode` reads of tables besides r, start and coder, which are enough for
+  // `encode`; in `memory` if need be.
+  void (*prepare)(DeltaTables& tables, std::vector<uint32_t>& memory);
 
   // Encodes steps, a multiple of the groups, from the last to the first, and gives the masks of
   // escapes. A step writes at most 32 words, and kEncodeMargin bytes below them may be overwritten.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "format/little_endian.h"
+#include "kernels/tiles_tables.h"
 
 namespace bf16codecs {
 namespace {
@@ -206,12 +207,12 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
 const TileKernels kScalarTileKernels = {
     .order = order,
     .decode = decode,
-    .reads_slots = true,
+    .prepare = spell_out_slots,
     .restore = restore,
     .decode_restore = nullptr,
     .arrange = arrange,
     .encode = encode,
-    .reads_code_slots = true,
+    .prepare_code = spell_out_code_slots,
 };
 
 }  // namespace bf16codecs

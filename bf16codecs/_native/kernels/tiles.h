@@ -36,18 +36,26 @@ static constexpr size_t record_size(unsigned raw_bits) {
 // Bytes that some kernels may read, or overwrite, past the end of symbols.
 inline constexpr size_t kTileSlack = 64;
 
+// Where the slots of a class belong: of bucket b those below threshold[b] to entry b, with their
+// number as rank; the others to entry alias[b], with shift[b] more.
+struct AliasTable {
+  uint16_t threshold[kTileEntries], alias[kTileEntries], shift[kTileEntries];
+
+  // The sum of the frequencies is 4096, and none of them is 4096.
+  explicit AliasTable(const uint16_t frequency[kTileEntries]);
+};
+
 // One class's table for decoding.
 struct TileTable {
   alignas(64) uint16_t alias[kTileEntries];    // of a bucket: threshold << 8 | alias
   alignas(64) uint16_t shift[kTileEntries];    // of a bucket
   alignas(64) uint16_t coder[kTileEntries];    // of an entry: n << 13 | f
   alignas(64) uint16_t symbols[kTileEntries];  // of an entry: (2^n - 1) << 8 | base
-  // The same by buckets, of their own entries [0] and of their aliases [1].
+  // The same by buckets, of their own entries [0] and of their aliases [1]: spread_buckets().
   alignas(64) uint16_t threshold[kTileEntries];
   alignas(64) uint16_t bucket_frequency[2][kTileEntries];  // f << 4
   alignas(64) uint16_t bucket_symbols[2][kTileEntries];    // base << 8 | n
-  // The same spelled out, where TileKernels::reads_slots asks for it:
-  // entry << 27 | n << 24 | rank << 12 | f.
+  // The same spelled out, by spell_out_slots(): entry << 27 | n << 24 | rank << 12 | f.
   uint32_t slot[4096];
 };
 
@@ -63,12 +71,13 @@ struct TileCodeTable {
   alignas(64) uint16_t coder[kTileEntries];    // of an entry: n << 13 | f
   alignas(64) float reciprocal[kTileEntries];  // 4096 / f, less kReciprocalBias of it
   alignas(64) uint16_t first[kTileEntries];
+  // By cut_pieces().
   alignas(64) uint16_t pieces[kTileEntries];  // an entry's first one
   alignas(64) uint8_t piece_at[4096 / kPieceSpan];
   alignas(64) uint16_t place[kTilePieces];                // P's slot is (32 P + place[k]) mod 2^16
   alignas(64) uint16_t last[kTilePieces + kTileEntries];  // 65535 past the last piece
   unsigned steps;
-  // The same spelled out, where TileKernels::reads_code_slots asks for it: P's slot is slot[P].
+  // The same spelled out, by spell_out_code_slots(): P's slot is slot[P].
   uint16_t slot[4096];
 };
 
@@ -131,7 +140,9 @@ struct TileKernels {
   // each step's table.
   void (*decode)(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
                  size_t steps, uint8_t* symbols);
-  bool reads_slots;  // TileTable::slot
+
+  // Prepares what `decode` reads of a table besides its first rows; null if that is nothing.
+  void (*prepare)(const AliasTable& alias, TileTable& table);
 
   // Puts a tile together: symbols, scales and records to keys, or items, of two bytes.
   void (*restore)(const TileShape& shape, const TileItems& items, TileEscapes& escapes);
@@ -154,7 +165,9 @@ struct TileKernels {
   // them may be overwritten.
   void (*encode)(TileEncoder& encoder, const TileCodeTable tables[], const uint8_t* classes,
                  size_t steps, const uint8_t* symbols);
-  bool reads_code_slots;  // TileCodeTable::slot
+
+  // Prepares what `encode` reads of a table to find slots.
+  void (*prepare_code)(const AliasTable& alias, TileCodeTable& table);
 };
 
 // The definition, and what other instruction sets take where they have nothing better.

@@ -139,8 +139,8 @@ Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t ro
     count_section(items, fit, first, count, *counter, seen);
     fit_tables(counter->counts, count, fitted.format.bits, section);
     for (unsigned c = 0; c < section.classes; ++c) {
-      fit.code_tables.push_back(make_code_table(section.intervals[c], section.escape_frequency,
-                                                kernels().tiles->reads_code_slots));
+      fit.code_tables.push_back(
+          make_code_table(section.intervals[c], section.escape_frequency, *kernels().tiles));
     }
   }
   // Windows may miss rows of zeros.

@@ -204,7 +204,7 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
     tables.reserve(section.classes);
     for (unsigned c = 0; c < section.classes; ++c) {
       tables.push_back(
-          make_table(section.intervals[c], section.escape_frequency, kernels().tiles->reads_slots));
+          make_table(section.intervals[c], section.escape_frequency, *kernels().tiles));
     }
   }
   return model;

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 
 namespace bf16codecs::tiles {
 namespace {
-
-constexpr unsigned kBucketSlots = kTableTotal / kTileEntries;
 
 // Frequencies by entry.
 struct Frequencies {
@@ -19,103 +16,9 @@ struct Frequencies {
   }
 };
 
-unsigned next_large(const uint16_t* frequency, unsigned entry) {
-  while (entry < kTileEntries && frequency[entry] <= kBucketSlots) ++entry;
-  return entry;
-}
-
 uint16_t coder_word(const Intervals& intervals, const Frequencies& frequencies, unsigned entry) {
   const unsigned n = entry < intervals.n ? intervals.log2[entry] : 0;
   return static_cast<uint16_t>(n << 13 | frequencies.of[entry]);
-}
-
-void spell_out(const AliasTable& alias, TileTable& table) {
-  for (unsigned slot = 0; slot < kTableTotal; ++slot) {
-    const unsigned b = slot % kTileEntries, p = slot / kTileEntries;
-    const bool is_own = p < alias.threshold[b];
-    const unsigned entry = is_own ? b : alias.alias[b];
-    const unsigned rank = is_own ? p : p + alias.shift[b];
-    const unsigned f = table.coder[entry] & 0x1FFF, n = table.coder[entry] >> 13;
-    table.slot[slot] = entry << 27 | n << 24 | rank << 12 | f;
-  }
-}
-
-void spell_out(const AliasTable& alias, TileCodeTable& table) {
-  for (unsigned b = 0; b < kTileEntries; ++b) {
-    uint16_t* const own = table.slot + table.first[b];
-    uint16_t* const lent = table.slot + table.first[alias.alias[b]] + alias.shift[b];
-    const unsigned threshold = alias.threshold[b];
-    const auto slot = [&](unsigned p) { return static_cast<uint16_t>(kTileEntries * p + b); };
-    for (unsigned p = 0; p < threshold; ++p) own[p] = slot(p);
-    for (unsigned p = threshold; p < kBucketSlots; ++p) lent[p] = slot(p);
-  }
-}
-
-// Buckets that lend slots, in the order of these slots' positions.
-struct Lenders {
-  unsigned n = 0;
-  uint32_t bucket[kTileEntries];
-
-  Lenders(const AliasTable& alias, const TileCodeTable& table) {
-    for (unsigned b = 0; b < kTileEntries; ++b) {
-      if (alias.threshold[b] == kBucketSlots) continue;
-      const uint32_t end = table.first[alias.alias[b]] + alias.shift[b] + kBucketSlots;
-      bucket[n++] = end << 8 | b;
-    }
-    std::sort(bucket, bucket + n);
-    for (unsigned i = 0; i < n; ++i) bucket[i] &= 255;
-  }
-};
-
-// The pieces of all entries; returns how many there are.
-unsigned cut_pieces(const AliasTable& alias, TileCodeTable& table) {
-  const Lenders lenders(alias, table);
-  unsigned k = 0, lender = 0;
-  // Slots of bucket b that have p below `end` and the position `first` at p = 0.
-  const auto append = [&](unsigned b, unsigned first, unsigned end) {
-    table.last[k] = static_cast<uint16_t>(first + end - 1);
-    table.place[k++] = static_cast<uint16_t>(b - kTileEntries * first);
-  };
-  for (unsigned j = 0; j < kTileEntries; ++j) {
-    table.pieces[j] = static_cast<uint16_t>(k);
-    if (alias.threshold[j] != 0) append(j, table.first[j], alias.threshold[j]);
-    for (; lender < lenders.n && alias.alias[lenders.bucket[lender]] == j; ++lender) {
-      const unsigned b = lenders.bucket[lender];
-      append(b, table.first[j] + alias.shift[b], kBucketSlots);
-    }
-  }
-  return k;
-}
-
-// Where to look for the pieces of positions.
-void index_pieces(unsigned pieces, TileCodeTable& table) {
-  std::fill(table.last + pieces, table.last + std::size(table.last), uint16_t{UINT16_MAX});
-  std::fill(table.place + pieces, table.place + kTilePieces, uint16_t{0});
-  unsigned at = 0;
-  for (unsigned i = 0; i < std::size(table.piece_at); ++i) {
-    while (table.last[at] < kPieceSpan * i) ++at;
-    table.piece_at[i] = static_cast<uint8_t>(at);
-  }
-  table.steps = 0;
-  for (unsigned k = 1, j = 0; k < pieces; ++k) {
-    while (j + 1 < kTileEntries && table.pieces[j + 1] <= k) ++j;
-    const unsigned begin = table.last[k - 1] + 1u;
-    const unsigned from = std::max<unsigned>(table.pieces[j], table.piece_at[begin / kPieceSpan]);
-    table.steps = std::max(table.steps, k - from);
-  }
-}
-
-// What belongs to entries, by the buckets of their slots.
-void spread_buckets(const AliasTable& alias, TileTable& table) {
-  for (unsigned b = 0; b < kTileEntries; ++b) {
-    table.threshold[b] = alias.threshold[b];
-    const unsigned entries[2] = {b, alias.alias[b]};
-    for (unsigned k = 0; k < 2; ++k) {
-      const unsigned coder = table.coder[entries[k]], symbols = table.symbols[entries[k]];
-      table.bucket_frequency[k][b] = static_cast<uint16_t>(coder << 4);
-      table.bucket_symbols[k][b] = static_cast<uint16_t>(symbols << 8 | coder >> 13);
-    }
-  }
 }
 
 }  // namespace
@@ -125,30 +28,8 @@ unsigned largest_interval(unsigned first, unsigned end) {
   return std::min(aligned, static_cast<unsigned>(std::bit_width(end - first)) - 1);
 }
 
-AliasTable::AliasTable(const uint16_t frequency[kTileEntries]) {
-  uint16_t rest[kTileEntries];
-  for (unsigned j = 0; j < kTileEntries; ++j) {
-    rest[j] = frequency[j];
-    threshold[j] = kBucketSlots;
-    alias[j] = static_cast<uint16_t>(j);
-    shift[j] = 0;
-  }
-  unsigned giver = next_large(frequency, 0);
-  for (unsigned s = 0; s < kTileEntries; ++s) {
-    if (frequency[s] >= kBucketSlots) continue;
-    for (unsigned b = s;;) {
-      threshold[b] = rest[b];
-      alias[b] = static_cast<uint16_t>(giver);
-      rest[giver] = static_cast<uint16_t>(rest[giver] - (kBucketSlots - threshold[b]));
-      shift[b] = static_cast<uint16_t>(rest[giver] - threshold[b]);
-      if (rest[giver] >= kBucketSlots) break;
-      b = giver;
-      giver = next_large(frequency, giver + 1);
-    }
-  }
-}
-
-TileTable make_table(const Intervals& intervals, unsigned escape_frequency, bool with_slots) {
+TileTable make_table(const Intervals& intervals, unsigned escape_frequency,
+                     const TileKernels& kernels) {
   const Frequencies frequencies(intervals, escape_frequency);
   const AliasTable alias(frequencies.of);
   TileTable table;
@@ -160,13 +41,12 @@ TileTable make_table(const Intervals& intervals, unsigned escape_frequency, bool
     const unsigned rest = is_interval ? (1u << intervals.log2[j]) - 1 : 0;
     table.symbols[j] = static_cast<uint16_t>(rest << 8 | (is_interval ? intervals.base[j] : 0));
   }
-  spread_buckets(alias, table);
-  if (with_slots) spell_out(alias, table);
+  if (kernels.prepare != nullptr) kernels.prepare(alias, table);
   return table;
 }
 
 TileCodeTable make_code_table(const Intervals& intervals, unsigned escape_frequency,
-                              bool with_slots) {
+                              const TileKernels& kernels) {
   const Frequencies frequencies(intervals, escape_frequency);
   const AliasTable alias(frequencies.of);
   TileCodeTable table;
@@ -184,8 +64,7 @@ TileCodeTable make_code_table(const Intervals& intervals, unsigned escape_freque
     table.first[j] = static_cast<uint16_t>(sum);
     sum += f;
   }
-  index_pieces(cut_pieces(alias, table), table);
-  if (with_slots) spell_out(alias, table);
+  kernels.prepare_code(alias, table);
   return table;
 }
 

@@ -30,16 +30,10 @@ inline unsigned frequency_unit(unsigned log2) {
   return log2 == kMaxIntervalLog2 ? 2 : 1;
 }
 
-// Where each slot belongs.
-struct AliasTable {
-  uint16_t threshold[kTileEntries], alias[kTileEntries], shift[kTileEntries];
-
-  // The sum of the frequencies is kTableTotal, and none of them is kTableTotal.
-  explicit AliasTable(const uint16_t frequency[kTileEntries]);
-};
-
-TileTable make_table(const Intervals& intervals, unsigned escape_frequency, bool with_slots);
+// Tables for these kernels.
+TileTable make_table(const Intervals& intervals, unsigned escape_frequency,
+                     const TileKernels& kernels);
 TileCodeTable make_code_table(const Intervals& intervals, unsigned escape_frequency,
-                              bool with_slots);
+                              const TileKernels& kernels);
 
 }  // namespace bf16codecs::tiles

@@ -141,8 +141,8 @@ Bytes encode(const tiles::Model& model, const TileBlock& block) {
   const tiles::Section& section = model.section(block.first);
   std::vector<TileCodeTable> tables;
   for (unsigned c = 0; c < section.classes; ++c) {
-    tables.push_back(tiles::make_code_table(section.intervals[c], section.escape_frequency,
-                                            kernels().tiles->reads_code_slots));
+    tables.push_back(
+        tiles::make_code_table(section.intervals[c], section.escape_frequency, *kernels().tiles));
   }
   const size_t n = block.keys.size();
   const Bytes items = items_of(model.layout(), block.keys);

@@ -3,6 +3,8 @@
 
 #include "kernels/arm/neon_delta.h"
 
+#include "kernels/delta_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -160,7 +162,7 @@ void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers
 
 }  // namespace
 
-const DeltaKernels kNeonDeltaKernels = {classify16,        subtract16, add16,
-                                        neon_delta_decode, true,       neon_delta_encode};
+const DeltaKernels kNeonDeltaKernels = {classify16,        subtract16,      add16,
+                                        neon_delta_decode, spell_out_slots, neon_delta_encode};
 
 }  // namespace bf16codecs

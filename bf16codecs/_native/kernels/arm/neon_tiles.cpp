@@ -4,6 +4,7 @@
 #include "kernels/arm/neon_tiles.h"
 
 #include "kernels/tiles_records.h"
+#include "kernels/tiles_tables.h"
 
 namespace bf16codecs {
 namespace {
@@ -250,12 +251,12 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
 const TileKernels kNeonTileKernels = {
     .order = order,
     .decode = neon_tiles_decode,
-    .reads_slots = false,
+    .prepare = nullptr,
     .restore = restore,
     .decode_restore = nullptr,
     .arrange = arrange,
     .encode = neon_tiles_encode,
-    .reads_code_slots = true,
+    .prepare_code = spell_out_code_slots,
 };
 
 }  // namespace bf16codecs

@@ -156,7 +156,7 @@ TileKernels make_kernels() {
   TileKernels kernels = kScalarTileKernels;
   kernels.order = order;
   kernels.decode = simd128_tiles_decode;
-  kernels.reads_slots = false;
+  kernels.prepare = nullptr;
   kernels.restore = restore;
   return kernels;
 }

@@ -3,6 +3,8 @@
 
 #include "kernels/x86/avx2_delta.h"
 
+#include "kernels/delta_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -175,7 +177,7 @@ void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers
 
 }  // namespace
 
-const DeltaKernels kAvx2DeltaKernels = {classify16,        subtract16, add16,
-                                        avx2_delta_decode, true,       avx2_delta_encode};
+const DeltaKernels kAvx2DeltaKernels = {classify16,        subtract16,      add16,
+                                        avx2_delta_decode, spell_out_slots, avx2_delta_encode};
 
 }  // namespace bf16codecs

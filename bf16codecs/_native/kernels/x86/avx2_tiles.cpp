@@ -3,6 +3,7 @@
 
 #include "kernels/x86/avx2_tiles.h"
 #include "kernels/tiles_records.h"
+#include "kernels/tiles_tables.h"
 
 namespace bf16codecs {
 namespace {
@@ -264,12 +265,12 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
 const TileKernels kAvx2TileKernels = {
     .order = order,
     .decode = avx2_tiles_decode,
-    .reads_slots = false,
+    .prepare = nullptr,
     .restore = restore,
     .decode_restore = nullptr,
     .arrange = arrange,
     .encode = avx2_tiles_encode,
-    .reads_code_slots = true,
+    .prepare_code = spell_out_code_slots,
 };
 
 }  // namespace bf16codecs

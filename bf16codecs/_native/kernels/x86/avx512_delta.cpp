@@ -3,6 +3,8 @@
 
 #include "kernels/x86/avx512_delta.h"
 
+#include "kernels/delta_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -283,7 +285,7 @@ const DeltaKernels kAvx512DeltaKernels = {
     .subtract16 = avx512_delta_subtract16,
     .add16 = avx512_delta_add16,
     .decode = decode,
-    .reads_slots = false,
+    .prepare = spread_search,
     .encode = avx512_delta_encode,
 };
 

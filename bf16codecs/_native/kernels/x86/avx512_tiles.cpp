@@ -6,6 +6,8 @@
 
 #include "kernels/x86/avx512_tiles.h"
 
+#include "kernels/tiles_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -297,12 +299,12 @@ void avx512_tile_encode(TileEncoder& e, const TileCodeTable tables[], const uint
 const TileKernels kAvx512TileKernels = {
     .order = avx512_tile_order,
     .decode = avx512_tile_decode,
-    .reads_slots = false,
+    .prepare = nullptr,
     .restore = restore<Classes>,
     .decode_restore = nullptr,
     .arrange = arrange<Classes>,
     .encode = avx512_tile_encode,
-    .reads_code_slots = false,
+    .prepare_code = cut_pieces,
 };
 
 }  // namespace bf16codecs

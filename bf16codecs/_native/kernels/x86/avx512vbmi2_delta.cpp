@@ -4,6 +4,8 @@
 
 #include "kernels/x86/avx512_delta.h"
 
+#include "kernels/delta_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -142,7 +144,7 @@ const DeltaKernels kAvx512Vbmi2DeltaKernels = {
     .subtract16 = avx512_delta_subtract16,
     .add16 = avx512_delta_add16,
     .decode = decode,
-    .reads_slots = false,
+    .prepare = spread_search,
     .encode = avx512_delta_encode,
 };
 

@@ -2,6 +2,8 @@
 
 #include "kernels/x86/avx512_tiles.h"
 
+#include "kernels/tiles_tables.h"
+
 namespace bf16codecs {
 namespace {
 
@@ -354,12 +356,12 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
 const TileKernels kAvx512Vbmi2TileKernels = {
     .order = avx512_tile_order,
     .decode = decode,
-    .reads_slots = false,
+    .prepare = spread_buckets,
     .restore = restore<Classes>,
     .decode_restore = decode_restore,
     .arrange = arrange<Classes>,
     .encode = encode,
-    .reads_code_slots = false,
+    .prepare_code = cut_pieces,
 };
 
 }  // namespace bf16codecs

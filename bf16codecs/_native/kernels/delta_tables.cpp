@@ -1,0 +1,26 @@
+#include "kernels/delta_tables.h"
+
+namespace bf16codecs {
+
+void spell_out_slots(DeltaTables& tables, std::vector<uint32_t>& memory) {
+  memory.resize(size_t{4096} * tables.classes);
+  uint32_t* slot = memory.data();
+  for (unsigned at = 0; at < kDeltaEntries * tables.classes; ++at) {
+    const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;
+    const uint32_t first = at % kDeltaEntries << 28 | q << 24 | f;
+    for (uint32_t rank = 0; rank < f; ++rank) *slot++ = first | rank << 12;
+  }
+  tables.slots = memory.data();
+}
+
+void spread_search(DeltaTables& tables, std::vector<uint32_t>&) {
+  for (unsigned c = 0; c < tables.classes; ++c) {
+    const uint16_t* const start = tables.start + kDeltaEntries * c;
+    tables.search1[c] = start[8];
+    for (unsigned i = 0; i < 2; ++i) tables.search2[2 * c + i] = start[8 * i + 4];
+    for (unsigned i = 0; i < 4; ++i) tables.search4[4 * c + i] = start[4 * i + 2];
+    for (unsigned i = 0; i < 8; ++i) tables.search8[8 * c + i] = start[2 * i + 1];
+  }
+}
+
+}  // namespace bf16codecs

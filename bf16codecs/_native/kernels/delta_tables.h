@@ -1,0 +1,15 @@
+#pragma once
+
+// The parts of the difference mode's tables that only some kernels read: DeltaKernels::prepare is
+// one of these.
+
+#include "kernels/delta.h"
+
+namespace bf16codecs {
+
+// DeltaTables::slots, for kernels that look up lanes one by one.
+void spell_out_slots(DeltaTables& tables, std::vector<uint32_t>& memory);
+// The words to search by halves, for AVX-512, which has them in registers: its gathers are slower.
+void spread_search(DeltaTables& tables, std::vector<uint32_t>& memory);
+
+}  // namespace bf16codecs
