@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from bf16codecs.cli.options import (
     Command,
     base_option,
     command,
+    is_source,
     json_option,
     max_bytes_option,
     quiet_option,
@@ -93,6 +95,9 @@ def _show_contents(contents: Contents, tensors: Sequence[str], steps: bool) -> N
 
     if tensors:
         print_table(*table_of(contents.only(tensors)))
+        if steps:
+            show("")
+            print_table(*table_of_steps(contents))
         return
     for line in summary_lines(contents):
         say(printable(line))
@@ -117,6 +122,8 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
 
     All that is damaged is listed.
     """
+    if src is not None and is_source(store) and not is_source(src) and os.path.exists(src):
+        raise click.UsageError(f"{src} is the store: put it before {store}.")
     about: dict[str, Any] = {"store": store, "source": src}
     try:
         with progress_bar(quiet) as progress:

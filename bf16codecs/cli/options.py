@@ -37,7 +37,7 @@ from bf16codecs.store.choice import (
     PLAIN_ZSTD,
     CodecChoice,
 )
-from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.kinds import Kind, detect, suffix_of
 
 __all__ = [
     "THREADS",
@@ -49,6 +49,7 @@ __all__ = [
     "conversion_options",
     "drop_options",
     "is_given",
+    "is_source",
     "json_option",
     "max_bytes_option",
     "overwrite_option",
@@ -204,6 +205,14 @@ def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None
     return options
 
 
+def is_source(path: str) -> bool:
+    """Tell whether a path is a safetensors model."""
+    try:
+        return detect(path) is Kind.SAFETENSORS and os.path.exists(path)
+    except (OSError, ValueError):
+        return False
+
+
 def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the argument `paths`: a tuple of what is converted, and the target's path.
 
@@ -218,11 +227,11 @@ def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[...,
         first, *_, last = paths[0], *paths
         makes_first = suffix_of(first)[1] not in (None, Kind.SAFETENSORS)
         if len(paths) == 1:
-            if makes_first and not os.path.exists(first):
+            if makes_first and not is_source(first):
                 raise click.UsageError(f"Missing argument 'SRC...': what to make {first} of.")
             raise click.UsageError(f"Missing argument '{target}': what to make of {first}.")
-        if suffix_of(last)[1] is Kind.SAFETENSORS and os.path.exists(last):
-            if makes_first:
+        if is_source(last):
+            if makes_first and not is_source(first):
                 raise click.UsageError(f"{last} is a source: put it before {first}.")
             raise click.UsageError(
                 f"Missing argument '{target}': what to make of these; the last one, {last},"

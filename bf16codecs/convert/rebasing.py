@@ -99,7 +99,7 @@ def rebase_store(
             recover(Path(target).parent)  # as writing does: whoever wrote it may have been killed
             return replace(summarize(reader, reader.headers, start, objects), is_unchanged=True)
         if reader.info.loss is not None:
-            raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
+            raise StoreError(f"{text}: lossy stores cannot be rebased")
         kind = detect(text)
         with target_errors(Path(target)):
             attribute = foreign_attribute(Path(target), kind)

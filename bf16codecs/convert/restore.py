@@ -207,8 +207,8 @@ def _restore(
 
 
 def _no_file(path: Path) -> str:
-    """Say why a path is not a file; nothing if it is one."""
-    return "" if path.is_file() else "it is no file"
+    """Say what a path is, if it is no file."""
+    return "" if path.is_file() else "is not a file: choose another name"
 
 
 def _for_runs() -> str:

@@ -83,14 +83,14 @@ def absolute_target(
 
 
 def other_kind(path: Path, kind: Kind) -> str:
-    """Say why a path is no model store of one kind; nothing if it is one."""
+    """Say what a path is, if it is no model store of one kind: "is a run of 3 steps"."""
     try:
         found = detect(path)
     except OSError as e:  # a link that leads nowhere, or what cannot be read
-        return f"it cannot be read ({e.strerror})"
+        return f"cannot be read ({e.strerror})"
     if found is kind:
         return ""
-    what = f"it is {found.value}, and not" if found else "it is not"
+    what = f"is {found.value}, not" if found else "is not"
     return f"{what} {kind.value}: choose another name"
 
 
@@ -107,14 +107,14 @@ def other_than_model(path: Path, kind: Kind) -> str:
         if not names_run(path):
             return _added_by_user(path, kind)
     except (BF16CodecsError, OSError) as e:
-        return f"it may be a run, and cannot be opened ({_reason(path, e)}): {end}"
+        return f"may be a run, which cannot be opened ({_reason(path, e)}): {end}"
     try:
         with closing(open_run_store(path)) as run:
             count = counted(len(run.run.steps), "step")
     except (BF16CodecsError, OSError) as e:
-        return f"it is a run that cannot be opened ({_reason(path, e)}): {end}"
+        return f"is a run that cannot be opened ({_reason(path, e)}): {end}"
     append = for_caller("append_to_run adds to it", "--append adds to it")
-    return f"it is a run of {count}: {append}; {end}"
+    return f"is a run of {count}: {append}; {end}"
 
 
 def other_than_store(path: Path, kind: Kind) -> str:
@@ -127,8 +127,8 @@ def _added_by_user(path: Path, kind: Kind) -> str:
     try:
         foreign = foreign_name(path, kind)
     except (OSError, zipfile.BadZipFile) as e:
-        return f"it cannot be read ({_reason(path, e)})"
-    return foreign and f"{foreign!r:.200} in it is not the store's: move it elsewhere first"
+        return f"cannot be read ({_reason(path, e)})"
+    return foreign and f"contains {foreign!r:.200}, which is not the store's: move it away first"
 
 
 def _reason(path: Path, error: Exception) -> str:
@@ -219,14 +219,14 @@ def other_names(path: Path, names: Sequence[str]) -> str:
     known = {*map(Path, names), *(Path(name).parent for name in names)}
     try:
         if not path.is_dir():
-            return "it is a file, and a folder is to be made"
+            return "is a file, where a folder has to be made: choose another name"
         for folder, folders, files in os.walk(path, onerror=_raise):
             for name in sorted(files + folders):
                 own = Path(folder, name).relative_to(path)
                 if own not in known:
-                    return f"{str(own)!r:.200} in it is not of what is restored"
+                    return f"contains {str(own)!r:.200}, which is not restored: choose another name"
     except OSError as e:
-        return f"it cannot be read ({e.strerror})"
+        return f"cannot be read ({e.strerror})"
     return ""
 
 
@@ -358,11 +358,11 @@ def _check(
                 break
             if os.path.samestat(found, path.lstat()):
                 if path.is_dir() and _is_working_folder(path):
-                    why = "it is the working folder: name one in it"
+                    why = "is the working folder: name one in it"
                 elif path.is_dir() and not as_folder:
                     file = f"{target.name}/..."
-                    why = f"it is a folder, and a file is to be made: name one in it, {file}"
-                text = f"File exists, and is not overwritten: {why}"
+                    why = f"is a folder, where a file has to be made: name one in it, {file}"
+                text = f"exists and {why}"
                 raise FileExistsError(errno.EEXIST, text, str(target))
     if not overwrite:
         option = for_caller("overwrite=True", "--overwrite")

@@ -116,9 +116,9 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
         reader.close()
         advice = for_caller(
             "open it with open_model, or make a run with safetensors_to_run",
-            "--append and --all are for runs, which --series makes",
+            "st2zarr --series makes runs",
         )
-        raise StoreError(f"{reader.where}: not a run, but one model: {advice}")
+        raise StoreError(f"{reader.where}: one model, not a run: {advice}")
     return RunReader(reader)
 
 
@@ -207,7 +207,7 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
     try:
         run = reader.info.run
         if run is not None and opening.base is not None:
-            raise ValueError(f"{reader.where}: a run: it has no base, and one was given")
+            raise ValueError(f"{reader.where}: a run has no base: leave out {argument('base')}")
         if run is not None and not opening.takes_steps:
             raise StoreError(f"{reader.where}: a run: neither it nor its steps can be rewritten")
         if run is not None and step is None:
@@ -233,7 +233,7 @@ def _with_base(reader: ModelReader, opening: Opening) -> ModelReader:
     """Let a model find its base."""
     if reader.info.base is None:
         if opening.base is not None:
-            raise ValueError(f"{reader.where}: it has no base, and one was given")
+            raise ValueError(f"{reader.where}: has no base: leave out {argument('base')}")
         return reader
     reader.open_base = partial(_open_base, opening=opening)
     if opening.with_base:
@@ -270,7 +270,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
-        # Of a chain, the store that was to be opened is told, and the one that has no base.
+        # Of a chain of bases, name the first store and the one that has none.
         rest = text.partition(_CANNOT)[2]
         text = rest if _CANNOT in rest else text
         advice = "" if base_advice() in text else f"; {base_advice()}"

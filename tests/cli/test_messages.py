@@ -50,7 +50,16 @@ def test_what_a_newcomer_gets_wrong(demo_model: Path, tmp_path: Path) -> None:
     store = tmp_path / "m.zarr"
     line = misused("st2zarr", store, demo_model)
     assert line == f"Error: {demo_model} is a source: put it before {store}."
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    shutil.copy(demo_model, shards)
+    line = misused("st2zarr", store, shards)
+    assert line == f"Error: {shards} is a source: put it before {store}."
     assert "Missing argument 'SRC...': what to make" in misused("st2zarr", store)
+    done("st2zarr", demo_model, store)
+    assert "Missing argument 'SRC...': what to make" in misused("st2zarr", store)
+    line = misused("bf16codecs", "verify", demo_model, store)
+    assert line == f"Error: {store} is the store: put it before {demo_model}."
     assert misused("bf16codecs", "info", store, "--tensors", "x").endswith("'--tensor'?")
     assert misused("bf16codecs", "info", store, "--threads") == "Error: No such option '--threads'."
     for value in ("x", "1.5"):
@@ -141,7 +150,7 @@ def test_commands_name_their_options(demo_model: Path, tmp_path: Path) -> None:
         "--base": ("bf16codecs", "verify", lonely),
         "--step": ("zarr2st", run, tmp_path / "back"),
         "--all": ("zarr2st", run, tmp_path / "back"),
-        "--append": ("zarr2st", store, tmp_path / "back", "--all"),
+        "--series": ("zarr2st", store, tmp_path / "back", "--all"),
         "--step N": append,
         "--codec": (*append, "--step", 2, "--codec", "huffman"),
         "--keyframe-every": (*append, "--step", 2, "--keyframe-every", 3),

@@ -94,7 +94,10 @@ def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, comm
         for target in (store, link):
             result = run(command, demo_model, target, *options)
             assert result.exit_code == 1
-            assert "it is a run of 2 steps: --append adds to it; to replace it" in result.stderr
+            assert (
+                "is a run of 2 steps: --append adds to it; to replace it"
+                in result.stderr
+            )
     assert before == ((tmp_path / "run.h5").read_bytes() if suffix == ".h5" else files_in(store))
     other = tmp_path / "model-step3.safetensors"
     other.symlink_to(demo_model)
@@ -133,13 +136,13 @@ def test_one_model_does_not_replace_a_damaged_run(
     """Nor what may be one; a damaged model is replaced."""
     store = tmp_path / ("run.h5" if command == "st2h5" else "run.zarr")
     for change, said in (
-        (lambda text: re.sub(r'"steps": *\[', r'"steps": [0, ', text, count=1), "it is a run that"),
-        (lambda text: text[:-1], "it may be a run, and"),
+        (lambda text: re.sub(r'"steps": *\[', r'"steps": [0, ', text, count=1), "is a run that"),
+        (lambda text: text[:-1], "may be a run, which"),
     ):
         done(command, demo_model, store, "--append", "--step", 1)
         damage_attributes(store, change)
         line = run(command, demo_model, store, "--overwrite").stderr
-        assert f"is not overwritten: {said} cannot be opened (" in line
+        assert f"exists and {said} cannot be opened (" in line
         assert line.endswith("): to replace it by one model, remove it first\n")
         shutil.rmtree(store) if store.is_dir() else store.unlink()
     done(command, demo_model, store)

@@ -93,7 +93,7 @@ def test_none_that_is_worth_it(bases: Path) -> None:
         said,
     )
     assert_holds(store, source)
-    with pytest.raises(ValueError, match="it has no base"):
+    with pytest.raises(ValueError, match="has no base: leave out base"):
         assert_holds(store, source, base=bases / "stranger.zarr")
 
 

@@ -48,7 +48,7 @@ def assert_refused(store: Path, base: Path, name: str) -> None:
     before = content_of(store)
     command = "st2h5" if store.suffix == ".h5" else "st2zarr"
     convert = safetensors_to_hdf5 if store.suffix == ".h5" else safetensors_to_zarr
-    message = f"'{re.escape(name)}' in it is not the store's: move it elsewhere first"
+    message = f"contains '{re.escape(name)}', which is not the store's: move it away first"
     with pytest.raises(FileExistsError, match=message):
         rebase_store(store)
     with pytest.raises(FileExistsError, match=message):
@@ -183,7 +183,7 @@ def test_a_user_block(base: Path) -> None:
         for name in old:
             old.copy(name, new)
         new.attrs["bf16codecs"] = old.attrs["bf16codecs"]
-    with pytest.raises(FileExistsError, match="'user block' in it is not the store's"):
+    with pytest.raises(FileExistsError, match="contains 'user block', which is not the store's"):
         safetensors_to_hdf5(base, moved, overwrite=True)
 
 
@@ -202,7 +202,7 @@ def test_runs(base: Path, fine: Path, name: str) -> None:
         with zipfile.ZipFile(store, "a") as archive:
             archive.writestr("a/mine", "")
     before = content_of(store)
-    with pytest.raises(FileExistsError, match="'a/mine' in it is not the store's"):
+    with pytest.raises(FileExistsError, match="contains 'a/mine', which is not the store's"):
         make([fine, base], store)
     assert content_of(store) == before
 

@@ -155,17 +155,17 @@ def test_existing_targets(folder: Path, tmp_path: Path) -> None:
     assert (packed / "new.txt").exists()
     other.mkdir()
     (other / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="it is no packed folder"):
+    with pytest.raises(FileExistsError, match="is not a packed folder"):
         pack_hugging_face(folder, other, overwrite=True)
     (packed / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"'mine\.txt' in it is not of what was packed"):
+    with pytest.raises(FileExistsError, match=r"contains 'mine\.txt', which was not packed"):
         pack_hugging_face(folder, packed, overwrite=True)
     (packed / "mine.txt").unlink()
     (other / "bf16codecs.json").write_text("{}")
-    with pytest.raises(FileExistsError, match="what is in it cannot be told"):
+    with pytest.raises(FileExistsError, match="cannot be read as a packed folder"):
         pack_hugging_face(folder, other, overwrite=True)
     (other / "bf16codecs.json").unlink()
-    with pytest.raises(FileExistsError, match=r"'mine\.txt' in it is not of what is restored"):
+    with pytest.raises(FileExistsError, match=r"contains 'mine\.txt', which is not restored"):
         unpack_hugging_face(packed, other, overwrite=True)
     assert (other / "mine.txt").read_text() == "mine"
     unpack_hugging_face(packed, folder, overwrite=True)

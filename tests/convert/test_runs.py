@@ -301,7 +301,7 @@ def test_files_of_one_name(tmp_path: Path) -> None:
         run_to_safetensors(store, tmp_path / "back")
     for name in ("mine", "step-1/mine"):
         (tmp_path / "back" / name).write_text("x")
-        with pytest.raises(FileExistsError, match=f"is not overwritten: '{name}' in it is not of"):
+        with pytest.raises(FileExistsError, match=f"exists and contains '{name}', which is not"):
             run_to_safetensors(store, tmp_path / "back", overwrite=True)
         (tmp_path / "back" / name).unlink()
 

@@ -180,9 +180,7 @@ def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
     (folder / "notes").write_text("mine")
     for convert in (safetensors_to_zarr, safetensors_to_hdf5):
         for overwrite in (False, True):
-            text = (
-                "is not overwritten: it is (not a Zarr store: choose another|a folder, and a file)"
-            )
+            text = "exists and is (not a Zarr store: choose another|a folder, where a file has)"
             with pytest.raises(FileExistsError, match=text):
                 convert(model, folder, overwrite=overwrite)
     assert content_of(folder) == {"notes": b"mine"}
@@ -201,14 +199,12 @@ def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> Non
     assert line.endswith("(--overwrite replaces it, with 'part-0.safetensors' and 1 other)")
     (back / "notes").write_text("mine")
     line = refused("zarr2st", tmp_path / "many.zarr", back, "--overwrite")
-    assert line.endswith("is not overwritten: 'notes' in it is not of what is restored")
-    line = refused("st2zarr", many, back, "--overwrite")
-    assert line.endswith(
-        "is not overwritten: it is a safetensors model, and not a Zarr store: choose another name"
-    )
+    assert line.endswith("exists and contains 'notes', which is not restored: choose another name")
+    with pytest.raises(FileExistsError, match="is a safetensors model, not a Zarr store: choose"):
+        safetensors_to_zarr(many, back, overwrite=True)
     (tmp_path / "file").write_text("mine")
     line = refused("zarr2st", tmp_path / "many.zarr", tmp_path / "file", "--overwrite")
-    assert line.endswith("it is a file, and a folder is to be made")
+    assert line.endswith("is a file, where a folder has to be made: choose another name")
 
 
 def test_overwriting_is_advised_where_it_is_done(store: Path, model: Path) -> None:

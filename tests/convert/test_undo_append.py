@@ -204,7 +204,7 @@ def test_what_is_no_run_that_changes(steps: list[Path], tmp_path: Path) -> None:
     safetensors_to_zarr(steps[0], tmp_path / "model.zarr")
     for path, error, said in (
         (packed, StoreError, r"unzip it into a folder, such as run\.zarr, and undo the append in"),
-        (tmp_path / "model.zarr", StoreError, "not a run, but one model"),
+        (tmp_path / "model.zarr", StoreError, "one model, not a run"),
         (steps[0], StoreError, "not a run, but a safetensors model"),
         (tmp_path / "none.zarr", FileNotFoundError, "none.zarr"),
     ):

@@ -131,7 +131,7 @@ def test_what_is_no_run_gets_no_lock(steps: list[Path], tmp_path: Path) -> None:
     model = tmp_path / "model.zarr"
     safetensors_to_zarr(steps[0], model)
     before = files_in(model)
-    with pytest.raises(StoreError, match="not a run, but one model"):
+    with pytest.raises(StoreError, match="one model, not a run"):
         append_to_run(steps[1], model)
     assert files_in(model) == before
     verify_store(model)

@@ -628,7 +628,7 @@ def test_what_takes_the_name_in_the_last_moment_stays(
         return step(*args)
 
     monkeypatch.setattr(_replace, "exchange", take_and_exchange)
-    with pytest.raises(FileExistsError, match="is not overwritten") as caught:
+    with pytest.raises(FileExistsError, match="exists and is") as caught:
         safetensors_to_zarr(old, target, overwrite=True)
     assert caught.value.filename == str(target)
     assert files_in(folder) == {"m.zarr": None, "m.zarr/thesis.txt": b"x"}

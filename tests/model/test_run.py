@@ -217,7 +217,7 @@ def test_what_is_not_there_is_named(run: bf16codecs.Run, path: Path) -> None:
 def test_a_model_is_no_run(checkpoints: list[Path], tmp_path: Path) -> None:
     store = tmp_path / "m.zarr"
     bf16codecs.convert.safetensors_to_zarr(checkpoints[0], store)
-    with pytest.raises(StoreError, match="not a run, but one model: open it with open_model"):
+    with pytest.raises(StoreError, match="one model, not a run: open it with open_model"):
         bf16codecs.open_run(store)
     with pytest.raises(StoreError, match="one model, not a run with a step 3: leave out the step"):
         bf16codecs.open_model(f"{store}@3")

@@ -103,7 +103,7 @@ def test_paths_that_are_no_runs(tmp_path):
         with pytest.raises(ValueError, match="choose another name"):
             bf16torch.RunCallback(tmp_path / name)
     bf16torch.save_file(tiny_llama().state_dict(), tmp_path / "model.zarr")
-    with pytest.raises(StoreError, match="not a run, but one model"):
+    with pytest.raises(StoreError, match="one model, not a run"):
         train(tmp_path / "out", tmp_path / "model.zarr", 2)
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 

@@ -346,13 +346,13 @@ def set_modes(top: Path, manifest: Manifest) -> None:
 
 
 def why_not_packed(path: Path) -> str:
-    """Say why a path is no packed folder with nothing else in it; nothing if it is one."""
+    """Say what a path is, if it is no packed folder with nothing else in it."""
     if not (path / MANIFEST).is_file():
-        return f"it is no packed folder: no {MANIFEST} in it"
+        return f"is not a packed folder: it has no {MANIFEST}"
     try:
         manifest = Manifest.read(path)
         tree = list_tree(path, own=False, without={MANIFEST, *manifest.stores})
     except (BF16CodecsError, OSError, ValueError) as e:
-        return f"what is in it cannot be told ({e}): remove it first"
+        return f"cannot be read as a packed folder ({e}): remove it first"
     others = {*tree.files, *tree.folders} - {*manifest.files, *manifest.folders}
-    return f"{min(others)!r:.200} in it is not of what was packed" if others else ""
+    return f"contains {min(others)!r:.200}, which was not packed: move it away" if others else ""
