@@ -94,10 +94,7 @@ def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, comm
         for target in (store, link):
             result = run(command, demo_model, target, *options)
             assert result.exit_code == 1
-            assert (
-                "is a run of 2 steps: --append adds to it; to replace it"
-                in result.stderr
-            )
+            assert "is a run of 2 steps: --append adds to it; to replace it" in result.stderr
     assert before == ((tmp_path / "run.h5").read_bytes() if suffix == ".h5" else files_in(store))
     other = tmp_path / "model-step3.safetensors"
     other.symlink_to(demo_model)
