@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bf16codecs._base.shown import json_parts
+from bf16codecs._base.tables import json_parts
 from bf16codecs.cli.reports import write_json
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import ArrayReader, Index, Points
 from bf16codecs._arrays.indexing import Axis
-from bf16codecs._base.bfloat16 import from_bfloat16, round_to_bfloat16
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.half import from_half
+from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 
 __all__ = ["ConvertedArray", "rounded_array", "widened_array"]
 

@@ -1,4 +1,4 @@
-"""Half precision: float32 numbers as float16, and what they lose by it.
+"""Half precision: float32 numbers as float16 and BF16, and what they lose as float16.
 
 NumPy rounds to the nearest float16, to the even one of two: numbers from 65520 on become infinite,
 those up to 2^-25 zero, and what lies between those and 2^-14 subnormal. A NaN stays one, with its
@@ -9,16 +9,18 @@ what is restored has to have one digest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HalfLoss", "from_half", "to_half"]
+__all__ = ["HalfLoss", "from_bfloat16", "from_half", "round_to_bfloat16", "to_half"]
 
 # The smallest float16 that is not subnormal: below it, relative errors grow up to 1.
 _SMALLEST_NORMAL = 2.0**-14
 
 _QUIET_NAN = 0x7E00
+_QUIET_BFLOAT16 = np.uint16(0x40)
 
 # Numbers that are compared at a time: in double precision they take some 40 bytes each.
 _AT_A_TIME = 1 << 18
@@ -112,3 +114,32 @@ class HalfLoss:
             self.to_zero + other.to_zero,
             self.to_infinite + other.to_infinite,
         )
+
+
+def round_to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Round to nearest, ties to even; of a NaN, keep the upper half and make it quiet.
+
+    Parameters
+    ----------
+    values
+        In C order, of any shape.
+
+    Returns
+    -------
+    ndarray of uint16
+        The bits of the bfloat16 numbers, of the same shape. Not ml_dtypes' conversion, which drops
+        what a NaN holds.
+    """
+    bits = values.view(np.uint32)
+    upper = bits >> 16
+    rounded = ((upper & 1) + np.uint32(0x7FFF) + bits) >> 16
+    result = rounded.astype(np.uint16)
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        result[is_nan] = upper[is_nan].astype(np.uint16) | _QUIET_BFLOAT16
+    return result
+
+
+def from_bfloat16(values: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return the bits of bfloat16 numbers as float32: the same numbers, NaNs bit for bit."""
+    return values.view(np.uint16).astype(np.uint32) << np.uint32(16)

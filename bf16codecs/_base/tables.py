@@ -1,23 +1,35 @@
-"""How tables of text are laid out: in so many columns of a terminal, or as wide as they are."""
+"""Text for people, in tables and with units, and JSON for programs."""
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, islice, takewhile
+from typing import Any
 
 from bf16codecs._base.cached import cached_property
-from bf16codecs._base.shown import printable
 
-__all__ = ["Column", "Layout", "shortened", "table_lines"]
+__all__ = [
+    "Column",
+    "Layout",
+    "format_rate",
+    "format_size",
+    "json_parts",
+    "printable",
+    "shortened",
+    "table_lines",
+]
 
 _GAP = 2
 # Of a name, below which it gets a line of its own.
 _LEAST_NAME = 32
 # Every terminal can show it.
 _CUT = "..."
+# Of JSON, how many numbers, names and signs are joined.
+_TOKENS = 1 << 16
 # Words of a name, and what is between them.
 _PARTS = re.compile(r"[^\W_]+|[\W_]+")
 
@@ -209,3 +221,33 @@ def _cells(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def printable(text: object) -> str:
+    """Return text on one line, with control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def format_size(nbytes: float) -> str:
+    """Return a size in decimal units (1 MB is 1,000,000 bytes)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.2f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"
+
+
+def format_rate(nbytes: float, seconds: float) -> str:
+    """Return a rate."""
+    return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
+
+
+def json_parts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the text of a JSON object, with a line feed; ValueError for numbers that JSON lacks.
+
+    In one piece, that of thousands of tensors takes hundreds of megabytes.
+    """
+    tokens = json.JSONEncoder(indent=2, allow_nan=False).iterencode(document)
+    tokens = chain(tokens, "\n")
+    while part := "".join(islice(tokens, _TOKENS)):
+        yield part

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.paths import given_path, require_folder_of
-from bf16codecs._base.shown import json_parts
+from bf16codecs._base.tables import json_parts
 from bf16codecs.analysis import plots
 from bf16codecs.analysis.html_report import pictures, write_report
 from bf16codecs.analysis.results import Analysis

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._base.bfloat16 import from_bfloat16
+from bf16codecs._base.half import from_bfloat16
 from bf16codecs.analysis.counts import Counts
 
 __all__ = ["Histogram"]

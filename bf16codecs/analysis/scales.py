@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._base.bfloat16 import from_bfloat16
+from bf16codecs._base.half import from_bfloat16
 from bf16codecs.analysis.spread import Spread
 
 __all__ = ["PieceSums", "ScaleSums", "Scales"]

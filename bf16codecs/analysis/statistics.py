@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._base.entropy import conditional_entropy, entropy
-from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.fields import FIELDS, conditional_entropy, entropy
 from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
 
 __all__ = ["Change", "Entropies", "Prediction", "Statistics", "change_of", "statistics_of"]

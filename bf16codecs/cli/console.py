@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from bf16codecs._base.shown import format_rate, format_size, json_parts, printable
+from bf16codecs._base.tables import format_rate, format_size, json_parts, printable
 
 __all__ = [
     "format_rate",

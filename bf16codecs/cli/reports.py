@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.messages import counted, few
 from bf16codecs._base.paths import given_path, require_folder_of
-from bf16codecs._base.shown import json_parts
+from bf16codecs._base.tables import json_parts
 from bf16codecs.cli.console import (
     format_rate,
     format_size,

@@ -1,11 +1,12 @@
-"""Decoding and inspection of frames, and the base of the codecs that write them."""
+"""Frames: decoding and inspecting them, and the base classes of the codecs that write them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
+from numcodecs.abc import Codec
 
 from bf16codecs import _core
 from bf16codecs._base.buffers import (
@@ -23,10 +24,10 @@ from bf16codecs._base.buffers import (
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.messages import counted, raise_named, warn_caller
 from bf16codecs._base.names import PREFIX
-from bf16codecs.codecs.configured import ConfiguredCodec
 from bf16codecs.errors import CodecError, CorruptDataError, DtypeMismatchWarning
 
 __all__ = [
+    "ConfiguredCodec",
     "FrameCodec",
     "decode",
     "decode_array",
@@ -35,6 +36,81 @@ __all__ = [
     "inspect",
     "stated_size",
 ]
+
+
+def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+    raise TypeError(f"{type(self).__name__} is immutable")
+
+
+class FrozenDict(dict[str, Any]):
+    """An immutable dict, so that a codec always matches the data it has encoded."""
+
+    __setitem__: Any = _refuse
+    __delitem__: Any = _refuse
+    __ior__: Any = _refuse
+    clear: Any = _refuse
+    pop: Any = _refuse
+    popitem: Any = _refuse
+    setdefault: Any = _refuse
+    update: Any = _refuse
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+
+class ConfiguredCodec(Codec, FrozenDict):
+    """A codec that is its configuration.
+
+    As a dict it is ``{"name": codec_id, "configuration": {...}}``, the codec's metadata in Zarr
+    format 3. It is immutable.
+
+    Stored metadata contain the subclasses' parameters. So these keep their names, order and
+    defaults; a new one comes last, with a default that keeps the old behaviour, and is left out
+    where it has that default: older releases refuse what they do not know.
+    """
+
+    codec_id: ClassVar[str]
+    #: Parameters that are left out where they have their default.
+    _left_out: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, **parameters: Any) -> None:
+        dict.__init__(self, name=self.codec_id, configuration=FrozenDict(parameters))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the parameters with the codec's id, as numcodecs and Zarr format 2 store them."""
+        return {"id": self.codec_id, **self["configuration"]}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Make a codec from `get_config`'s result, with or without ``id``."""
+        parameters = dict(config)
+        codec_id = parameters.pop("id", cls.codec_id)
+        if codec_id != cls.codec_id:
+            raise ValueError(f"the configuration is for {codec_id!r}, not {cls.codec_id!r}")
+        unknown = parameters.keys() - cls()["configuration"].keys() - cls._left_out
+        if unknown:
+            names = ", ".join(sorted(map(repr, unknown)))
+            raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
+        return cls(**parameters)
+
+    # numcodecs compares configurations and defines no hash. The dict holds the configuration.
+    __eq__ = dict.__eq__
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash((self.codec_id, *self["configuration"].items()))
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{k}={v!r}" for k, v in self["configuration"].items())
+        return f"{type(self).__name__}({parameters})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_config, (dict(self["configuration"]),)
 
 
 class FrameCodec(ConfiguredCodec):

@@ -7,7 +7,7 @@ from typing import Any
 from bf16codecs import _core
 from bf16codecs._base.buffers import CHUNK_MEMORY, Bytes, byte_view, writable_byte_view
 from bf16codecs._base.names import RUN_LENGTH_ID
-from bf16codecs.codecs.configured import ConfiguredCodec
+from bf16codecs.codecs.frames import ConfiguredCodec
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["RunLength", "decode_array"]

@@ -12,9 +12,9 @@ import numpy as np
 
 from bf16codecs._arrays.bases import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece
-from bf16codecs._base.bfloat16 import round_to_bfloat16
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
+from bf16codecs._base.half import round_to_bfloat16
 from bf16codecs._base.limits import is_addressable
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo

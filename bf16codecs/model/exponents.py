@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.entropy import entropy
-from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.fields import FIELDS, entropy
 
 __all__ = ["Exponents", "Sampled"]
 

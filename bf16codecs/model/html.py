@@ -8,8 +8,7 @@ from html import escape
 import numpy as np
 
 from bf16codecs._base.fields import FIELDS
-from bf16codecs._base.shown import printable
-from bf16codecs._base.tables import Column
+from bf16codecs._base.tables import Column, printable
 from bf16codecs.model.exponents import Exponents
 
 __all__ = ["MOST_ROWS", "block", "details", "histogram", "line", "table"]

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bf16codecs._base.names import SORTS
-from bf16codecs._base.shown import printable
-from bf16codecs._base.tables import table_lines
+from bf16codecs._base.tables import printable, table_lines
 from bf16codecs.model import html
 from bf16codecs.store.contents import Contents, contents_of, file_lines, summary_lines, table_of
 from bf16codecs.store.reader import ModelReader

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bf16codecs._base.messages import counted, one_line
-from bf16codecs._base.shown import format_size
-from bf16codecs._base.tables import Column
+from bf16codecs._base.tables import Column, format_size
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model import html
 from bf16codecs.model.exponents import Exponents, Sampled

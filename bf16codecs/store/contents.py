@@ -13,8 +13,7 @@ from typing import Any
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted, named_errors, near_names
-from bf16codecs._base.shown import format_size
-from bf16codecs._base.tables import Column
+from bf16codecs._base.tables import Column, format_size
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
 from bf16codecs.errors import TensorNotFoundError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._base.bfloat16 import from_bfloat16
+from bf16codecs._base.half import from_bfloat16
 from bf16codecs._base.messages import one_line
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError

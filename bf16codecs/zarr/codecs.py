@@ -28,7 +28,7 @@ from bf16codecs.codecs import (
     decode_array,
 )
 from bf16codecs.codecs import run_length as _run_length
-from bf16codecs.codecs.configured import ConfiguredCodec
+from bf16codecs.codecs.frames import ConfiguredCodec
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps, chunk_label
 from bf16codecs.zarr.dtypes import register_data_types

@@ -28,7 +28,7 @@ from based_models import (
     write_nearby,
 )
 from bf16codecs import open_model
-from bf16codecs._base import bfloat16 as _bfloat16
+from bf16codecs._base import half as _half
 from bf16codecs.convert import plan
 from bf16codecs.store import StoreError
 from bf16codecs.store.files import open_safetensors
@@ -182,7 +182,7 @@ def test_packed_dtypes(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50))
 def test_rounding_is_to_nearest_even(words: list[int]) -> None:
     values = np.array(words, np.uint32).view(np.float32)
-    assert_same_bits(_bfloat16.round_to_bfloat16(values), bits(rounded(values)))
+    assert_same_bits(_half.round_to_bfloat16(values), bits(rounded(values)))
 
 
 def test_rounding_of_edges() -> None:
@@ -201,8 +201,8 @@ def test_rounding_of_edges() -> None:
         0x80000001: 0x8000,
     }
     values = np.array(list(cases), np.uint32).view(np.float32)
-    assert _bfloat16.round_to_bfloat16(values).tolist() == list(cases.values())
-    assert _bfloat16.round_to_bfloat16(values[:1].reshape(())).shape == ()
+    assert _half.round_to_bfloat16(values).tolist() == list(cases.values())
+    assert _half.round_to_bfloat16(values[:1].reshape(())).shape == ()
 
 
 @few_kinds

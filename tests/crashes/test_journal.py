@@ -24,14 +24,13 @@ import pytest
 import bf16codecs
 import tiers
 from bf16codecs._files import journal as _journal
-from bf16codecs._files import journaled as _journaled
 from bf16codecs.convert import append_to_run, safetensors_to_hdf5, verify_store
 from bf16codecs.errors import BF16CodecsError, StoreError
 from invoked import run
 from journals import MAGIC, PAGE, entry, journal_of, sealed, superblock
 from models import write_model
 
-JournaledFile = _journaled.JournaledFile
+JournaledFile = _journal.JournaledFile
 
 
 def change(file: JournaledFile, model: bytearray, rng: random.Random) -> None:
@@ -351,14 +350,14 @@ def test_kill(tmp_path: Path, run_python) -> None:
     path.write_bytes(b"before")
     code = f"""
 import os, signal
-from bf16codecs._files import journaled as _journaled
+from bf16codecs._files import journal as _journal
 from pathlib import Path
 write, left = os.write, [b"behind the end", b"the journal"]
 def kill(*args):
     left.pop() if left else os.kill(os.getpid(), signal.SIGKILL)
     return write(*args)
 os.write = kill
-file = _journaled.JournaledFile(Path({str(path)!r}), True)
+file = _journal.JournaledFile(Path({str(path)!r}), True)
 file.write(b"after, and longer")
 file.commit()
 """

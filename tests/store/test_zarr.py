@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zarr
 
-from bf16codecs._files import rename as _rename
+from bf16codecs._files import publish as _publish
 from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.store import StoreError
 from bf16codecs.store.zarr.writer import ZarrWriter
@@ -67,7 +67,7 @@ class FolderContract(ZarrContract):
         self, model: Path, store: Path, monkeypatch: pytest.MonkeyPatch, step: int
     ) -> None:
         """Without exchange, a folder goes aside, and the new one takes its name."""
-        monkeypatch.setattr(_rename, "_system_call", lambda: None)
+        monkeypatch.setattr(_publish, "_system_call", lambda: None)
         rename, calls = os.rename, []
 
         def fail(a: Any, b: Any, **options: Any) -> None:

@@ -22,7 +22,7 @@ from numcodecs import Blosc, Shuffle, Zlib
 import bf16codecs
 from based_models import write_nearby
 from bf16codecs import hdf5
-from bf16codecs._base.bfloat16 import round_to_bfloat16
+from bf16codecs._base.half import round_to_bfloat16
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.convert.options import Options
 from bf16codecs.convert.store import convert_model

@@ -17,8 +17,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
-from bf16codecs._files.journal import read_at, superblock_end
-from bf16codecs._files.journaled import JournaledFile
+from bf16codecs._files.journal import JournaledFile, read_at, superblock_end
 from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import create_dataset, write_region
