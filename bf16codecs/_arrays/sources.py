@@ -22,7 +22,8 @@ from bf16codecs._arrays.stored import (
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
 from bf16codecs._base.messages import advised, named_errors
-from bf16codecs._files.reading import Folder, SharedFile, read_at
+from bf16codecs._files.folders import Folder
+from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -137,11 +138,11 @@ class FolderSource(LocalKeys):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._folder = Folder(root)
+        self._folder = Folder(root, follow=True)
 
     def find(self, key: str) -> LocalChunk | None:
         """Open a file, or return None if there is none."""
-        descriptor = self._folder.open(key)
+        descriptor = self._folder.find(key)
         if descriptor is None:
             return None
         size = os.fstat(descriptor).st_size
@@ -166,7 +167,7 @@ class FolderSource(LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all files below a path."""
-        with named_errors(self._folder.path, OSError):  # whose own names are those below it
+        with named_errors(str(self._folder.path), OSError):  # whose own names are those below it
             return self._folder.size_below(path)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -21,8 +21,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._files.locks import try_lock
+from bf16codecs._files.folders import Folder
+from bf16codecs._files.locks import LifeLock, take_lock
+from bf16codecs._files.reading import read_at
 from bf16codecs._files.sync import flush, sync
 from bf16codecs.errors import StoreError
 
@@ -35,7 +39,7 @@ __all__ = [
     "JournaledFile",
     "carry_out_journal",
     "journal_of",
-    "read_at",
+    "read_padded",
     "settle_journal",
     "superblock_end",
     "write_at",
@@ -151,7 +155,7 @@ class Change(NamedTuple):
         if 0 not in self.pages:
             return False
         head = self.pages[0][1]
-        is_hdf5 = head.startswith(HDF5_MAGIC) or read_at(file, 0, len(HDF5_MAGIC)) == HDF5_MAGIC
+        is_hdf5 = head.startswith(HDF5_MAGIC) or read_padded(file, 0, len(HDF5_MAGIC)) == HDF5_MAGIC
         return not is_hdf5 or superblock_end(head) == self.size
 
     def carry_out(self, file: int, durable: bool) -> None:
@@ -176,7 +180,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._target = os.path.realpath(path)
         self._path = journal_of(path)
-        self._file = -1
+        self._lock: LifeLock | None = None
 
     def take(self) -> None:
         """Lock it, and carry out what a dead process has left.
@@ -189,46 +193,24 @@ class Journal:
             If it is complete, and of another file.
         """
         self.lock()
-        change = self._content()
+        change = self._content(self._file)
         if change is not None and not self._settle(change):
             self.close()
-            raise self._foreign("is left of an append to another file of this name")
+            text = "is left of an append to another file of this name: remove it"
+            raise FileExistsError(errno.EEXIST, text, str(self._path))
         os.ftruncate(self._file, 0)
 
     def settle(self) -> None:
         """Lock it, carry out what is there if it is of the file, and remove it."""
         self.lock()
-        change = self._content()
+        change = self._content(self._file)
         if change is not None:
             self._settle(change)
         self.remove()
 
     def lock(self) -> None:
         """Open it, or make it, and lock it."""
-        while True:
-            is_new = self._open()
-            if not stat.S_ISREG(os.fstat(self._file).st_mode):
-                self.close()
-                raise self._foreign("is no file")
-            try:
-                try_lock(self._file)
-            except (BlockingIOError, PermissionError):
-                self.close()
-                text = "another process is appending to it: try again when that is done"
-                raise BlockingIOError(errno.EWOULDBLOCK, text, self._target) from None
-            except OSError as e:
-                if not is_new:  # where there are no locks, the file is one
-                    self.close()
-                    text = (
-                        "another process is appending to it, or was killed: files cannot be locked"
-                        f" here; if there is none, remove {self._path}"
-                    )
-                    raise BlockingIOError(errno.EWOULDBLOCK, text, self._target) from e
-            # Who held the lock before may have removed the file.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
-                    return
-            self.close()
+        self._lock = take_lock(Folder(self._path.parent), self._path.name, self._target)
 
     def write(self, change: Change, durable: bool) -> int:
         """Write it, and return its size; once it is complete, the changes will be made."""
@@ -241,28 +223,28 @@ class Journal:
 
     def remove(self) -> None:
         """Remove it, and free the lock."""
-        if self._file >= 0:
+        if self._lock is not None:
             if os.name == "nt":  # where nobody can remove what is open
                 os.ftruncate(self._file, 0)
-                self.close()
-            with suppress(FileNotFoundError):
-                self._path.unlink()
+            self._lock.remove()
         self.close()
 
     def close(self) -> None:
         """Free the lock."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def pending(self) -> Change | None:
         """Return what is complete and of the file, without a lock."""
         try:
-            self._file = os.open(self._path, os.O_RDONLY | _FLAGS)
+            file = os.open(self._path, os.O_RDONLY | _FLAGS)
         except OSError:  # none, or what no journal is
             return None
-        with closing(self):
-            change = self._content()
+        try:
+            change = self._content(file)
+        finally:
+            os.close(file)
         is_of = change is not None and self._with_target(os.O_RDONLY, change.is_of)
         return change if is_of else None
 
@@ -271,29 +253,20 @@ class Journal:
         change = self.pending()
         return change is not None and self._with_target(os.O_RDONLY, change.is_half_done)
 
-    def _open(self) -> bool:
-        """Open the file; tell whether it is new."""
-        while True:
-            with suppress(FileExistsError):
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
-                self._file = os.open(self._path, flags, 0o666)
-                return True
-            with suppress(FileNotFoundError):
-                self._file = os.open(self._path, os.O_RDWR | _FLAGS)
-                return False
+    @property
+    def _file(self) -> int:
+        assert self._lock is not None
+        return self._lock.descriptor
 
-    def _content(self) -> Change | None:
+    def _content(self, file: int) -> Change | None:
         """Read what is there, unless it is none of the file's: strangers' stores have anything."""
-        state, target = os.fstat(self._file), os.stat(self._target)
+        state, target = os.fstat(file), os.stat(self._target)
         pages = min(target.st_size // PAGE + 1, _MOST_PAGES)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _HEAD + pages * _ENTRY + 32:
             return None
         if not _may_write(state.st_uid, target):
             return None
-        return Change.parse(read_at(self._file, 0, state.st_size))
-
-    def _foreign(self, what: str) -> FileExistsError:
-        return FileExistsError(errno.EEXIST, f"{what}: remove it", str(self._path))
+        return Change.parse(read_padded(file, 0, state.st_size))
 
     def _settle(self, change: Change) -> bool:
         """Carry out a change, if it is of the file."""
@@ -380,18 +353,14 @@ def _digest(content: bytes) -> bytes:
 
 def _read_page(file: int, page: int, end: int) -> bytes:
     """Return what a file has of a page before its end."""
-    return read_at(file, page * PAGE, min(PAGE, end - page * PAGE))
+    return read_padded(file, page * PAGE, min(PAGE, end - page * PAGE))
 
 
-def read_at(file: int, at: int, size: int) -> bytes:
-    """Read a range, with zeros behind the end."""
-    os.lseek(file, at, os.SEEK_SET)
-    parts = []
-    left = size
-    while left and (part := os.read(file, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts) + bytes(left)
+def read_padded(file: int, at: int, size: int) -> bytes:
+    """Read a range, with zeros behind the file's end."""
+    content = np.zeros(size, np.uint8)
+    read_at(file, at, content)
+    return content.tobytes()
 
 
 def write_at(file: int, at: int, data: memoryview) -> None:
@@ -470,7 +439,7 @@ class JournaledFile:
         """Read from the place on."""
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._size - self._at))
-        view[:count] = read_at(self._file, self._at, count)
+        view[:count] = read_padded(self._file, self._at, count)
         for page, start, stop in self._changed_parts(self._at, min(self._at + count, self.before)):
             begin = page * PAGE + start - self._at
             view[begin : begin + stop - start] = self._pages[page][start:stop]
@@ -484,7 +453,7 @@ class JournaledFile:
         until = min(end, self.before)
         for page, start, stop in _parts(_pages(self._at, until), self._at, until):
             if page not in self._pages:
-                self._pages[page] = bytearray(read_at(self._file, page * PAGE, PAGE))
+                self._pages[page] = bytearray(read_padded(self._file, page * PAGE, PAGE))
             begin = page * PAGE + start - self._at
             self._pages[page][start:stop] = view[begin : begin + stop - start]
         new = max(self._at, self.before)

@@ -6,12 +6,13 @@ import errno
 import os
 import platform
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-from bf16codecs._files.held import HeldFolder
+from bf16codecs._files.folders import Folder
+from bf16codecs.errors import StoreError
 
-__all__ = ["LifeLock", "refuse_taken", "take_lock", "try_lock"]
+__all__ = ["LifeLock", "refuse_taken", "take_lock"]
 
 # The first word of a lock file that this package made.
 _MARK = "bf16codecs"
@@ -24,14 +25,14 @@ try:
     import fcntl
 
     # Not lockf(): its locks belong to the process, which may have several of these.
-    def try_lock(descriptor: int) -> None:
+    def _try_lock(descriptor: int) -> None:
         """Lock a file, or raise BlockingIOError if another process has."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 except ImportError:
     import msvcrt
 
-    def try_lock(descriptor: int) -> None:
+    def _try_lock(descriptor: int) -> None:
         """Lock a file, or raise PermissionError if another process has."""
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
@@ -42,7 +43,7 @@ _LOCKED_BYTE = 1 << 20
 
 
 def _machine() -> str:
-    """Return words for this machine. Containers have names of their own, but share the boot's."""
+    """Return words for this machine: containers have names of their own, but share the boot's."""
     words = [platform.node() or "unnamed"]
     with suppress(OSError):
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -67,16 +68,23 @@ class LifeLock:
         If the file cannot be opened or made.
     """
 
-    def __init__(self, folder: HeldFolder, name: str, is_new: bool) -> None:
+    def __init__(self, folder: Folder, name: str, is_new: bool) -> None:
         self._folder, self._name = folder, name
         flags = os.O_CREAT | os.O_EXCL if is_new else 0
-        self._descriptor = folder.open(name, os.O_RDWR | flags)
+        path = str(folder.path / name)
+        try:
+            self.descriptor = folder.open(name, os.O_RDWR | flags)
+        except StoreError as e:
+            raise OSError(errno.EINVAL, "Not a regular file: remove it", path) from e
+        except OSError as e:
+            e.filename = path
+            raise
         #: Whether the lock is this object's. Someone else has it, or locks do not work there.
         self.is_held = False
         #: Whether it is certain that someone else has it.
         self.is_taken = False
         try:
-            try_lock(self._descriptor)
+            _try_lock(self.descriptor)
             self.is_held = self.is_current()
             self.is_taken = not self.is_held
         except (BlockingIOError, PermissionError):
@@ -90,37 +98,49 @@ class LifeLock:
             named = self._folder.stat(self._name)
         except OSError:
             return False
-        return named is not None and os.path.samestat(named, os.fstat(self._descriptor))
+        return named is not None and os.path.samestat(named, os.fstat(self.descriptor))
+
+    def refuse_current(self, target: str) -> None:
+        """Raise BlockingIOError if somebody else has the lock: the file, if it has its name."""
+        if not self.is_current():
+            return
+        text = "another process is appending to it: try again when that is done"
+        if not self.is_taken:
+            text = (
+                "another process is appending to it, or was killed: files cannot be locked here; if"
+                f" there is none, remove {self._folder.path / self._name}"
+            )
+        raise BlockingIOError(errno.EWOULDBLOCK, text, target)
 
     def sign(self) -> None:
         """Say in the file who made it."""
         # A file that could not be locked is nobody's: it never looks like a dead one of this
         # machine, even if locks work here by then.
         maker = _machine() if self.is_held else "not locked"
-        os.write(self._descriptor, f"{_MARK} {maker}".encode())
+        os.write(self.descriptor, f"{_MARK} {maker}".encode())
 
     def is_unsigned(self) -> bool:
         """Tell whether nothing is in the file: its maker had no time to sign it."""
-        return os.fstat(self._descriptor).st_size == 0
+        return os.fstat(self.descriptor).st_size == 0
 
     def is_of_the_dead(self) -> bool:
         """Tell whether this package made the file, and its free lock proves the maker dead."""
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        words = os.read(self._descriptor, 1000).decode(errors="replace").split()
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        words = os.read(self.descriptor, 1000).decode(errors="replace").split()
         if words[:1] != [_MARK]:
             return False
         if set(words[1:]) & set(_machine().split()):
             return True
-        return time.time() - os.fstat(self._descriptor).st_mtime > _FOREIGN_SECONDS
+        return time.time() - os.fstat(self.descriptor).st_mtime > _FOREIGN_SECONDS
 
     def close(self) -> None:
         """Free the lock; the file stays."""
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
+        if hasattr(self, "descriptor"):
             self.close()
 
     def remove(self) -> None:
@@ -133,10 +153,17 @@ class LifeLock:
             self.close()
 
 
-def take_lock(folder: HeldFolder, name: str) -> LifeLock:
-    """Take a lock that one process at a time has; its file is made if it is not there.
+def take_lock(folder: Folder, name: str, target: str) -> LifeLock:
+    """Take the lock of an append, which one process at a time has; make its file if need be.
 
     Where locks do not work, the file is the lock: who has made it has it.
+
+    Parameters
+    ----------
+    folder, name
+        The folder that has the file, and the file's name there.
+    target
+        The path of what is appended to, for messages.
 
     Raises
     ------
@@ -157,31 +184,16 @@ def take_lock(folder: HeldFolder, name: str) -> LifeLock:
                 continue  # who had it is done
         if lock.is_held or (is_new and not lock.is_taken):
             return lock
-        try:
-            if lock.is_current():
-                raise _taken(folder, name, lock)
-        finally:
-            lock.close()
+        with closing(lock):
+            lock.refuse_current(target)
 
 
-def refuse_taken(folder: HeldFolder, name: str) -> None:
+def refuse_taken(folder: Folder, name: str, target: str) -> None:
     """Raise BlockingIOError if another process has a lock that `take_lock` gives."""
     try:
         lock = LifeLock(folder, name, is_new=False)
     except FileNotFoundError:
         return
-    try:
-        if not lock.is_held and lock.is_current():
-            raise _taken(folder, name, lock)
-    finally:
-        lock.close()
-
-
-def _taken(folder: HeldFolder, name: str, lock: LifeLock) -> BlockingIOError:
-    text = "another process is appending to this run: try again when that is done"
-    if not lock.is_taken:
-        text = (
-            "another process is appending to this run, or was killed: locks do not work here, so"
-            " remove this file if none is"
-        )
-    return BlockingIOError(errno.EWOULDBLOCK, text, str(folder.path / name))
+    with closing(lock):
+        if not lock.is_held:
+            lock.refuse_current(target)

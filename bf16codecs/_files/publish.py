@@ -34,7 +34,7 @@ from typing import TypeVar
 
 from bf16codecs._base.limits import MANY_FILES
 from bf16codecs._base.paths import absolute
-from bf16codecs._files.held import HeldFolder
+from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock
 from bf16codecs._files.sync import sync
 from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
@@ -106,7 +106,7 @@ class WorkingFolder:
     """A working folder that this process holds. `make` and `adopt` give one."""
 
     def __init__(
-        self, folder: HeldFolder, lock: LifeLock, durable: bool, reserve: _Reserve | None = None
+        self, folder: Folder, lock: LifeLock, durable: bool, reserve: _Reserve | None = None
     ) -> None:
         self.path = folder.path
         #: What is to be made.
@@ -149,7 +149,7 @@ class WorkingFolder:
             path = parent / f"{WORKING_PREFIX}{secrets.token_hex(8)}.tmp"
             path.mkdir()
             try:
-                folder = HeldFolder(path)
+                folder = Folder(path)
                 lock = LifeLock(folder, _LOCK, is_new=True)
             except FileNotFoundError:
                 continue  # taken for a dead process's, as it had no lock yet
@@ -181,7 +181,7 @@ class WorkingFolder:
         OSError
             If it may not be changed.
         """
-        folder = HeldFolder(path)
+        folder = Folder(path)
         if not folder.is_own():
             return None
         try:
@@ -469,7 +469,7 @@ def _system_call() -> Rename | None:
     return call
 
 
-def _rename(held: HeldFolder, name: str, other: Path, flags: int) -> bool:
+def _rename(held: Folder, name: str, other: Path, flags: int) -> bool:
     """Rename with flags; return False where that is not possible."""
     call = _system_call()
     if call is None:
@@ -484,7 +484,7 @@ def _rename(held: HeldFolder, name: str, other: Path, flags: int) -> bool:
         raise OSError(number, os.strerror(number), path, None, str(other))
 
 
-def exchange(held: HeldFolder, name: str, other: Path) -> bool:
+def exchange(held: Folder, name: str, other: Path) -> bool:
     """Exchange what a name in a folder and a path stand for, in one step.
 
     Returns
@@ -500,7 +500,7 @@ def exchange(held: HeldFolder, name: str, other: Path) -> bool:
     return _rename(held, name, other, _EXCHANGE)
 
 
-def rename_new(held: HeldFolder, name: str, new: Path) -> None:
+def rename_new(held: Folder, name: str, new: Path) -> None:
     """Rename a file or a folder in a folder to a path where nothing is.
 
     Raises

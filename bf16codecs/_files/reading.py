@@ -1,4 +1,4 @@
-"""Files and folders: opened so that nothing else than what is named is read, and read whole."""
+"""Files: opened so that nothing else than regular files is read, and read and written whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import functools
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -17,37 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._base.limits import MAX_DEPTH
-from bf16codecs._base.paths import absolute
 from bf16codecs.errors import StoreError
 
 __all__ = [
     "HAS_PREADV",
-    "LINK_REFUSAL",
-    "Folder",
+    "READ_FLAGS",
     "SharedFile",
     "disk_size",
     "open_to_read",
     "read_at",
+    "require_regular",
     "reserve",
     "write_all",
 ]
 
 #: Whether threads can read from one descriptor side by side. Windows has no such call.
 HAS_PREADV = hasattr(os, "preadv")
-#: Why something in a folder that may be a stranger's is not opened, and what to do.
-LINK_REFUSAL = (
-    "a symbolic link, which could lead anywhere, and is not followed: if you trust the folder,"
-    " cp -RL makes a copy without links"
-)
 
-# Opening a pipe must not wait for a writer, and a terminal must not become this process's own.
-_READ = os.O_RDONLY | sum(
+#: Opening a pipe must not wait for a writer, and a terminal must not become this process's own.
+READ_FLAGS = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
 )
 # Of smaller files, reserving takes as long as it saves.
 _WORTH_RESERVING = 1 << 20
-_HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 
 
 def open_to_read(path: str | os.PathLike[str]) -> int:
@@ -60,172 +51,15 @@ def open_to_read(path: str | os.PathLike[str]) -> int:
     OSError
         If it cannot be opened.
     """
-    return _regular(os.open(path, _READ))
+    return require_regular(os.open(path, READ_FLAGS))
 
 
-def _regular(descriptor: int) -> int:
+def require_regular(descriptor: int) -> int:
+    """Return the descriptor of a regular file; close another one, and raise StoreError."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
     raise StoreError("it is not a regular file")
-
-
-class Folder:
-    """A folder that is held open: what takes its path later is another folder.
-
-    Parameters
-    ----------
-    path
-        The folder, which may be a symbolic link: the caller has named it. Below it, none are
-        followed, and only regular files are opened, so that whoever made the folder cannot make a
-        reader read anything else.
-
-    Raises
-    ------
-    OSError
-        If it is not a folder, or cannot be opened.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = absolute(path)
-        if _HAS_OPENAT:
-            self._descriptor = os.open(self.path, _READ | os.O_DIRECTORY)
-            self._identity = os.fstat(self._descriptor)
-        else:
-            self._identity = os.stat(self.path)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            with suppress(OSError):  # nothing was written
-                os.close(self._descriptor)
-
-    def open(self, key: str, flags: int = os.O_RDONLY) -> int | None:
-        """Open a file below the folder, by its path with slashes.
-
-        Parameters
-        ----------
-        key
-            The path.
-        flags
-            For what, and whether it is made: those of `os.open`.
-
-        Returns
-        -------
-        int or None
-            Its descriptor; None if there is none.
-
-        Raises
-        ------
-        StoreError
-            If it is no regular file, or in a folder that is a symbolic link.
-        OSError
-            If it cannot be opened.
-        """
-        *folders, name = parts = key.split("/")
-        if any(part in ("", ".", "..") for part in parts) or "\0" in key:
-            raise StoreError(f"{key!r:.80} is not a path in the store")
-        try:
-            if _HAS_OPENAT:
-                return self._open_at(folders, name, flags)
-            return self._open_by_path(parts, flags)
-        except FileNotFoundError:
-            self._refuse_replaced()
-            return None
-        except OSError as e:
-            # A link: ELOOP, ENOTDIR where a folder was expected, EMLINK on FreeBSD.
-            if e.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) and self._has_link(parts):
-                raise _is_link(key) from None
-            if isinstance(e, NotADirectoryError):
-                return None
-            raise
-
-    def refuse_links(self, path: str) -> None:
-        """Raise StoreError if a path below the folder is, or is in, a symbolic link."""
-        if self._has_link(path.split("/")):
-            raise _is_link(path)
-
-    def size_below(self, path: str) -> int:
-        """Return the size of all regular files below a path in the folder.
-
-        Raises
-        ------
-        StoreError
-            If the path is, or is in, a symbolic link, or folders are nested deeper than in stores.
-        """
-        if path:
-            self.refuse_links(path)
-        size = 0
-        for status in self._statuses(path):
-            size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-        return size
-
-    def _statuses(self, path: str) -> Iterator[os.stat_result]:
-        """Yield the status of everything that is no folder, below a path in the folder."""
-        if hasattr(self, "_descriptor") and hasattr(os, "fwalk"):
-            with suppress(FileNotFoundError):
-                status = os.stat(path or ".", dir_fd=self._descriptor, follow_symlinks=False)
-                if not stat.S_ISDIR(status.st_mode):
-                    return  # fwalk() would open a pipe, and wait
-            top = path or "."
-            for folder, folders, names, here in os.fwalk(top, dir_fd=self._descriptor):
-                self._refuse_depth(folder[len(top) :], folders)
-                for name in names:
-                    with suppress(FileNotFoundError):
-                        yield os.stat(name, dir_fd=here, follow_symlinks=False)
-            return
-        top = os.path.join(self.path, path) if path else self.path
-        for folder, folders, names in os.walk(top):
-            self._refuse_depth(folder[len(top) :], folders)
-            for name in names:
-                with suppress(FileNotFoundError):
-                    yield os.lstat(os.path.join(folder, name))
-
-    def _refuse_depth(self, below: str, folders: list[str]) -> None:
-        """Refuse what is nested too deep, before it is walked through."""
-        if folders and below.count(os.sep) >= MAX_DEPTH:
-            raise StoreError(
-                f"{self.path}: has more than {MAX_DEPTH} levels of folders, as no store has"
-            )
-
-    def _open_at(self, folders: list[str], name: str, flags: int) -> int:
-        here = self._descriptor
-        try:
-            for folder in folders:
-                there = os.open(folder, _READ | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-                if here != self._descriptor:
-                    os.close(here)
-                here = there
-            flags |= _READ | os.O_NOFOLLOW
-            return _regular(os.open(name, flags, 0o666, dir_fd=here))
-        finally:
-            if here != self._descriptor:
-                os.close(here)
-
-    def _open_by_path(self, parts: list[str], flags: int) -> int:
-        if self._has_link(parts):
-            raise _is_link("/".join(parts))
-        path = os.path.join(self.path, *parts)
-        descriptor = _regular(os.open(path, _READ | flags, 0o666))
-        try:
-            self._refuse_replaced()
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _has_link(self, parts: list[str]) -> bool:
-        paths = (os.path.join(self.path, *parts[:n]) for n in range(1, len(parts) + 1))
-        return any(map(os.path.islink, paths))
-
-    def _refuse_replaced(self) -> None:
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path), self._identity):
-                return
-        raise StoreError("the store was replaced or removed while it was open: open it again")
-
-
-def _is_link(key: str) -> StoreError:
-    return StoreError(f"{key} is, or is in, {LINK_REFUSAL}")
 
 
 class SharedFile:

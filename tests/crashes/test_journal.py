@@ -305,7 +305,7 @@ def test_who_lives_is_waited_for(
 def test_what_a_killed_process_added_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0005,left by it" * 1000)
-    file = JournaledFile(path, False, end_of=lambda file: int(_journal.read_at(file, 0, 4)))
+    file = JournaledFile(path, False, end_of=lambda file: int(_journal.read_padded(file, 0, 4)))
     file.seek(0, os.SEEK_END)
     assert file.tell() == 5
     file.write(b"new")

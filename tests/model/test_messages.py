@@ -67,7 +67,7 @@ def test_verify_refuses_what_zarr_refuses(demo_model: Path, tmp_path: Path) -> N
 def test_a_folder_that_cannot_be_closed(tmp_path: Path, run_python) -> None:
     code = """
 import os, sys
-from bf16codecs._files.reading import Folder
+from bf16codecs._files.folders import Folder
 folder = Folder(sys.argv[1])
 os.close(folder._descriptor)
 del folder

@@ -10,8 +10,9 @@ from io import FileIO
 from pathlib import Path
 
 from bf16codecs._base.limits import MAX_DEPTH
+from bf16codecs._files.folders import LINK_REFUSAL, Folder
 from bf16codecs._files.publish import is_working_name
-from bf16codecs._files.reading import LINK_REFUSAL, Folder, open_to_read
+from bf16codecs._files.reading import open_to_read
 from bf16codecs.errors import StoreError
 
 __all__ = ["Tree", "list_tree"]
@@ -39,7 +40,7 @@ class Tree:
         """
         path = self.files[name]
         try:
-            descriptor = open_to_read(path) if self.held is None else self.held.open(name)
+            descriptor = open_to_read(path) if self.held is None else self.held.find(name)
         except StoreError as e:
             raise StoreError(f"{path}: {e}") from None
         except OSError as e:
@@ -72,7 +73,7 @@ def list_tree(top: Path, *, own: bool, without: Collection[str] = ()) -> Tree:
     OSError
         If something cannot be read, or a link leads nowhere.
     """
-    tree = Tree(held=None if own else Folder(top))
+    tree = Tree(held=None if own else Folder(top, follow=True))
     refusal = ValueError if own else StoreError
 
     def walk(folder: Path, prefix: str) -> None:

@@ -18,7 +18,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import MAX_DEPTH, MAX_METADATA_BYTES, check_metadata
 from bf16codecs._files.digests import Digests, FileHash
-from bf16codecs._files.reading import Folder
+from bf16codecs._files.folders import Folder
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
 from bf16codecs.convert.summary import Progress
 from bf16codecs.errors import (
@@ -161,7 +161,7 @@ class Manifest:
 def _document(path: Path) -> Any:
     try:
         # It may be a stranger's: a link would lead elsewhere, and a pipe never end.
-        descriptor = Folder(path.parent).open(path.name)
+        descriptor = Folder(path.parent, follow=True).find(path.name)
         if descriptor is not None:
             with os.fdopen(descriptor, "rb") as file:
                 check_metadata(os.fstat(descriptor).st_size)

@@ -19,8 +19,9 @@ from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.paths import and_parents, given_path, resolved
 from bf16codecs._files.digests import kinds_of
+from bf16codecs._files.folders import Folder
 from bf16codecs._files.publish import WORKING_PREFIX
-from bf16codecs._files.reading import Folder, disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
 from bf16codecs.convert.hugging_face.packed import (
     MANIFEST,
@@ -231,7 +232,7 @@ def unpack_hugging_face(
     source, target = _places(packed, folder)
     manifest = Manifest.read(source)
     tree = _rest(source, manifest)
-    held = Folder(source)
+    held = Folder(source, follow=True)
     sizes, tensors, changed = _look_at_stores(source, manifest, held)
     if max_bytes is None:
         # Each store alone may be a small one that expands to no more than is allowed of one.

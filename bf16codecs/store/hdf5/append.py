@@ -17,7 +17,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
-from bf16codecs._files.journal import JournaledFile, read_at, superblock_end
+from bf16codecs._files.journal import JournaledFile, read_padded, superblock_end
 from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import create_dataset, write_region
@@ -316,7 +316,7 @@ class Hdf5RunWriter:
 def _end_of(file: int) -> int:
     """Return where an HDF5 file ends by its superblock: a killed append may have added to it."""
     size = os.fstat(file).st_size
-    end = superblock_end(read_at(file, 0, 64))
+    end = superblock_end(read_padded(file, 0, 64))
     return size if end is None else min(end, size)
 
 

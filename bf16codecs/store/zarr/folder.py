@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from bf16codecs._arrays.sources import FolderSource, LocalChunk
-from bf16codecs._files.held import HeldFolder
+from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
 from bf16codecs._files.reading import write_all
 from bf16codecs.errors import StoreError
@@ -40,7 +39,6 @@ class RunFolder(FolderSource):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.root = root
-        self._identity = os.stat(root)
         self._lock: LifeLock | None = None
 
     def take(self) -> None:
@@ -56,7 +54,7 @@ class RunFolder(FolderSource):
             make_folder(self.root, APPENDING)
             # It may be removed by who is done.
             with suppress(FileNotFoundError):
-                self._lock = take_lock(HeldFolder(path), LOCK)
+                self._lock = take_lock(Folder(path), LOCK, str(self.root))
 
     def close(self) -> None:
         """Let others append."""
@@ -69,8 +67,8 @@ class RunFolder(FolderSource):
 
     def check(self) -> None:
         """Refuse to write into a folder that has taken the place of this one."""
-        if not os.path.samestat(self._identity, os.stat(self.root)):
-            raise StoreError(f"{self.root}: was replaced meanwhile")
+        if not self._folder.is_current():
+            raise StoreError(f"{self.root}: was replaced or removed meanwhile")
 
     def path(self, key: str) -> Path:
         """Return the path of a key, below which nothing is but files and folders.
@@ -88,6 +86,11 @@ class RunFolder(FolderSource):
             if path.is_symlink():
                 raise StoreError(f"{path}: a symbolic link, through which nothing is written")
         return path
+
+    def remove(self, key: str) -> None:
+        """Remove a file or a folder, if it is there."""
+        self.path(key)  # through no link
+        self._folder.remove(key)
 
     def find(self, key: str) -> LocalChunk | None:
         """Open a file to read, or return None if there is none."""
@@ -129,8 +132,6 @@ class RunFolder(FolderSource):
     def _open(self, key: str, flags: int) -> FileIO:
         with self._named(key):
             descriptor = self._folder.open(key, flags)
-            if descriptor is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         return FileIO(descriptor, "r+" if flags & os.O_RDWR else "w")
 
     @contextmanager
@@ -148,7 +149,7 @@ class RunFolder(FolderSource):
 def refuse_appends(path: Path) -> None:
     """Raise BlockingIOError if a process appends to the run that a folder may be."""
     try:
-        place = HeldFolder(RunFolder(path).path(APPENDING))
+        place = Folder(RunFolder(path).path(APPENDING))
     except (OSError, StoreError):  # as of what is no run, or one that nobody appends to
         return
-    refuse_taken(place, LOCK)
+    refuse_taken(place, LOCK, str(path))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from bf16codecs._base.forks import make_lock
+from bf16codecs._files.folders import Folder
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs._files.sync import sync
 
@@ -40,7 +40,7 @@ class FolderSink:
 
     def remove(self, path: str) -> None:
         """Remove all keys below a path."""
-        shutil.rmtree(self._root / path)
+        Folder(self._root).remove(path)
 
     def shared(self, flush: bool) -> SharedFolder:
         """Return this folder for other processes to write keys to, until it is closed."""
@@ -53,7 +53,7 @@ class FolderSink:
         if unfinished.exists():
             # Renamed in one step: from now on no process can write a key.
             revoked = unfinished.rename(unfinished.with_name(".revoked"))
-            shutil.rmtree(revoked)
+            Folder(self._root).remove(revoked.name)
 
 
 class SharedFolder:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numcodecs import Zstd
 
+from bf16codecs._files.folders import Folder
 from bf16codecs._files.sync import sync, sync_files, sync_names
 from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import StoreError
@@ -88,10 +89,10 @@ class Begun:
 
     def remove(self, *kept: str) -> None:
         """Remove all but the lock, and some names: it is done, or undone."""
-        path = self._folder.path(APPENDING)
-        for name in os.listdir(path):
+        folder = Folder(self._folder.path(APPENDING))
+        for name in folder.names():
             if name not in (LOCK, *kept):
-                _remove(path / name)
+                folder.remove(name)
 
 
 def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
@@ -143,7 +144,7 @@ def _remove_arrays(
 ) -> Iterator[Path]:
     """Remove arrays, and groups that have nothing else; yield where something is gone."""
     for path in paths:
-        _remove(folder.path(path))
+        folder.remove(path)
         yield folder.root / path
         while (path := path.rpartition("/")[0]) and path not in documents:
             group = folder.path(path)
@@ -158,24 +159,6 @@ def _remove_arrays(
                     raise
                 break
             yield group
-
-
-def _remove(path: Path) -> None:
-    """Remove what is there, if it is; errors have whole paths, unlike those of rmtree()."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    for here, folders, names in os.walk(path, topdown=False, onerror=_raise_if_there):
-        for name in [*names, *folders]:
-            inner = os.path.join(here, name)
-            if name in names or os.path.islink(inner):
-                os.unlink(inner)
-        os.rmdir(here)
-
-
-def _raise_if_there(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def _cut_chunks(folder: RunFolder, key: Any, run: RunInfo) -> Iterator[Path]:

@@ -1,0 +1,265 @@
+"""Folders that are held open: what takes their paths later, or links in them, is never reached."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bf16codecs._base.limits import MAX_DEPTH
+from bf16codecs._base.paths import absolute
+from bf16codecs._files.reading import READ_FLAGS, require_regular
+from bf16codecs.errors import StoreError
+
+__all__ = ["LINK_REFUSAL", "Folder"]
+
+#: Why something in a folder that may be a stranger's is not opened, and what to do.
+LINK_REFUSAL = (
+    "a symbolic link, which could lead anywhere, and is not followed: if you trust the folder,"
+    " cp -RL makes a copy without links"
+)
+
+# Whether the system knows names relative to a folder that is open.
+_HAS_AT = {os.open, os.stat, os.unlink, os.rename, os.link} <= os.supports_dir_fd
+# How systems refuse a link: ENOTDIR where a folder was expected, EMLINK on FreeBSD.
+_REFUSED_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
+# Workers of a cluster may still put files into a folder that is being removed.
+_REMOVALS = 3
+
+
+class Folder:
+    """A folder that is held open; whoever made it cannot make anyone reach anything outside of it.
+
+    Where the system knows no names relative to a folder that is open, as on Windows, each step
+    makes sure first that the path is still this folder's.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    follow
+        Whether it may be a symbolic link, as where the caller has named it. In it, none are
+        followed.
+
+    Raises
+    ------
+    OSError
+        If it is not a folder, or cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, follow: bool = False) -> None:
+        self.path = Path(absolute(path))
+        self._follow = follow
+        self._descriptor: int | None = None
+        if _HAS_AT:
+            flags = READ_FLAGS | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW)
+            self._descriptor = os.open(self.path, flags)
+            self._status = os.fstat(self._descriptor)
+        else:
+            self._status = os.stat(self.path, follow_symlinks=follow)
+            if not stat.S_ISDIR(self._status.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with suppress(OSError):  # nothing was written through it
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
+
+    def is_own(self) -> bool:
+        """Tell whether it is this user's."""
+        return not hasattr(os, "geteuid") or self._status.st_uid == os.geteuid()
+
+    def is_current(self) -> bool:
+        """Tell whether the path is still this folder's."""
+        try:
+            named = os.stat(self.path, follow_symlinks=self._follow)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, self._status)
+
+    def check(self) -> None:
+        """Raise FileNotFoundError if the path is no longer this folder's."""
+        if not self.is_current():
+            raise FileNotFoundError(errno.ENOENT, "It was replaced or removed", str(self.path))
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[tuple[Any, int | None]]:
+        """Yield a path and the `dir_fd` that it is relative to; errors get the whole path."""
+        whole = str(self.path / name)
+        if self._descriptor is None:
+            self.check()
+        try:
+            yield (whole if self._descriptor is None else name), self._descriptor
+        except OSError as e:
+            if e.filename == name:
+                e.filename = whole
+            raise
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """Return the status of a name, of a link itself; None if nothing has the name."""
+        with self.at(name) as (path, folder):
+            try:
+                return os.stat(path, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+
+    def names(self) -> list[str]:
+        """Return the names of what is in the folder."""
+        if self._descriptor is None:
+            self.check()
+            return os.listdir(self.path)
+        return os.listdir(self._descriptor)
+
+    def open(self, key: str, flags: int = os.O_RDONLY) -> int:
+        """Open a regular file by its path below the folder, with slashes; return its descriptor.
+
+        Raises
+        ------
+        StoreError
+            If it is something else, or in a folder that is a symbolic link.
+        OSError
+            If it cannot be opened.
+        """
+        *folders, name = parts = key.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\0" in key:
+            raise StoreError(f"{key!r:.80} is not a path in the store")
+        try:
+            if self._descriptor is None:
+                return self._open_by_path(key, flags)
+            return self._open_at(self._descriptor, folders, name, flags)
+        except OSError as e:
+            if e.errno in _REFUSED_LINK:
+                self.refuse_links(key)
+            raise
+
+    def find(self, key: str) -> int | None:
+        """Open a file to read it, as `open` does; return None if there is none.
+
+        Raises
+        ------
+        StoreError, OSError
+            As `open`; and if another folder has taken the path of this one.
+        """
+        try:
+            return self.open(key)
+        except NotADirectoryError:
+            return None
+        except FileNotFoundError:
+            if self.is_current():
+                return None
+            text = "the store was replaced or removed while it was open: open it again"
+            raise StoreError(text) from None
+
+    def refuse_links(self, key: str) -> None:
+        """Raise StoreError if a path below the folder is, or is in, a symbolic link."""
+        parts = key.split("/")
+        if any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts) + 1)):
+            raise StoreError(f"{key} is, or is in, {LINK_REFUSAL}") from None
+
+    def size_below(self, path: str) -> int:
+        """Return the size of all regular files below a path in the folder.
+
+        Raises
+        ------
+        StoreError
+            If the path is, or is in, a symbolic link, or folders are nested deeper than in stores.
+        """
+        if path:
+            self.refuse_links(path)
+        return sum(s.st_size for s in self._statuses(path) if stat.S_ISREG(s.st_mode))
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder, as much of it as possible.
+
+        Raises
+        ------
+        OSError
+            The first error; a name that nothing has is none.
+        """
+        errors: list[OSError] = []
+
+        def note(function: Any, path: str, info: Any) -> None:
+            error = info[1]
+            if not isinstance(error, FileNotFoundError):
+                error.filename = str(self.path / path)
+                errors.append(error)
+
+        for _ in range(_REMOVALS):
+            errors.clear()
+            found = self.stat(name)
+            if found is None:
+                return
+            with self.at(name) as (path, folder):
+                if stat.S_ISDIR(found.st_mode):
+                    shutil.rmtree(path, onerror=note, dir_fd=folder)
+                else:
+                    try:
+                        os.unlink(path, dir_fd=folder)
+                    except OSError as e:
+                        note(None, path, (None, e))
+            if not errors:
+                return
+        raise errors[0]
+
+    def _statuses(self, path: str) -> Iterator[os.stat_result]:
+        """Yield the status of everything that is no folder, below a path in the folder."""
+        if self._descriptor is not None and hasattr(os, "fwalk"):
+            top = path or "."
+            with suppress(FileNotFoundError):
+                status = os.stat(top, dir_fd=self._descriptor, follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    return  # fwalk() would open a pipe, and wait
+            for folder, folders, names, here in os.fwalk(top, dir_fd=self._descriptor):
+                self._refuse_depth(folder[len(top) :], folders)
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        yield os.stat(name, dir_fd=here, follow_symlinks=False)
+            return
+        top = str(self.path / path)
+        for folder, folders, names in os.walk(top):
+            self._refuse_depth(folder[len(top) :], folders)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    yield os.lstat(os.path.join(folder, name))
+
+    def _refuse_depth(self, below: str, folders: list[str]) -> None:
+        """Refuse what is nested too deep, before it is walked through."""
+        if folders and below.count(os.sep) >= MAX_DEPTH:
+            raise StoreError(
+                f"{self.path}: has more than {MAX_DEPTH} levels of folders, as no store has"
+            )
+
+    def _open_at(self, top: int, folders: list[str], name: str, flags: int) -> int:
+        here = top
+        try:
+            for folder in folders:
+                there = os.open(folder, READ_FLAGS | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                if here != top:
+                    os.close(here)
+                here = there
+            flags |= READ_FLAGS | os.O_NOFOLLOW
+            return require_regular(os.open(name, flags, 0o666, dir_fd=here))
+        finally:
+            if here != top:
+                os.close(here)
+
+    def _open_by_path(self, key: str, flags: int) -> int:
+        self.refuse_links(key)
+        descriptor = require_regular(os.open(self.path / key, READ_FLAGS | flags, 0o666))
+        try:
+            self.check()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor

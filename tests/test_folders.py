@@ -1,0 +1,99 @@
+"""A folder that is held open, which every reader and writer of folders and every lock uses."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from bf16codecs._files.folders import Folder
+from bf16codecs._files.locks import LifeLock, take_lock
+from bf16codecs.errors import StoreError
+
+posix = pytest.mark.skipif(os.name == "nt", reason="pipes and links of POSIX")
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "top" / "inner").mkdir(parents=True)
+    (tmp_path / "top" / "inner" / "file").write_bytes(b"content")
+    return tmp_path / "top"
+
+
+def read(folder: Folder, key: str) -> bytes:
+    with open(folder.open(key), "rb") as file:
+        return file.read()
+
+
+def test_a_file_is_opened_by_its_path(top: Path) -> None:
+    folder = Folder(top)
+    assert read(folder, "inner/file") == b"content"
+    for missing in ("other", "inner/other", "inner/file/other"):
+        assert folder.find(missing) is None
+    for odd in ("inner/../inner/file", "/inner/file", "inner//file", ".", ""):
+        with pytest.raises(StoreError, match="not a path in the store"):
+            folder.find(odd)
+
+
+@posix
+def test_another_folder_that_took_the_path_is_not_read(top: Path) -> None:
+    folder = Folder(top)
+    top.rename(top.with_name("old"))
+    top.mkdir()
+    assert not folder.is_current()
+    assert read(folder, "inner/file") == b"content"
+    with pytest.raises(StoreError, match="replaced or removed while it was open: open it again"):
+        folder.find("missing")
+    with pytest.raises(FileNotFoundError, match="It was replaced or removed"):
+        folder.check()
+
+
+@posix
+def test_links_lead_nowhere(top: Path) -> None:
+    (top / "file").symlink_to("inner/file")
+    (top / "folder").symlink_to("inner")
+    folder = Folder(top)
+    for key in ("file", "folder/file"):
+        with pytest.raises(StoreError, match=f"{key} is, or is in, a symbolic link"):
+            folder.find(key)
+    with pytest.raises(OSError, match=re.escape(str(top / "folder"))):
+        Folder(top / "folder")
+    assert read(Folder(top / "folder", follow=True), "file") == b"content"
+    folder.remove("folder")
+    assert (top / "inner" / "file").exists()
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_lock(top: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(top / "lock")
+    else:
+        (top / "lock").symlink_to("inner/file")
+    with pytest.raises(OSError, match=re.escape("Not a regular file: remove it")) as caught:
+        take_lock(Folder(top), "lock", str(top))
+    assert caught.value.filename == str(top / "lock")
+
+
+@posix
+def test_who_appends_is_told_of_what(top: Path) -> None:
+    lock = take_lock(Folder(top), "lock", "target")
+    assert isinstance(lock, LifeLock)
+    with pytest.raises(BlockingIOError, match="try again when that is done: 'target'"):
+        take_lock(Folder(top), "lock", "target")
+    lock.remove()
+    assert not (top / "lock").exists()
+
+
+@posix
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may remove anything")
+def test_what_is_not_removed_is_named_whole(top: Path) -> None:
+    (top / "inner").chmod(0o500)
+    try:
+        with pytest.raises(PermissionError) as caught:
+            Folder(top).remove("inner")
+    finally:
+        (top / "inner").chmod(0o700)
+    assert caught.value.filename == str(top / "inner" / "file")
