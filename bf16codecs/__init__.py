@@ -8,20 +8,10 @@ from bf16codecs._base.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bf16codecs import errors
-    from bf16codecs._base.threads import set_num_threads
+    from bf16codecs._base.threads import *
     from bf16codecs._core import active_isa, get_num_threads
-    from bf16codecs.codecs import (
-        BF16Arithmetic,
-        BF16Huffman,
-        BF16Split,
-        BF16Zstd,
-        RunLength,
-        bound,
-        decode,
-        encode_delta,
-        inspect,
-    )
-    from bf16codecs.model import LazyTensor, Model, Run, open_model, open_run, safe_open
+    from bf16codecs.codecs import *
+    from bf16codecs.model import *
 
 __all__ = [
     "BF16Arithmetic",
@@ -50,20 +40,13 @@ __all__ = [
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "bf16codecs._core": ["active_isa", "get_num_threads"],
-        "bf16codecs._base.threads": ["set_num_threads"],
-        "bf16codecs.codecs": [
-            "BF16Arithmetic",
-            "BF16Huffman",
-            "BF16Split",
-            "BF16Zstd",
-            "RunLength",
-            "bound",
-            "decode",
-            "encode_delta",
-            "inspect",
-        ],
-        "bf16codecs.model": ["LazyTensor", "Model", "Run", "open_model", "open_run", "safe_open"],
+        "bf16codecs._core": "active_isa get_num_threads",
+        "bf16codecs._base.threads": "set_num_threads",
+        "bf16codecs.codecs": (
+            "BF16Arithmetic BF16Huffman BF16Split BF16Zstd RunLength"
+            " bound decode encode_delta inspect"
+        ),
+        "bf16codecs.model": "LazyTensor Model Run open_model open_run safe_open",
     },
     submodules=[
         *("bench", "cli", "codecs", "convert", "errors", "hdf5", "model", "safetensors", "store"),

@@ -1,4 +1,8 @@
-"""Names of packages whose modules are imported on first use (PEP 562)."""
+"""Names of packages whose modules are imported on first use (PEP 562).
+
+A package lists its names in `__all__`, and by module in what it gives to `lazy_names`. Type
+checkers follow ``from module import *`` below ``if TYPE_CHECKING``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ __all__ = ["lazy_names"]
 
 def lazy_names(
     package: str,
-    modules: Mapping[str, Sequence[str]],
+    modules: Mapping[str, str],
     submodules: Sequence[str] = (),
     unlisted: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -26,13 +30,13 @@ def lazy_names(
     package
         Its name.
     modules
-        By a module, the names that the package has from there.
+        By a module, the names that the package has from there, with blanks between them.
     submodules
         Modules that are names of the package themselves.
     unlisted
         And such that need packages that may be missing: who gets all that is listed gets no error.
     """
-    places = {name: module for module, names in modules.items() for name in names}
+    places = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
         if name not in places and name not in (*submodules, *unlisted):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.analysis.analyzing import analyze
-    from bf16codecs.analysis.block_sizes import study_blocks
-    from bf16codecs.analysis.histogram import Histogram
-    from bf16codecs.analysis.html_report import report, write_report
-    from bf16codecs.analysis.kinds import KINDS, kind_of
-    from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
-    from bf16codecs.analysis.scales import Scales
-    from bf16codecs.analysis.spread import Spread
-    from bf16codecs.analysis.statistics import Change, Entropies, Prediction, Statistics
-    from bf16codecs.analysis.words import reasons
+    from bf16codecs.analysis.analyzing import *
+    from bf16codecs.analysis.block_sizes import *
+    from bf16codecs.analysis.histogram import *
+    from bf16codecs.analysis.html_report import *
+    from bf16codecs.analysis.kinds import *
+    from bf16codecs.analysis.results import *
+    from bf16codecs.analysis.scales import *
+    from bf16codecs.analysis.spread import *
+    from bf16codecs.analysis.statistics import *
+    from bf16codecs.analysis.words import *
 
 __all__ = [
     "KINDS",
@@ -45,21 +45,16 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.analysis.analyzing": ["analyze"],
-        "bf16codecs.analysis.block_sizes": ["study_blocks"],
-        "bf16codecs.analysis.histogram": ["Histogram"],
-        "bf16codecs.analysis.kinds": ["KINDS", "kind_of"],
-        "bf16codecs.analysis.words": ["reasons"],
-        "bf16codecs.analysis.html_report": ["report", "write_report"],
-        "bf16codecs.analysis.results": [
-            "Analysis",
-            "GroupAnalysis",
-            "StepAnalysis",
-            "TensorAnalysis",
-        ],
-        "bf16codecs.analysis.scales": ["Scales"],
-        "bf16codecs.analysis.spread": ["Spread"],
-        "bf16codecs.analysis.statistics": ["Change", "Entropies", "Prediction", "Statistics"],
+        "bf16codecs.analysis.analyzing": "analyze",
+        "bf16codecs.analysis.block_sizes": "study_blocks",
+        "bf16codecs.analysis.histogram": "Histogram",
+        "bf16codecs.analysis.kinds": "KINDS kind_of",
+        "bf16codecs.analysis.words": "reasons",
+        "bf16codecs.analysis.html_report": "report write_report",
+        "bf16codecs.analysis.results": "Analysis GroupAnalysis StepAnalysis TensorAnalysis",
+        "bf16codecs.analysis.scales": "Scales",
+        "bf16codecs.analysis.spread": "Spread",
+        "bf16codecs.analysis.statistics": "Change Entropies Prediction Statistics",
     },
     submodules=["plots"],
 )

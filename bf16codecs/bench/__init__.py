@@ -14,21 +14,15 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run
-    from bf16codecs.bench.data import (
-        GAUSSIAN,
-        NothingToMeasureError,
-        Payload,
-        Sample,
-        sample_of,
-    )
-    from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_TITLES
-    from bf16codecs.bench.host import Machine, machine
-    from bf16codecs.bench.measure import Failure, Result
-    from bf16codecs.bench.plan import Part, Plan, plan_of
-    from bf16codecs.bench.reports import Measured, to_csv, to_json
-    from bf16codecs.bench.study import Study, study_codecs
-    from bf16codecs.bench.systems import study_system
+    from bf16codecs.bench.checkpoints import *
+    from bf16codecs.bench.data import *
+    from bf16codecs.bench.defaults import *
+    from bf16codecs.bench.host import *
+    from bf16codecs.bench.measure import *
+    from bf16codecs.bench.plan import *
+    from bf16codecs.bench.reports import *
+    from bf16codecs.bench.study import *
+    from bf16codecs.bench.systems import *
 
 __all__ = [
     "DEFAULT_NBYTES",
@@ -60,20 +54,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.bench.checkpoints": ["RunResult", "StepResult", "measure_run"],
-        "bf16codecs.bench.data": [
-            "GAUSSIAN",
-            "NothingToMeasureError",
-            "Payload",
-            "Sample",
-            "sample_of",
-        ],
-        "bf16codecs.bench.defaults": ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_TITLES"],
-        "bf16codecs.bench.host": ["Machine", "machine"],
-        "bf16codecs.bench.measure": ["Failure", "Result"],
-        "bf16codecs.bench.plan": ["Part", "Plan", "plan_of"],
-        "bf16codecs.bench.reports": ["Measured", "to_csv", "to_json"],
-        "bf16codecs.bench.study": ["Study", "study_codecs"],
-        "bf16codecs.bench.systems": ["study_system"],
+        "bf16codecs.bench.checkpoints": "RunResult StepResult measure_run",
+        "bf16codecs.bench.data": "GAUSSIAN NothingToMeasureError Payload Sample sample_of",
+        "bf16codecs.bench.defaults": "DEFAULT_NBYTES SECONDS SYSTEM_TITLES",
+        "bf16codecs.bench.host": "Machine machine",
+        "bf16codecs.bench.measure": "Failure Result",
+        "bf16codecs.bench.plan": "Part Plan plan_of",
+        "bf16codecs.bench.reports": "Measured to_csv to_json",
+        "bf16codecs.bench.study": "Study study_codecs",
+        "bf16codecs.bench.systems": "study_system",
     },
 )

@@ -5,25 +5,17 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.convert.hugging_face.packing import (
-        FolderSummary,
-        pack_hugging_face,
-        unpack_hugging_face,
-    )
-    from bf16codecs.convert.pipeline import LOCAL, Engine
-    from bf16codecs.convert.rebasing import rebase_store
-    from bf16codecs.convert.restore import (
-        hdf5_to_safetensors,
-        run_to_safetensors,
-        zarr_to_safetensors,
-    )
-    from bf16codecs.convert.runs.series import append_to_run, safetensors_to_run
-    from bf16codecs.convert.runs.undoing import UndoneAppend, undo_append
-    from bf16codecs.convert.store import safetensors_to_hdf5, safetensors_to_zarr
-    from bf16codecs.convert.summary import Progress, Summary
-    from bf16codecs.convert.verify import verify_store
-    from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
-    from bf16codecs.store.opening import open_store
+    from bf16codecs.convert.hugging_face.packing import *
+    from bf16codecs.convert.pipeline import *
+    from bf16codecs.convert.rebasing import *
+    from bf16codecs.convert.restore import *
+    from bf16codecs.convert.runs.series import *
+    from bf16codecs.convert.runs.undoing import *
+    from bf16codecs.convert.store import *
+    from bf16codecs.convert.summary import *
+    from bf16codecs.convert.verify import *
+    from bf16codecs.store.choice import *
+    from bf16codecs.store.opening import *
 
 __all__ = [
     "DEFAULT_CHUNK_SIZE",
@@ -52,24 +44,18 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.convert.hugging_face.packing": [
-            "FolderSummary",
-            "pack_hugging_face",
-            "unpack_hugging_face",
-        ],
-        "bf16codecs.convert.pipeline": ["LOCAL", "Engine"],
-        "bf16codecs.convert.rebasing": ["rebase_store"],
-        "bf16codecs.convert.restore": [
-            "hdf5_to_safetensors",
-            "run_to_safetensors",
-            "zarr_to_safetensors",
-        ],
-        "bf16codecs.convert.runs.series": ["append_to_run", "safetensors_to_run"],
-        "bf16codecs.convert.store": ["safetensors_to_hdf5", "safetensors_to_zarr"],
-        "bf16codecs.convert.summary": ["Progress", "Summary"],
-        "bf16codecs.convert.runs.undoing": ["UndoneAppend", "undo_append"],
-        "bf16codecs.convert.verify": ["verify_store"],
-        "bf16codecs.store.choice": ["DEFAULT_CHUNK_SIZE", "DEFAULT_CODEC"],
-        "bf16codecs.store.opening": ["open_store"],
+        "bf16codecs.convert.hugging_face.packing": (
+            "FolderSummary pack_hugging_face unpack_hugging_face"
+        ),
+        "bf16codecs.convert.pipeline": "LOCAL Engine",
+        "bf16codecs.convert.rebasing": "rebase_store",
+        "bf16codecs.convert.restore": "hdf5_to_safetensors run_to_safetensors zarr_to_safetensors",
+        "bf16codecs.convert.runs.series": "append_to_run safetensors_to_run",
+        "bf16codecs.convert.store": "safetensors_to_hdf5 safetensors_to_zarr",
+        "bf16codecs.convert.summary": "Progress Summary",
+        "bf16codecs.convert.runs.undoing": "UndoneAppend undo_append",
+        "bf16codecs.convert.verify": "verify_store",
+        "bf16codecs.store.choice": "DEFAULT_CHUNK_SIZE DEFAULT_CODEC",
+        "bf16codecs.store.opening": "open_store",
     },
 )

@@ -27,4 +27,9 @@ __all__ = [
 ]
 
 # It needs transformers, which the others import when they are called.
-__getattr__, __dir__ = lazy_names(__name__, {"bf16codecs.torch.training": ["RunCallback"]})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bf16codecs.torch.training": "RunCallback",
+    },
+)

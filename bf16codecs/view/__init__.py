@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.analysis.checkpoints import Checkpoints
-    from bf16codecs.view.asgi import application
-    from bf16codecs.view.server import serve
+    from bf16codecs.analysis.checkpoints import *
+    from bf16codecs.view.asgi import *
+    from bf16codecs.view.server import *
 
 __all__ = ["Checkpoints", "application", "serve"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.view.asgi": ["application"],
-        "bf16codecs.analysis.checkpoints": ["Checkpoints"],
-        "bf16codecs.view.server": ["serve"],
+        "bf16codecs.view.asgi": "application",
+        "bf16codecs.analysis.checkpoints": "Checkpoints",
+        "bf16codecs.view.server": "serve",
     },
 )
