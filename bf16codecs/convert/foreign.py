@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +19,11 @@ from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.opening import own_attributes
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.zarr.folder import APPENDING
-from bf16codecs.store.zarr.metadata import read_json, read_root
+from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, read_json, read_root
 
 __all__ = ["foreign_attribute", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
-# Those of arrays and of groups, by the format.
-_DOCUMENTS_OF = {
-    2: ({".zarray", ".zattrs"}, {".zgroup", ".zattrs", ".zmetadata"}),
-    3: ({"zarr.json"}, {"zarr.json"}),
-}
 # What the Finder leaves in every folder.
 _LITTER = ".DS_Store"
 # A chunk's key below its array.
@@ -56,14 +51,13 @@ def foreign_name(path: Path, kind: Kind) -> str:
     OSError, zipfile.BadZipFile
         If it cannot be read.
     """
-    info = _info_of(path)
     if kind is Kind.HDF5:
+        info = _info_of(path)
         return "" if info is None else _foreign_object(path, info)
+    content = _Content.of(path)
+    is_own = _is_zarrs if content is None else content.has
     names = _files_in(path) if kind is Kind.FOLDER else _members_of(path)
-    if info is None:
-        return next((name for name in names if not _is_zarrs(name)), "")
-    content = _Content.of(path, info)
-    return next((name for name in names if not content.has(name)), "")
+    return next((name for name in names if not is_own(name)), "")
 
 
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
@@ -132,16 +126,22 @@ class _Content:
 
     arrays: set[str]
     #: Names of documents, by the folder that they may be in.
-    documents: Mapping[str, set[str]]
+    documents: Mapping[str, Collection[str]]
 
     @classmethod
-    def of(cls, path: Path, info: StoreInfo) -> _Content:
-        """Return that of a store."""
-        with closing(_keys_of(path)) as source:
-            zarr_format, _, _ = read_root(str(path), source)
-        of_array, of_group = _DOCUMENTS_OF[zarr_format]
-        folders = dict.fromkeys(_groups_of(info.arrays), of_group)
-        folders |= dict.fromkeys(info.arrays - info.differences.keys(), of_array)
+    def of(cls, path: Path) -> _Content | None:
+        """Return that of a store; None if the store does not tell, or is being appended to."""
+        if os.path.lexists(path / APPENDING):
+            return None
+        try:
+            with closing(_keys_of(path)) as source:
+                root = read_root(str(path), source)
+            info = StoreInfo.from_attributes(root.attributes, str(path))
+        except BF16CodecsError:
+            return None
+        folders = dict.fromkeys(_groups_of(info.arrays), GROUP_DOCUMENTS[root.zarr_format])
+        stored = info.arrays - info.differences.keys()
+        folders |= dict.fromkeys(stored, ARRAY_DOCUMENTS[root.zarr_format])
         return cls(info.arrays, folders)
 
     def has(self, name: str) -> bool:

@@ -153,7 +153,7 @@ def own_attributes(path: Path) -> Mapping[str, Any]:
     else:
         with closing(FolderSource(path) if kind is Kind.FOLDER else ZipSource(path)) as source:
             try:
-                _, attributes, _ = read_root(str(path), source)
+                attributes = read_root(str(path), source).attributes
             except NoGroupError:
                 return {}
     own = attributes.get(ATTRIBUTES_KEY)

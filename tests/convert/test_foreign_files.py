@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,6 +26,8 @@ from bf16codecs.convert import (
 from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import Kind
+from bf16codecs.store.opening import open_store
+from bf16codecs.store.zarr import copies, metadata
 from folders import content_of
 from invoked import refused
 from looping import for_each
@@ -76,6 +80,26 @@ def test_files(base: Path, fine: Path, name: str, zarr_format: int) -> None:
     (store / name).unlink()
     rebase_store(store)
     verify_store(store, fine)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_the_root_is_parsed_once(
+    base: Path, zarr_format: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the metadata of all arrays: by who verifies a store, and who looks for such files."""
+    store, read, keys = base.with_name("m.zarr"), metadata.read_json, []
+    safetensors_to_zarr(base, store, zarr_format=zarr_format)
+
+    def noted(where: str, source: Any, key: str) -> Any:
+        keys.append(key)
+        return read(where, source, key)
+
+    for module in (metadata, copies):
+        monkeypatch.setattr(module, "read_json", noted)
+    assert foreign_name(store, Kind.FOLDER) == ""
+    with closing(open_store(store)) as reader:
+        assert list(reader.document_faults()) == []
+    assert keys.count(metadata.COPIES[zarr_format]) == 2
 
 
 OTHERS = {

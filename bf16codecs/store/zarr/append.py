@@ -20,9 +20,9 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.runs.layout import STEPS_CHUNK
 from bf16codecs.store.runs.writer import Appended, Fill, RunArray, Write, grow, start
-from bf16codecs.store.zarr.documents import ROOT_DOCUMENTS, ZarrDocuments, read_documents
+from bf16codecs.store.zarr.documents import ZarrDocuments, read_copies
 from bf16codecs.store.zarr.folder import RunFolder
-from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.metadata import COPIES, GROUP_DOCUMENTS, chunk_key
 from bf16codecs.store.zarr.undo import BYTES_CODEC, Begun, steps_chunk, undo
 
 __all__ = ["ZarrRunWriter"]
@@ -65,7 +65,7 @@ class ZarrRunWriter:
             self._folder.check()
             undo(self._folder, zarr_format, durable)
             self._documents = ZarrDocuments(zarr_format)
-            self._attributes, nodes = read_documents(str(root), self._folder, zarr_format)
+            self._attributes, nodes = read_copies(str(root), self._folder, zarr_format)
             self._before = self._documents.take(nodes)
             self._begun = Begun(self._folder, durable)
         except BaseException:
@@ -150,7 +150,7 @@ class ZarrRunWriter:
         attributes = {**self._attributes, **info.to_attributes()}
         documents = dict(self._documents.keys(attributes))
         changed = {key: text for key, text in documents.items() if text != self._before.get(key)}
-        roots = [key for key in ROOT_DOCUMENTS if key in changed]
+        roots = [key for key in GROUP_DOCUMENTS[self._format] if key in changed]
         for key in changed:
             if key not in roots:
                 self._begun.stage(key, changed[key])
@@ -177,7 +177,7 @@ class ZarrRunWriter:
             self._documents.extend(path, len(info.run.steps))
         self._add_steps(len(info.run.steps))
         keys = dict(self._documents.keys({**self._attributes, **info.to_attributes()}))
-        root = "zarr.json" if self._format == 3 else ".zmetadata"
+        root = COPIES[self._format]
         self._folder.check()
         self._begun.note(gone)
         self._begun.stage(root, keys[root])

@@ -11,8 +11,8 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.reader import Fault, ModelReader
-from bf16codecs.store.zarr.documents import read_documents
-from bf16codecs.store.zarr.metadata import read_json
+from bf16codecs.store.zarr.documents import parse_copies
+from bf16codecs.store.zarr.metadata import COPIES, Root, read_json
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -21,12 +21,10 @@ __all__ = ["copy_faults", "root_faults"]
 
 _OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
 _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
-#: What has the copies, by Zarr format.
-_ROOT = {2: ".zmetadata", 3: "zarr.json"}
 
 
 def copy_faults(
-    reader: ModelReader, source: KeySource, store: Store, paths: Collection[str]
+    reader: ModelReader, root: Root, source: KeySource, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
     """Yield what documents beside arrays and in groups have otherwise than the root's copies.
 
@@ -40,16 +38,18 @@ def copy_faults(
     reader
         Of the store. Of a run, arrays may have a step more, and the root of format 2 attributes of
         its own: an append is under way, or was killed.
+    root
+        What its root says.
     source, store
         Its keys.
     paths
         The model's arrays. The groups on the way to them are looked at, too.
     """
-    where, zarr_format, run = reader.where, reader.zarr_format, reader.info.run
+    where, run = reader.where, reader.info.run
     growing = () if run is None else {*run.arrays, STEP_PATH}
     known = {"", *paths, *(path[:at] for path in paths for at in _slashes(path))}
     try:
-        copies = _root_copies(where, source, zarr_format)
+        copies = _root_copies(where, root)
     except BF16CodecsError as e:
         yield "", e
         return
@@ -69,28 +69,27 @@ def copy_faults(
         elif not path and run is not None:
             continue
         elif differing := _differing(own, other, path in growing, store):
-            where_else = f"its copy in the root's {_ROOT[zarr_format]}"
+            where_else = f"its copy in the root's {COPIES[root.zarr_format]}"
             why = f"{key} has another {', '.join(differing)} than {where_else}"
             yield path, StoreError(f"{what}: {damaged(why)}")
 
 
-def root_faults(reader: ModelReader, source: KeySource, store: Store) -> Iterator[Fault]:
+def root_faults(where: str, root: Root, store: Store) -> Iterator[Fault]:
     """Yield why zarr cannot open the root: what it says of groups has keys of its own."""
     import zarr
     from zarr.storage import StorePath
 
-    root = read_json(reader.where, source, _ROOT[reader.zarr_format]) or {}
-    if reader.zarr_format == 2:
-        groups = [copy for key, copy in root.get("metadata", {}).items() if _is_group(key)]
+    if root.zarr_format == 2:
+        groups = [copy for key, copy in root.copies.get("metadata", {}).items() if _is_group(key)]
     else:
-        groups = [_without_arrays(root)]
+        groups = [_without_arrays(root.copies)]
     try:
         for group in groups:
             zarr.AsyncGroup.from_dict(StorePath(store), group)
     except MemoryError:
         raise
     except Exception as e:
-        yield "", StoreError(f"{reader.where}: {damaged(f'zarr cannot open it: {one_line(e)}')}")
+        yield "", StoreError(f"{where}: {damaged(f'zarr cannot open it: {one_line(e)}')}")
 
 
 def _slashes(path: str) -> Iterator[int]:
@@ -111,14 +110,13 @@ def _without_arrays(root: dict[str, Any]) -> dict[str, Any]:
     return {**root, "consolidated_metadata": {**consolidated, "metadata": groups}}
 
 
-def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, Any]:
-    """Return what the root has copies of, by key; nothing if it has none."""
-    root = read_json(where, source, _ROOT[zarr_format])
-    if root is None or (zarr_format == 3 and not root.get("consolidated_metadata")):
+def _root_copies(where: str, root: Root) -> dict[str, Any]:
+    """Return the documents that the root has copies of, by key; none if it has none."""
+    if not root.copies or (root.zarr_format == 3 and not root.copies.get("consolidated_metadata")):
         return {}
-    attributes, nodes = read_documents(where, source, zarr_format)
+    attributes, nodes = parse_copies(where, root.zarr_format, root.copies)
     below = {f"{path}/{name}": own[name] for path, own in nodes.items() for name in own}
-    return {**_GROUP_V2, ".zattrs": attributes, **below} if zarr_format == 2 else below
+    return {**_GROUP_V2, ".zattrs": attributes, **below} if root.zarr_format == 2 else below
 
 
 def _differing(

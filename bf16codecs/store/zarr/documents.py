@@ -14,13 +14,9 @@ from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.zarr.arrays import array_documents
-from bf16codecs.store.zarr.metadata import read_json
+from bf16codecs.store.zarr.metadata import COPIES, read_json
 
-__all__ = ["ROOT_DOCUMENTS", "ZarrDocuments", "as_json", "read_documents"]
-
-#: Names of what a group has beside arrays and groups, in the order in which they are replaced: the
-#: last one of a format says what the store has.
-ROOT_DOCUMENTS = (".zgroup", ".zattrs", ".zmetadata", "zarr.json")
+__all__ = ["ZarrDocuments", "as_json", "parse_copies", "read_copies"]
 
 
 def as_json(document: Mapping[str, Any]) -> bytes:
@@ -109,35 +105,16 @@ class ZarrDocuments:
         return {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
 
 
-def read_documents(
-    where: str, source: KeySource, zarr_format: int
+def parse_copies(
+    where: str, zarr_format: int, content: Any
 ) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
-    """Read what the root of a store says.
-
-    Parameters
-    ----------
-    where
-        The store, for messages.
-    source
-        Its keys.
-    zarr_format
-        2 or 3.
-
-    Returns
-    -------
-    dict
-        The root's attributes; none if the store is not there yet.
-    dict
-        The documents below it, by path and name: those of the consolidated metadata.
+    """Return a root's attributes, and the documents below it by path and name, from its `COPIES`.
 
     Raises
     ------
     StoreError
-        If the root's document is damaged.
+        If they are damaged.
     """
-    content = read_json(where, source, "zarr.json" if zarr_format == 3 else ".zmetadata")
-    if content is None:
-        return {}, {}
     try:
         if zarr_format == 3:
             return dict(content["attributes"]), _nodes_v3(content)
@@ -145,6 +122,14 @@ def read_documents(
     except (KeyError, TypeError, AttributeError, ValueError) as e:
         why = e if isinstance(e, KeyError) else one_line(e)
         raise StoreError(f"{where}: {damaged(why, 'damaged consolidated metadata')}") from e
+
+
+def read_copies(
+    where: str, source: KeySource, zarr_format: int
+) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
+    """Read what `parse_copies` returns; nothing if the store is not there yet."""
+    content = read_json(where, source, COPIES[zarr_format])
+    return ({}, {}) if content is None else parse_copies(where, zarr_format, content)
 
 
 def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:

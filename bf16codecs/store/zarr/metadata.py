@@ -23,9 +23,13 @@ from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import header_path
 
 __all__ = [
+    "ARRAY_DOCUMENTS",
+    "COPIES",
+    "GROUP_DOCUMENTS",
     "OTHER_GROUP",
     "NoGroupError",
     "ParsedArray",
+    "Root",
     "array_codecs",
     "check_keys",
     "check_refusals",
@@ -39,6 +43,13 @@ __all__ = [
     "shown_codecs",
     "stated_versions",
 ]
+
+#: Names of the documents of an array, and of a group, by Zarr format. Appends replace a root's in
+#: this order: the last one says what the store has.
+ARRAY_DOCUMENTS = {2: (".zarray", ".zattrs"), 3: ("zarr.json",)}
+GROUP_DOCUMENTS = {2: (".zgroup", ".zattrs", ".zmetadata"), 3: ("zarr.json",)}
+#: The root's document that has copies of those below it: consolidated metadata.
+COPIES = {2: ".zmetadata", 3: "zarr.json"}
 
 # Differences of 16-bit integers.
 _DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}
@@ -312,14 +323,26 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(shape), tuple(chunks)
 
 
-def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[str, Any]]:
-    """Return the Zarr format, the root's attributes, and the consolidated metadata by path."""
+class Root(NamedTuple):
+    """The metadata of a store's root."""
+
+    zarr_format: int
+    attributes: dict[str, Any]
+    #: The document `COPIES`; empty if there is none.
+    copies: dict[str, Any]
+    #: The copies of arrays' documents by path, unchecked; in format 2 with their attributes.
+    arrays: dict[str, Any]
+
+
+def read_root(where: str, source: KeySource) -> Root:
+    """Read the metadata of a store's root, whichever format it has."""
     root = read_json(where, source, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":
             raise _is_array(where)
         consolidated = _object(where, root, "consolidated_metadata")
-        return 3, _object(where, root, "attributes"), dict(_object(where, consolidated, "metadata"))
+        copies = dict(_object(where, consolidated, "metadata"))
+        return Root(3, _object(where, root, "attributes"), root, copies)
     collected = read_json(where, source, ".zmetadata")
     if collected is None:
         attributes = read_json(where, source, ".zattrs")
@@ -329,9 +352,9 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
             if read_json(where, source, ".zgroup") is None:
                 raise _no_root(where, source)
             check_refusals(where, source, ".zattrs")
-        return 2, attributes or {}, {}
+        return Root(2, attributes or {}, {}, {})
     entries = _object(where, collected, "metadata")
-    documents = {
+    arrays = {
         path.removesuffix("/.zarray"): {
             **document,
             "attributes": entries.get(f"{path.removesuffix('.zarray')}.zattrs"),
@@ -339,7 +362,7 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         for path, document in entries.items()
         if path.endswith("/.zarray") and isinstance(document, dict)
     }
-    return 2, _object(where, entries, ".zattrs"), documents
+    return Root(2, _object(where, entries, ".zattrs"), collected, arrays)
 
 
 def _no_root(where: str, source: KeySource) -> StoreError:

@@ -46,6 +46,8 @@ from bf16codecs.store.plan import difference_form
 from bf16codecs.store.reader import Fault, ModelReader
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
+    ARRAY_DOCUMENTS,
+    GROUP_DOCUMENTS,
     OTHER_GROUP,
     ParsedArray,
     array_codecs,
@@ -68,10 +70,6 @@ if TYPE_CHECKING:
     from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ZarrReader"]
-
-# Of an array, by Zarr format.
-_DOCUMENTS = {3: ("zarr.json",), 2: (".zarray", ".zattrs")}
-_ROOT_DOCUMENTS = {3: ("zarr.json",), 2: (".zgroup", ".zattrs", ".zmetadata")}
 
 
 class ZarrReader(ModelReader):
@@ -110,8 +108,9 @@ class ZarrReader(ModelReader):
             ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
         self.is_near = source.concurrency == 1
-        self.zarr_format, attributes, self._documents = read_root(where, source)
-        info = StoreInfo.from_attributes(attributes, where, OTHER_GROUP)
+        self.root = read_root(where, source)
+        self.zarr_format, self._documents = self.root.zarr_format, self.root.arrays
+        info = StoreInfo.from_attributes(self.root.attributes, where, OTHER_GROUP)
         super().__init__(where, info, limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
@@ -146,7 +145,7 @@ class ZarrReader(ModelReader):
     def _asked_size(self, path: str, is_array: bool) -> int:
         """Ask for the size of each key of an array, once."""
         if path not in self._asked_sizes:
-            names = _DOCUMENTS[self.zarr_format] if is_array else ()
+            names = ARRAY_DOCUMENTS[self.zarr_format] if is_array else ()
             size = sum(self._document_size(f"{path}/{name}") for name in names)
             jobs = (partial(self._chunk_size, path, key) for key in self._chunk_keys(path))
             with closing(run_ahead(jobs, self._source.concurrency)) as sizes:
@@ -217,7 +216,7 @@ class ZarrReader(ModelReader):
         size = self._source.folder_size("")
         if size is None:
             # Not of the groups inside, some 50 bytes each: as many requests again as for chunks.
-            size = sum(map(self._document_size, _ROOT_DOCUMENTS[self.zarr_format]))
+            size = sum(map(self._document_size, GROUP_DOCUMENTS[self.zarr_format]))
             size += sum(map(self.stored_nbytes, sorted(self.info.arrays)))
         return size
 
@@ -256,9 +255,9 @@ class ZarrReader(ModelReader):
         stored = self.info.arrays - self.info.differences.keys()
         found = list(faults(sorted(stored), self._made_array))
         if self.is_near:  # of others, each would be a request
-            found += copy_faults(self, self._source, self._zarr_store(), stored)
+            found += copy_faults(self, self.root, self._source, self._zarr_store(), stored)
             if not found:
-                found += root_faults(self, self._source, self._zarr_store())
+                found += root_faults(self.where, self.root, self._zarr_store())
         return iter(found)
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
@@ -368,7 +367,8 @@ class ZarrReader(ModelReader):
             self._documents[path] = self._fetch(path)
         document = self._documents[path]
         if document is None:
-            check_refusals(self.where, self._source, f"{path}/{_DOCUMENTS[self.zarr_format][0]}")
+            name = ARRAY_DOCUMENTS[self.zarr_format][0]
+            check_refusals(self.where, self._source, f"{path}/{name}")
             is_group = self._source.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
             raise StoreError(advised(f"{self.where}: array {path!r:.300} {what}"))

@@ -23,9 +23,9 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.runs.layout import STEPS_CHUNK, RunInfo
 from bf16codecs.store.runs.writer import shrink
-from bf16codecs.store.zarr.documents import ROOT_DOCUMENTS, as_json, read_documents
+from bf16codecs.store.zarr.documents import as_json, read_copies
 from bf16codecs.store.zarr.folder import APPENDING, LOCK, RunFolder
-from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.metadata import GROUP_DOCUMENTS, chunk_key
 
 __all__ = ["BYTES_CODEC", "Begun", "steps_chunk", "undo"]
 
@@ -119,7 +119,7 @@ def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
     noted = begun.noted()
     if noted is None:
         return
-    attributes, documents = read_documents(str(root), folder, zarr_format)
+    attributes, documents = read_copies(str(root), folder, zarr_format)
     run = StoreInfo.from_attributes(attributes, str(root)).run
     if run is None:
         raise StoreError(f"{root}: not a run, and has what an append to one has left")
@@ -148,7 +148,7 @@ def _remove_arrays(
         yield folder.root / path
         while (path := path.rpartition("/")[0]) and path not in documents:
             group = folder.path(path)
-            for name in ROOT_DOCUMENTS:
+            for name in (*GROUP_DOCUMENTS[2], *GROUP_DOCUMENTS[3]):
                 (group / name).unlink(missing_ok=True)
             try:
                 group.rmdir()
