@@ -6,20 +6,20 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._base.paths import absolute
 from bf16codecs._files.reading import READ_FLAGS, require_regular
 from bf16codecs.errors import StoreError
 
-__all__ = ["LINK_REFUSAL", "Folder"]
+__all__ = ["Entry", "Folder", "walk_tree"]
 
-#: Why something in a folder that may be a stranger's is not opened, and what to do.
-LINK_REFUSAL = (
+# Why something in a folder that may be a stranger's is not opened, and what to do.
+_LINK_REFUSAL = (
     "a symbolic link, which could lead anywhere, and is not followed: if you trust the folder,"
     " cp -RL makes a copy without links"
 )
@@ -30,6 +30,8 @@ _HAS_AT = {os.open, os.stat, os.unlink, os.rename, os.link} <= os.supports_dir_f
 _REFUSED_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 # Workers of a cluster may still put files into a folder that is being removed.
 _REMOVALS = 3
+
+Entry: TypeAlias = "os.DirEntry[str]"
 
 
 class Folder:
@@ -165,7 +167,7 @@ class Folder:
         """Raise StoreError if a path below the folder is, or is in, a symbolic link."""
         parts = key.split("/")
         if any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts) + 1)):
-            raise StoreError(f"{key} is, or is in, {LINK_REFUSAL}") from None
+            raise StoreError(f"{key} is, or is in, {_LINK_REFUSAL}") from None
 
     def size_below(self, path: str) -> int:
         """Return the size of all regular files below a path in the folder.
@@ -263,3 +265,64 @@ class Folder:
             os.close(descriptor)
             raise
         return descriptor
+
+
+def walk_tree(
+    top: Path, *, own: bool, skip: Callable[[str, Entry], bool] = lambda name, entry: False
+) -> Iterator[tuple[str, Entry]]:
+    """Yield all files and folders below a folder, and their paths from there, with slashes.
+
+    Names are in order, and folders come before what is in them.
+
+    Parameters
+    ----------
+    top
+        The folder, which may be a link.
+    own
+        Whether it is the caller's own. Then links to files are what they lead to, as in the cache
+        of huggingface_hub. In a stranger's they could lead anywhere, and are refused. Links to
+        folders always are: a few of them can make paths without end.
+    skip
+        Tells whether something is left out.
+
+    Raises
+    ------
+    StoreError
+        If something is neither a file nor a folder, such as a pipe, or is a link that is refused,
+        or is nested too deep.
+    OSError
+        If something cannot be read, or a link leads nowhere.
+    """
+
+    def walk(folder: str | Path, prefix: str) -> Iterator[tuple[str, Entry]]:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            name = prefix + entry.name
+            if fault := _fault(entry, name, own):
+                raise StoreError(f"{entry.path}: {fault}")
+            if not skip(name, entry):
+                yield name, entry
+                if entry.is_dir():
+                    yield from walk(entry.path, f"{name}/")
+
+    return walk(top, "")
+
+
+def _fault(entry: Entry, name: str, own: bool) -> str:
+    """Say why something is neither read nor written; nothing if it is."""
+    if entry.is_symlink():
+        if not own:
+            return _LINK_REFUSAL
+        if entry.is_dir():
+            return (
+                "a symbolic link to a folder, which is not followed: put a copy of the folder in"
+                " its place (cp -RL), or remove the link"
+            )
+        if not os.path.exists(entry.path):
+            raise FileNotFoundError(errno.ENOENT, "A link that leads nowhere", entry.path)
+    if not entry.is_dir() and not entry.is_file():
+        return "neither a file nor a folder"
+    if name.count("/") >= MAX_DEPTH:
+        return f"in more than {MAX_DEPTH} levels of folders, as no model is"
+    return ""

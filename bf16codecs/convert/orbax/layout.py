@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bf16codecs._base.cached import cached_property
-from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute, and_parents
+from bf16codecs._files.folders import walk_tree
 from bf16codecs._files.reading import open_to_read
 from bf16codecs.errors import StoreError
 
@@ -256,7 +256,8 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
-    _check_files(root)
+    for _ in walk_tree(root, own=True):
+        pass  # it refuses what tensorstore would follow without end, or wait for
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0
@@ -305,34 +306,6 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
             names = own
         folders.sort()
         yield Path(folder), manifests, sorted(names)
-
-
-def _check_files(root: Path) -> None:
-    """Refuse what leads elsewhere, what nobody can read to an end, and what has no end itself.
-
-    tensorstore follows every link, and waits for pipes.
-    """
-    pending = [(root, 0)]
-    while pending:
-        folder, depth = pending.pop()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                path = Path(entry.path)
-                if entry.is_dir():
-                    _check_folder(path, entry.is_symlink(), depth)
-                    pending.append((path, depth + 1))
-                elif not entry.is_file():
-                    raise StoreError(f"{path}: it is not a regular file")
-
-
-def _check_folder(path: Path, is_link: bool, depth: int) -> None:
-    if is_link:
-        raise StoreError(
-            f"{path}: a symbolic link to a folder, which is not followed, as it could lead"
-            " anywhere: copy what it leads to in its place"
-        )
-    if depth >= MAX_DEPTH:
-        raise StoreError(f"{path}: more than {MAX_DEPTH} levels of folders, as no checkpoint has")
 
 
 def _read(path: Path) -> bytes:
