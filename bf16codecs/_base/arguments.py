@@ -15,7 +15,7 @@ _are_options = False
 
 @contextmanager
 def named_as_options() -> Iterator[None]:
-    """Let messages be for who has called a command, as long as it runs."""
+    """Let messages name arguments as the options of a command, as long as it runs."""
     global _are_options
     before, _are_options = _are_options, True
     try:
@@ -25,7 +25,7 @@ def named_as_options() -> Iterator[None]:
 
 
 def for_caller(python: str, command: str) -> str:
-    """Return what a message says to who has called a function, or to who has called a command."""
+    """Return what a message says to the caller of a function, or to the user of a command."""
     return command if _are_options else python
 
 
@@ -35,19 +35,9 @@ def argument(name: str) -> str:
 
 
 def as_integer(name: str, value: Any, limits: str = "") -> int:
-    """Return an argument as an int.
+    """Return an argument as an int; raise TypeError if it is not an integer, or is True or False.
 
-    Parameters
-    ----------
-    name, value
-        The argument.
-    limits
-        What else a message says of it, such as ``", between 1 and 22"``.
-
-    Raises
-    ------
-    TypeError
-        If it is no integer; True and False are none.
+    `limits` is what else the message says of it, such as ``", between 1 and 22"``.
     """
     try:
         if isinstance(value, bool):

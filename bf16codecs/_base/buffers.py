@@ -47,17 +47,12 @@ _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"
 
 
 def as_array(value: Any) -> Any:
-    """Return a PyTorch tensor or an array of CuPy's as one of NumPy's; others as they are.
+    """Return a PyTorch tensor or a CuPy array as a NumPy array; others as they are.
 
     It has a tensor's bfloat16 and float8, and shares its memory if that is the CPU's, and not
-    conjugated or negated when it is read.
-
-    Raises
-    ------
-    TypeError
-        If it is sparse, has no data, or numbers that NumPy has not.
-    ValueError
-        If it is of a class that computes its numbers from other data.
+    conjugated or negated when it is read. TypeError is raised for a tensor that is sparse, has no
+    data, or has numbers that NumPy lacks; ValueError for a class that computes its numbers from
+    other data.
     """
     # Whoever has an array or a tensor has imported its package.
     cupy: Any = sys.modules.get("cupy")
@@ -84,14 +79,8 @@ def as_array(value: Any) -> Any:
 def byte_view(buf: Any, name: str = "") -> Bytes:
     """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
 
-    Errors say that it is called `name`, if that is given.
-
-    Raises
-    ------
-    TypeError
-        If `buf` is not a buffer, or holds Python objects.
-    ValueError
-        If its memory is not contiguous.
+    TypeError is raised for Python objects and for what is not a buffer, ValueError if the memory is
+    not contiguous. The messages call it `name`, if that is given.
     """
     # What is given mostly: all of encoding a kilobyte takes 5 us, and numcodecs' check 2.
     if type(buf) is np.ndarray and buf.flags.c_contiguous and not buf.dtype.hasobject:
@@ -115,14 +104,9 @@ def byte_view(buf: Any, name: str = "") -> Bytes:
 
 
 def writable_byte_view(out: Any) -> Bytes:
-    """View a writable contiguous buffer as one dimension of bytes.
+    """View a buffer as `byte_view` does.
 
-    Raises
-    ------
-    TypeError
-        If `out` is not a buffer, or holds Python objects.
-    ValueError
-        If its memory is not contiguous, or read-only.
+    ValueError is also raised if it is read-only, or not the CPU's memory.
     """
     view = byte_view(out, "out")
     if not view.flags.writeable:
@@ -142,13 +126,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """Return the value of a parameter that has to be one of some names.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none of them; the message lists them.
-    """
+    """Return a parameter's value; raise TypeError or ValueError unless it is one of some names."""
     names = list(allowed)
     listed = " or ".join(map(repr, names)) if len(names) == 2 else f"one of {', '.join(names)}"
     if not isinstance(value, str):

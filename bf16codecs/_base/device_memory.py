@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 class DeviceMemory(ABC):
     """Bytes on a device, of which parts are taken and set as of an array of them.
 
-    What it is told is done in that order, as seen by the thread that tells it, and perhaps later.
+    Operations are done in the order in which a thread asks for them, perhaps later.
     """
 
     size: int
@@ -65,20 +65,10 @@ Place = _Bytes | DeviceMemory
 def decode_blocks(
     index: _core.Index, payload: _Bytes, first: int, last: int, out: Place, base: Place | None
 ) -> None:
-    """Decode blocks of one version of a frame.
+    """Decode blocks from `first` to before `last` of one version of a frame, whose head is `index`.
 
-    Parameters
-    ----------
-    index
-        The frame's head.
-    payload
-        The blocks' bytes.
-    first, last
-        Which blocks: the first, and the one after the last.
-    out
-        Where they go: exactly their size.
-    base
-        The items of the same places in the base, where `out` is; it may be `out`.
+    `payload` has the blocks' bytes, and `out` exactly room for what they decode to. `base` has the
+    items of the same places in the base, where `out` is; it may be `out`.
     """
     if isinstance(out, DeviceMemory):
         out.decode(index, payload, first, last, base)

@@ -74,13 +74,7 @@ def bit_labels(dtype: str, count: int) -> list[str]:
 
 # Shannon, "A Mathematical Theory of Communication", 1948.
 def entropy(counts: NDArray[Any]) -> float:
-    """Return the order-0 entropy of symbols that occur so often, in bits a symbol.
-
-    Parameters
-    ----------
-    counts : ndarray
-        How often each symbol occurs; any shape. Of no symbols the entropy is 0.
-    """
+    """Return the order-0 entropy of symbols by their counts, in bits a symbol; 0 of no symbols."""
     found = counts[counts > 0].astype(np.float64)
     total = found.sum()
     # Rounding may leave -0.0 or a little less of a single symbol.
@@ -88,24 +82,15 @@ def entropy(counts: NDArray[Any]) -> float:
 
 
 def conditional_entropy(pairs: NDArray[Any]) -> float:
-    """Return the entropy of a symbol of which another one is known, in bits a symbol.
+    """Return the entropy of a symbol given another one, in bits.
 
-    Parameters
-    ----------
-    pairs : ndarray, shape (known, symbols)
-        How often each known symbol occurs with each other one.
+    The counts are of pairs, of shape (given, symbols).
     """
     return max(0.0, entropy(pairs) - entropy(pairs.sum(1)))
 
 
 def row_entropies(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the entropy of each row, in bits a symbol.
-
-    Parameters
-    ----------
-    counts : ndarray, shape (rows, symbols)
-        How often each symbol occurs; no row is empty.
-    """
+    """Return the entropy of each row of counts, of which none is empty, in bits a symbol."""
     numbers = counts.astype(np.float64)
     totals = numbers.sum(1)
     weighted = (numbers * np.log2(np.maximum(numbers, 1))).sum(1)

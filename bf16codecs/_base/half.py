@@ -117,18 +117,9 @@ class HalfLoss:
 
 
 def round_to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round to nearest, ties to even; of a NaN, keep the upper half and make it quiet.
+    """Return the bits of numbers rounded to BF16, to nearest, ties to even; an array in C order.
 
-    Parameters
-    ----------
-    values
-        In C order, of any shape.
-
-    Returns
-    -------
-    ndarray of uint16
-        The bits of the bfloat16 numbers, of the same shape. Not ml_dtypes' conversion, which drops
-        what a NaN holds.
+    A NaN keeps its upper half and becomes quiet; ml_dtypes' own conversion drops its payload.
     """
     bits = values.view(np.uint32)
     upper = bits >> 16

@@ -34,7 +34,7 @@ def lazy_names(
     submodules
         Modules that are names of the package themselves.
     unlisted
-        And such that need packages that may be missing: who gets all that is listed gets no error.
+        Modules that need packages that may be missing: to get all that is listed raises no error.
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 

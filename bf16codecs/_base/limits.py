@@ -85,19 +85,9 @@ def is_addressable(shape: Sequence[int], item_bits: int) -> bool:
 
 
 def check_metadata(nbytes: int, stored: Callable[[], int] | None = None) -> None:
-    """Refuse metadata that are too large, or too large for the bytes that they are stored in.
+    """Raise StoreError for metadata that are too large, or too large for their stored size.
 
-    Parameters
-    ----------
-    nbytes
-        Their size once decoded.
-    stored
-        Returns their stored size, if they are compressed; called for large ones only.
-
-    Raises
-    ------
-    StoreError
-        If they are.
+    `stored` returns their stored size, if they are compressed; it is called for large ones only.
     """
     if nbytes > MAX_METADATA_BYTES:
         raise StoreError(f"{nbytes} bytes of metadata, more than {MAX_METADATA_BYTES}")
@@ -108,19 +98,10 @@ def check_metadata(nbytes: int, stored: Callable[[], int] | None = None) -> None
 
 
 def check_parsed(document: Any, stored: Callable[[], int]) -> None:
-    """Refuse JSON that was compressed if its values would take too much memory.
+    """Raise StoreError for JSON that was compressed if its values would take too much memory.
 
-    Parameters
-    ----------
-    document
-        The text, in any buffer.
-    stored
-        Returns the size that it is stored in; called for large ones only.
-
-    Raises
-    ------
-    StoreError
-        If they would.
+    `document` is the text, in any buffer. `stored` returns its stored size; it is called for large
+    ones only.
     """
     if memoryview(document).nbytes <= _SMALL_METADATA:
         return
@@ -145,20 +126,7 @@ def frame_limit(nbytes: int) -> int:
 
 
 def check_ancestors(nbytes: int, wanted: int) -> None:
-    """Refuse a part of a frame that comes from too many other versions.
-
-    Parameters
-    ----------
-    nbytes
-        Size of the blocks to decode.
-    wanted
-        Size of those of them that are wanted.
-
-    Raises
-    ------
-    StoreError
-        If they are far more than wanted.
-    """
+    """Raise StoreError for blocks to decode that are far larger than those of them to read."""
     if nbytes > max(_SMALL, (1 + _MOST_ANCESTORS) * wanted):
         raise StoreError(
             f"a part with {wanted} bytes in blocks comes from versions with more than"
@@ -186,22 +154,10 @@ class Limits:
             raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
 
     def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:
-        """Refuse data that are too large.
+        """Raise LimitError for data that are too large once decoded.
 
-        Parameters
-        ----------
-        nbytes
-            Their size once decoded.
-        stored
-            Returns the size of the store, or as much of it as it has seen when that is more than
-            its argument; called for large data only.
-        what
-            Store and data, for the message.
-
-        Raises
-        ------
-        LimitError
-            If they are.
+        `stored` returns the size of the store, or as much of it as it has seen when that is more
+        than its argument; it is called for large data only. `what` names the store and the data.
         """
         if self.max_bytes is not None:
             if nbytes > self.max_bytes:

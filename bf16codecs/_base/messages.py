@@ -174,14 +174,10 @@ def damaged(why: str | KeyError, what: str = "damaged") -> str:
 
 @contextmanager
 def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator[None]:
-    """Say in one line what failed, and why.
+    """Say in one line what failed, and why. Running out of memory stays what it is.
 
-    Parameters
-    ----------
-    what
-        Store, tensor, chunk: what the block of code is about.
-    otherwise
-        What errors become that are not of this package. Running out of memory stays what it is.
+    `what` is the store, tensor or chunk that the block of code is about. Errors that are not of
+    this package become `otherwise`.
     """
     try:
         yield
@@ -199,12 +195,9 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
 
 @contextmanager
 def named_damage(what: str = "") -> Iterator[None]:
-    """Say of encoded data what is damaged, and what to do; other errors pass as they are.
+    """Say of encoded data what is damaged, and what to do; other errors pass unchanged.
 
-    Parameters
-    ----------
-    what
-        Which data, if nobody else says it.
+    `what` names the data, if nothing else does.
     """
     try:
         yield
@@ -229,15 +222,7 @@ def install_extra(extra: str) -> str:
 
 @contextmanager
 def from_extra(extra: str, what: str) -> Iterator[None]:
-    """Say of a package that cannot be imported which extra of this one has it.
-
-    Parameters
-    ----------
-    extra
-        The extra.
-    what
-        What needs it.
-    """
+    """Say of a package that cannot be imported what needs it, and which extra has it."""
     try:
         yield
     except ImportError as e:

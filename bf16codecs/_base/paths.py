@@ -24,25 +24,11 @@ _INDEX = re.compile(r"\.safetensors\.index(\.[^./]+)?\.json\Z")
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
-    """Return a path, or an address, as text.
+    """Return a path, or an address, as text. `of` says in messages what is there.
 
-    An empty one, as from a variable of the shell that is not set, would be the current folder.
-
-    Parameters
-    ----------
-    path
-        What the caller gave.
-    of
-        What is there, for the message.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    ValueError
-        If it is empty.
-    NotADirectoryError
-        If a slash at its end says that it is a folder, and it is a file.
+    TypeError is raised if it is something else; ValueError if it is empty, as from a variable of
+    the shell that is not set: it would be the current folder; NotADirectoryError if a slash at its
+    end says that it is a folder, and it is a file.
     """
     if isinstance(path, bytes) or not isinstance(path, (str, os.PathLike)):
         kind = type(path).__name__
@@ -88,8 +74,8 @@ def last_name(place: str) -> str:
 def resolved(path: Path) -> Path:
     """Return a path without links; one that leads round in a circle ends in a link.
 
-    `Path.resolve` raises a RuntimeError of such a one, up to Python 3.12. The system's error, when
-    it is opened, is an OSError.
+    `Path.resolve` raises a RuntimeError for such a path, up to Python 3.12. Opening it raises an
+    OSError.
     """
     return Path(os.path.realpath(path))
 

@@ -70,12 +70,7 @@ def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
 def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype, kind: str = "cpu") -> bool:
     """Tell whether a tensor is memory that has items of a dtype as they are stored.
 
-    Parameters
-    ----------
-    tensor, dtype
-        The tensor, and the dtype.
-    kind
-        Of the device that it is on: ``"cpu"``, ``"cuda"``.
+    `kind` is that of the device that it has to be on: ``"cpu"``, ``"cuda"``.
     """
     return (
         tensor.dtype == dtype
@@ -89,12 +84,8 @@ def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype, kind: str = "cpu") ->
 def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the memory of a tensor on the CPU as an array, with the tensor's shape and strides.
 
-    Parameters
-    ----------
-    tensor
-        The tensor.
-    dtype
-        Of the array: NumPy's or ml_dtypes' name for the tensor's own; ``uint8`` for packed types.
+    `dtype` is the array's: the name that NumPy or ml_dtypes has for the tensor's own; ``uint8`` for
+    packed types.
     """
     return tensor.detach().view(_INTEGERS[tensor.itemsize]).numpy().view(dtype)
 
@@ -104,19 +95,8 @@ def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
 
     A class with operations of its own may wrap such a tensor, which is returned then. Or it
     computes numbers from other data, such as codes and a scale: who reads the numbers loses the
-    data, and what is written to the numbers is lost.
-
-    Parameters
-    ----------
-    tensor
-        A tensor of any class.
-    name
-        Its name, for messages.
-
-    Raises
-    ------
-    ValueError
-        If the numbers are nowhere in memory, or it is not in the layout ``torch.strided``.
+    data, and what is written to the numbers is lost. ValueError, with the tensor's name, is raised
+    for such a class, and for layouts other than ``torch.strided``.
     """
     label = f"tensor {name!r}" if name else "a tensor"
     with torch._C.DisableTorchFunctionSubclass():
@@ -204,16 +184,9 @@ def _has_no_operations(tensor: torch.Tensor) -> bool:
 def checked_device(device: Any) -> torch.device:
     """Return a device as PyTorch has it; None is the CPU.
 
-    `Tensor.to` would also take a dtype, and values that are neither.
-
-    Raises
-    ------
-    TypeError
-        If it is of a type that no device has.
-    ValueError
-        If PyTorch knows no such device.
-    RuntimeError
-        If this PyTorch has none of its kind.
+    `Tensor.to` would also take a dtype, and values that are neither. TypeError is raised for a type
+    that no device has, ValueError for a device that PyTorch does not know, RuntimeError if this
+    PyTorch has none of its kind.
     """
     if device is None:
         return torch.device("cpu")

@@ -46,13 +46,7 @@ class Digests:
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any], prefix: str = "") -> Digests:
-        """Take digests from the attributes of a store.
-
-        Raises
-        ------
-        TypeError
-            If one is not a string.
-        """
+        """Take digests from the attributes of a store; raise TypeError if one is not a string."""
         digests = cls(**{kind: entry.get(prefix + kind) for kind in _LABELS})
         if not all(isinstance(text, str) for text in digests.entry().values()):
             raise TypeError("a digest is not a string")
@@ -103,16 +97,7 @@ class FileHash:
     """Computes digests of a file whose parts come from several threads, in nearly any order.
 
     A part that comes too early is kept, and hashed by the thread that brings what is missing: no
-    thread waits for another.
-
-    Parameters
-    ----------
-    kinds
-        Which ones.
-    nbytes
-        Size of the file.
-    start
-        Its first bytes.
+    thread waits for another. `start` has the file's first bytes.
     """
 
     def __init__(self, kinds: Sequence[str], nbytes: int, start: bytes = b"") -> None:

@@ -126,12 +126,7 @@ class Folder:
     def open(self, key: str, flags: int = os.O_RDONLY) -> int:
         """Open a regular file by its path below the folder, with slashes; return its descriptor.
 
-        Raises
-        ------
-        StoreError
-            If it is something else, or in a folder that is a symbolic link.
-        OSError
-            If it cannot be opened.
+        StoreError is raised if it is something else, or in a folder that is a symbolic link.
         """
         *folders, name = parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in key:
@@ -148,10 +143,7 @@ class Folder:
     def find(self, key: str) -> int | None:
         """Open a file to read it, as `open` does; return None if there is none.
 
-        Raises
-        ------
-        StoreError, OSError
-            As `open`; and if another folder has taken the path of this one.
+        StoreError is also raised if another folder has taken the path of this one.
         """
         try:
             return self.open(key)
@@ -172,23 +164,15 @@ class Folder:
     def size_below(self, path: str) -> int:
         """Return the size of all regular files below a path in the folder.
 
-        Raises
-        ------
-        StoreError
-            If the path is, or is in, a symbolic link, or folders are nested deeper than in stores.
+        StoreError is raised for symbolic links on that path, and for folders that are nested too
+        deep.
         """
         if path:
             self.refuse_links(path)
         return sum(s.st_size for s in self._statuses(path) if stat.S_ISREG(s.st_mode))
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder, as much of it as possible.
-
-        Raises
-        ------
-        OSError
-            The first error; a name that nothing has is none.
-        """
+        """Remove a file or a folder, if it is there, as much as possible; raise the first error."""
         errors: list[OSError] = []
 
         def note(function: Any, path: str, info: Any) -> None:

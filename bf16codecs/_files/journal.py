@@ -169,13 +169,7 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """The journal of a file, locked while it is open.
-
-    Parameters
-    ----------
-    path
-        The file.
-    """
+    """The journal of a file, locked while it is open."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._target = os.path.realpath(path)
@@ -185,12 +179,8 @@ class Journal:
     def take(self) -> None:
         """Lock it, and carry out what a dead process has left.
 
-        Raises
-        ------
-        BlockingIOError
-            If another process has it.
-        FileExistsError
-            If it is complete, and of another file.
+        BlockingIOError is raised if another process has it, FileExistsError if it is complete, and
+        of another file.
         """
         self.lock()
         change = self._content(self._file)
@@ -290,10 +280,8 @@ class Journal:
 def carry_out_journal(path: str | os.PathLike[str]) -> None:
     """Finish what a process has begun for a file, if it is dead; wait for one that is alive.
 
-    Raises
-    ------
-    OSError
-        If the changes are complete, and may not be made, or are not made in five seconds.
+    OSError is raised if the changes are complete, and may not be made, or are not made in five
+    seconds.
     """
     for _ in range(_TRIES):
         if Journal(path).pending() is None:
@@ -310,10 +298,7 @@ def carry_out_journal(path: str | os.PathLike[str]) -> None:
 def settle_journal(path: str | os.PathLike[str]) -> None:
     """Finish what a dead process has begun for a file, and let it have no journal.
 
-    Raises
-    ------
-    BlockingIOError
-        If a process is changing it.
+    BlockingIOError is raised if a process is changing the file.
     """
     journal = Journal(path)
     with closing(journal):
@@ -321,12 +306,9 @@ def settle_journal(path: str | os.PathLike[str]) -> None:
 
 
 def superblock_end(head: bytes) -> int | None:
-    """Return where an HDF5 file ends by its superblock, None if it does not tell.
+    """Return where an HDF5 file ends by its superblock; None if that does not tell.
 
-    Parameters
-    ----------
-    head
-        The first 64 bytes of the file, or more.
+    `head` has the first 64 bytes of the file, or more.
     """
     # Where the version of a superblock has the size of an address, and the base address.
     places = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
@@ -374,7 +356,8 @@ class JournaledFile:
     """A file that others see changed only by `commit`, and then whole; h5py takes it as a file.
 
     Errors of writing are kept for `commit`, as on a full disk: libhdf5 goes on after one, and what
-    it raises in the end is none that Python knows.
+    it raises in the end is none that Python knows. BlockingIOError is raised if another process is
+    changing the file.
 
     Parameters
     ----------
@@ -384,11 +367,6 @@ class JournaledFile:
         Whether a loss of power may come between any two steps.
     end_of
         Returns where the content of an open file ends. What is behind is left of a killed process.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process is changing it.
     """
 
     def __init__(
@@ -485,13 +463,9 @@ class JournaledFile:
     def commit(self) -> int:
         """Let others see the changes; return how many bytes were written twice for it.
 
-        Raises
-        ------
-        OSError
-            If the file is as before; or, as the message says then, if the changes are in the
-            journal: whoever opens the file next makes them.
-        StoreError
-            If something else has taken the file's name.
+        After an OSError, the file is as before; or, if the message says so, the changes are in the
+        journal, and whoever opens the file next makes them. StoreError is raised if something else
+        has taken the file's name.
         """
         self.check()
         if self._durable:

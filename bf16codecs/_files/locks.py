@@ -51,21 +51,10 @@ def _machine() -> str:
 
 
 class LifeLock:
-    """A lock file, locked if nobody else holds it.
+    """A lock file in a folder, locked if nobody else holds it.
 
-    The system frees the lock when its process ends, however that happens.
-
-    Parameters
-    ----------
-    folder, name
-        The folder that has the file, and the file's name there.
-    is_new
-        Whether to make the file. What is there already is never made use of.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened or made.
+    The system frees the lock when its process ends, however that happens. If the lock `is_new`, the
+    file is made, and nothing that is there already is used.
     """
 
     def __init__(self, folder: Folder, name: str, is_new: bool) -> None:
@@ -156,21 +145,9 @@ class LifeLock:
 def take_lock(folder: Folder, name: str, target: str) -> LifeLock:
     """Take the lock of an append, which one process at a time has; make its file if need be.
 
-    Where locks do not work, the file is the lock: who has made it has it.
-
-    Parameters
-    ----------
-    folder, name
-        The folder that has the file, and the file's name there.
-    target
-        The path of what is appended to, for messages.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process has it.
-    FileNotFoundError
-        If the folder was removed.
+    Where locks do not work, the file is the lock: who has made it has it. BlockingIOError, with the
+    path of the `target` that is appended to, is raised if another process has it; FileNotFoundError
+    if the folder was removed.
     """
     while True:
         is_new = True

@@ -119,19 +119,10 @@ class WorkingFolder:
 
     @classmethod
     def make(cls, parent: Path, durable: bool) -> WorkingFolder:
-        """Make a working folder.
+        """Make a working folder in another one.
 
-        Parameters
-        ----------
-        parent
-            Where.
-        durable
-            Whether a loss of power must not leave what nobody recognizes, nor undo `publish`.
-
-        Raises
-        ------
-        OSError
-            If `parent` does not allow that.
+        If it is `durable`, a loss of power leaves nothing that nobody recognizes, and does not undo
+        `publish`.
         """
         try:
             reserve = _Reserve()
@@ -174,13 +165,7 @@ class WorkingFolder:
 
     @classmethod
     def adopt(cls, path: Path) -> WorkingFolder | None:
-        """Take over a folder if its maker is certainly dead.
-
-        Raises
-        ------
-        OSError
-            If it may not be changed.
-        """
+        """Take over a folder if its maker is certainly dead."""
         folder = Folder(path)
         if not folder.is_own():
             return None
@@ -196,20 +181,10 @@ class WorkingFolder:
         return None
 
     def publish(self, target: Path, check: Callable[[Path], object]) -> None:
-        """Give `new` the target's name.
+        """Give `new` the name of a target in the folder that holds this one.
 
-        Parameters
-        ----------
-        target
-            A path in the folder that holds this one.
-        check
-            Called with the path of what has that name, and again when that has moved into this
-            folder; raises if it must stay.
-
-        Raises
-        ------
-        OSError
-            If something fails.
+        `check` is called with the path of what has that name, and again when that has moved into
+        this folder; it raises if that must stay.
         """
         # What was written by path since this folder was moved away would be missing.
         self._folder.check()
@@ -314,13 +289,7 @@ class WorkingFolder:
             raise
 
     def close(self) -> OSError | None:
-        """Undo what was not finished, and remove the folder.
-
-        Returns
-        -------
-        OSError or None
-            Why something is left.
-        """
+        """Undo what was not finished, and remove the folder; return why something is left."""
         if os.getpid() != self._process:
             return None  # it was forked, and what it ends without is its parent's
         if self._reserve is not None:
@@ -397,16 +366,8 @@ def open_unreplaced(
     """Open a model that another process may replace meanwhile; then, open the new one.
 
     Opening takes several looks at a path. If they see the old model and the new one, or nothing
-    between two renames, the result is a mixture, or an error that is true of neither.
-
-    Parameters
-    ----------
-    path
-        The model.
-    opener
-        Opens it by its path.
-    close
-        Closes what it returned, if the model was replaced meanwhile.
+    between two renames, the result is a mixture, or an error that is true of neither. `close`
+    closes what `opener` returned of a model that was replaced.
     """
     while True:
         before = _identity(path)
@@ -487,15 +448,7 @@ def _rename(held: Folder, name: str, other: Path, flags: int) -> bool:
 def exchange(held: Folder, name: str, other: Path) -> bool:
     """Exchange what a name in a folder and a path stand for, in one step.
 
-    Returns
-    -------
-    bool
-        False where the system or the file system cannot; then nothing was done.
-
-    Raises
-    ------
-    OSError
-        If one of them does not exist, or may not be changed.
+    It returns False, and has done nothing, where the system or the file system cannot do that.
     """
     return _rename(held, name, other, _EXCHANGE)
 
@@ -503,12 +456,7 @@ def exchange(held: Folder, name: str, other: Path) -> bool:
 def rename_new(held: Folder, name: str, new: Path) -> None:
     """Rename a file or a folder in a folder to a path where nothing is.
 
-    Raises
-    ------
-    FileExistsError
-        If something is there.
-    OSError
-        If it may not be renamed.
+    FileExistsError is raised if something is there.
     """
     try:
         if _rename(held, name, new, _NO_REPLACE):

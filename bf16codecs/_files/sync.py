@@ -54,12 +54,7 @@ def flush(descriptor: int) -> None:
 def make_folders(path: str | os.PathLike[str], durable: bool) -> None:
     """Make a folder and those that it is in, where they are missing.
 
-    Parameters
-    ----------
-    path
-        Of the folder.
-    durable
-        Whether a loss of power must not take the new names away.
+    If they are `durable`, a loss of power does not take the new names away.
     """
     folder, made = Path(path), []
     while not folder.exists() and folder.parent != folder:
@@ -93,14 +88,9 @@ def sync_files(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def sync_names(root: Path, paths: Iterable[Path]) -> None:
-    """Wait until the names of paths below a root, and of the folders that they are in, are on it.
+    """Wait until the names of paths, and of their folders below a root, are on the disk.
 
-    Parameters
-    ----------
-    root
-        A folder, whose own name is left alone.
-    paths
-        Files and folders in it, or in folders below it; they may be gone.
+    The paths may be gone.
     """
     folders: dict[int, set[Path]] = {}
     for path in paths:
