@@ -156,7 +156,7 @@ class FrameCodec(ConfiguredCodec):
     def check_steps(self, nbytes: int) -> None:
         """Raise ValueError unless a buffer of `nbytes` has as many items in every step.
 
-        Its `dtype` must not be ``"auto"``.
+        The codec's `dtype` must not be ``"auto"``.
         """
         if self.steps > 1 and nbytes % (self.steps * _core.ITEM_SIZES[self.dtype]):
             raise ValueError(
@@ -208,17 +208,7 @@ class FrameCodec(ConfiguredCodec):
     ) -> Bytes:
         """Encode a buffer, alone or against a base, into memory that is used again and again.
 
-        Parameters
-        ----------
-        memory
-            Returns memory of at least so many bytes.
-        buf, base
-            As `encode` and `encode_delta` take them.
-
-        Returns
-        -------
-        array
-            The part of the memory that has the frame.
+        `memory` returns memory of at least so many bytes. Return the part of it that has the frame.
         """
         given: list[Bytes] = []
 
@@ -334,7 +324,7 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
 
 
 def encode_version(codec: FrameCodec, buf: Any, base: Any = None, block: int = 0) -> bytes:
-    """Encode one version with a codec without steps, whose dtype is settled, alone or not.
+    """Encode one version with a codec without steps, whose dtype is settled, alone or to a base.
 
     Its blocks have `block` items, or as many as by default if that is 0.
     """
@@ -402,8 +392,7 @@ def decode_array(buf: Any, most: int | None = None) -> Bytes:
     """Decode a frame into a new array of bytes, which it must not claim to have more than `most`.
 
     A growing frame is decoded with all its versions; as a few bytes claim many, it needs a `most`.
-
-    Its memory may have been that of an earlier one: fresh pages cost more than decoding.
+    The memory may have been that of an earlier array: fresh pages cost more than decoding.
     """
     frame = byte_view(buf)
     size = stated_size(frame)

@@ -49,14 +49,10 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
         At least one, all of the same size. Contents and bases are buffers or arrays, as
         `FrameCodec.encode` takes them: at level "best", rows are those of their shapes.
 
-    Returns
-    -------
-    bytes
-
     Raises
     ------
     ValueError
-        If there are none or too many, or they are no such versions.
+        If there are none or too many, or they do not fit together.
     """
     if not 0 < len(versions) <= codec.steps:
         raise ValueError(f"{counted(len(versions), 'version')}, and room for {codec.steps}")
@@ -93,9 +89,9 @@ def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addit
     Raises
     ------
     bf16codecs.errors.CodecError
-        If `directory` is not one.
+        If `directory` is damaged.
     ValueError
-        If there is no room, or it is no such version.
+        If there is no room, or the version does not fit the others.
     """
     index = _core.GrowingIndex(directory)
     number, dtype = len(index.ends), index.dtype

@@ -31,25 +31,11 @@ _CHUNK = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 
 
 def foreign_name(path: Path, kind: Kind) -> str:
-    """Return the first thing in a store that is not the store's; nothing if there is none.
+    """Return the name of a file, a ZIP member or an HDF5 object in a store that is not the store's.
 
-    Parameters
-    ----------
-    path
-        The store. Where it does not tell which arrays it has, all that Zarr or HDF5 may have
-        written counts as its own: it is damaged, not a model store, or an append to it was killed.
-    kind
-        What it is.
-
-    Returns
-    -------
-    str
-        The name of a file, of a member of a ZIP file, or of an object in an HDF5 file.
-
-    Raises
-    ------
-    OSError, zipfile.BadZipFile
-        If it cannot be read.
+    It is the first one, or empty if there is none. Where the store does not tell which arrays it
+    has, all that Zarr or HDF5 may have written counts as its own: it is damaged, not a model store,
+    or an append to it was killed.
     """
     if kind is Kind.HDF5:
         info = _info_of(path)
@@ -63,12 +49,7 @@ def foreign_name(path: Path, kind: Kind) -> str:
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
     """Return the first attribute of a model's arrays and groups that is not the store's.
 
-    Parameters and errors are those of `foreign_name`.
-
-    Returns
-    -------
-    str
-        Its name, and whose it is; nothing if there is none.
+    The text names the attribute and its array or group; it is empty if there is none.
     """
     info = _info_of(path)
     arrays = set() if info is None else info.arrays

@@ -87,15 +87,7 @@ class Source:
 
 
 def read_index(path: Path) -> bytes:
-    """Read an index.
-
-    Raises
-    ------
-    SafetensorsError
-        If it is too large, or not a regular file.
-    OSError
-        If it cannot be read.
-    """
+    """Read an index; raise SafetensorsError if it is too large, or not a regular file."""
     with open_file(path) as index:
         raw = index.read(MAX_HEADER_BYTES + 1)
     if len(raw) > MAX_HEADER_BYTES:
@@ -104,13 +96,7 @@ def read_index(path: Path) -> bytes:
 
 
 def weight_map(raw: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what an index says of each tensor: the name of its file, if it is sound.
-
-    Raises
-    ------
-    SafetensorsError
-        If it is not an index.
-    """
+    """Return the name of each tensor's file, from an index; the names are not checked."""
     found = dict(json_object(raw, str(path))).get("weight_map")
     if not isinstance(found, dict):
         raise SafetensorsError(f"{path}: no weight_map")
@@ -120,10 +106,7 @@ def weight_map(raw: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
 def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Return the tensor names that an index lists for each file.
 
-    Raises
-    ------
-    SafetensorsError
-        If it is not an index, or names something else than files beside it.
+    SafetensorsError is raised if it names something else than files beside it.
     """
     shards: dict[str, list[str]] = {}
     for tensor, name in weight_map(raw, path).items():
@@ -153,21 +136,9 @@ def _refuse_shared_names(
 def check_index(
     path: str | os.PathLike[str], shards: Mapping[str, list[str]], files: Iterable[SourceFile]
 ) -> None:
-    """Refuse an index that does not say what is in its files.
+    """Refuse an index that has a tensor in another file than the files do, or in two of them.
 
-    Parameters
-    ----------
-    path
-        Of the index, for the message.
-    shards
-        What `shard_names` returns.
-    files
-        Those that it names.
-
-    Raises
-    ------
-    SafetensorsError
-        If a tensor is not in the file that the index says, or in two of them.
+    `path` is the index's, for messages, and `shards` what `shard_names` returns.
     """
     files = list(files)
     for file in files:
@@ -260,24 +231,10 @@ def _has_files(index: Path) -> bool:
 def open_source(path: str | os.PathLike[str]) -> Source:
     """Read and check the headers of a model.
 
-    Parameters
-    ----------
-    path
-        A safetensors file, a folder of them (its index is used if it has one), or an index,
-        `*.safetensors.index.json`, also of a variant, `*.safetensors.index.fp16.json`.
-
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    SafetensorsError
-        If a file breaks the format, or files and index contradict each other.
-    OSError
-        If a file cannot be read.
-    ValueError
-        If the path is empty.
+    `path` is that of a safetensors file, of a folder of them (its index is used if it has one), or
+    of an index, `*.safetensors.index.json`, also of a variant, `*.safetensors.index.fp16.json`.
+    SafetensorsError is raised if a file breaks the format, or files and index contradict each
+    other.
     """
     path = Path(given_path(path, "source"))
     recover_missing(path)
@@ -293,15 +250,10 @@ def _open_source(path: Path) -> Source:
 
 
 def check_names_to_store(paths: Iterable[Path]) -> None:
-    """Refuse files, or an index, with names that stores do not keep.
+    """Raise SafetensorsError for files, or an index, with names that stores do not keep.
 
     A store restores its files by their names, and readers refuse those that are not plain. Files
     that are only read, or that a store is compared with, may have any name.
-
-    Raises
-    ------
-    SafetensorsError
-        If one has such a name.
     """
     for own in paths:
         fault = name_fault(own.name)

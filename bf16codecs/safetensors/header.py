@@ -89,17 +89,9 @@ class Header:
         return self.data_start + (self.tensors[-1].stop if self.tensors else 0)
 
     def find(self, offset: int) -> tuple[int, int]:
-        """Return which tensor has a byte of the file, and where in its data the byte is.
+        """Return which tensor, by number, has the byte at an offset in the file, and where.
 
-        Parameters
-        ----------
-        offset
-            Of the byte in the file, which counts the header.
-
-        Returns
-        -------
-        number, start
-            The tensor's in `tensors`, and bytes from the start of its data.
+        The second number is counted from the start of the tensor's data.
         """
         offset -= self.data_start
         # Empty tensors share their offset with the one that follows them.
@@ -210,25 +202,10 @@ def _metadata(value: Any, where: str) -> dict[str, str] | None:
 
 
 def parse_header(raw: bytes, data_size: int, where: str) -> Header:
-    """Parse and check a header.
+    """Parse and check a header: its JSON, without the length before it.
 
-    Parameters
-    ----------
-    raw
-        The header's JSON, without the length before it.
-    data_size
-        Number of bytes that follow the header in the file.
-    where
-        Name of the file, for messages.
-
-    Returns
-    -------
-    Header
-
-    Raises
-    ------
-    SafetensorsError
-        If the header breaks a rule, or the tensors do not cover the data exactly.
+    `data_size` is the number of bytes that follow it in the file, which the tensors have to cover
+    exactly. `where` names the file in messages.
     """
     metadata: dict[str, str] | None = None
     tensors = []
@@ -296,15 +273,7 @@ def make_header(
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file.
-
-    Raises
-    ------
-    SafetensorsError
-        If it is something else.
-    OSError
-        If it cannot be opened.
-    """
+    """Open a file to read it; raise SafetensorsError if it is not a regular one."""
     try:
         return os.fdopen(open_to_read(path), "rb")
     except StoreError as e:
@@ -333,21 +302,10 @@ def _likeness(start: bytes) -> str:
 
 
 def header_nbytes(start: bytes, size: int, where: str) -> int:
-    """Return the size of a file's header, which has to fit into the file.
+    """Return the size of a file's header, from the first 8 bytes of the file, or more.
 
-    Parameters
-    ----------
-    start
-        The file's first 8 bytes, or more of them.
-    size
-        The file's.
-    where
-        The file, for messages.
-
-    Raises
-    ------
-    SafetensorsError
-        If it is not a safetensors file, or a truncated one.
+    SafetensorsError is raised for another file, and for one that is truncated. `size` is the
+    file's.
     """
     if size < 8:
         raise SafetensorsError(
@@ -364,19 +322,7 @@ def header_nbytes(start: bytes, size: int, where: str) -> int:
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read and check the header of a safetensors file, not its data.
-
-    Returns
-    -------
-    Header
-
-    Raises
-    ------
-    SafetensorsError
-        If it is not a safetensors file, or a damaged one.
-    OSError
-        If it cannot be read.
-    """
+    """Read and check the header of a safetensors file, not its data."""
     path = Path(path)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -393,7 +339,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def name_fault(name: str) -> str:
-    """Return what keeps `name` from being plain, in words; empty if nothing does."""
+    """Return what keeps `name` from being a plain file name, in words; empty if nothing does."""
     if not 0 < len(name) <= 255:  # file systems allow as many characters, or bytes
         return f"has {len(name)} characters"
     if name in (".", ".."):

@@ -28,15 +28,7 @@ class Tree:
     held: Folder | None = None
 
     def open(self, name: str) -> FileIO:
-        """Open a file to read it.
-
-        Raises
-        ------
-        StoreError
-            If it is a regular file no longer.
-        OSError
-            If it cannot be opened.
-        """
+        """Open a file to read it; raise StoreError if it is no longer a regular file."""
         path = self.files[name]
         try:
             descriptor = open_to_read(path) if self.held is None else self.held.find(name)
@@ -51,16 +43,9 @@ class Tree:
 
 
 def list_tree(top: Path, *, own: bool, without: Collection[str] = ()) -> Tree:
-    """List what is in a folder and in those below: see `walk_tree`.
+    """List what is in a folder, but for paths `without`, and in those below: see `walk_tree`.
 
-    Parameters
-    ----------
-    top
-        The folder, which may be a link.
-    own
-        Whether it is the caller's own, as it is when it is packed.
-    without
-        Paths of folders in it that are left out.
+    If it is the caller's `own`, links to files are what they lead to.
     """
 
     def skip(name: str, entry: Entry) -> bool:

@@ -67,7 +67,7 @@ class NotedFile:
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> NotedFile:
-        """Take what `entry` returned; KeyError, TypeError or ValueError if it is something else."""
+        """Take what `entry` returned; raise KeyError, TypeError or ValueError for anything else."""
         noted = cls(_mode(entry["mode"]), entry["size"], Digests.from_entry(entry))
         if noted.digests.blake3 is None:
             raise KeyError("blake3")
@@ -122,12 +122,8 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read that of a packed folder.
 
-        Raises
-        ------
-        StoreError
-            If it is not a packed folder, or its manifest does not say what it should.
-        UnsupportedVersionError
-            If it is from a newer release.
+        StoreError is raised if it is not a packed folder, or its manifest does not say what it
+        should; UnsupportedVersionError if it is from a newer release.
         """
         path = folder / MANIFEST
         document = _document(path)
@@ -220,11 +216,8 @@ def _rights(path: Path) -> int:
 def rights_of_new(folder: Path) -> int:
     """Return the rights that what is restored may give: none to write that new folders lack.
 
-    Parameters
-    ----------
-    folder
-        A path at which nothing is, where one is made to see that: the umask itself can only be
-        read by changing it, for all threads.
+    A `folder` is made at a path where nothing is, to see that: the umask itself can only be read by
+    changing it, for all threads.
     """
     folder.mkdir()
     try:
@@ -241,29 +234,11 @@ def copy_noted(
     progress: Progress | None,
     rights: int = _RIGHTS,
 ) -> dict[str, NotedFile]:
-    """Make a folder with the folders and files of another one, as they are, and note the files.
+    """Make a folder with copies of the folders and files of a tree, and note the files.
 
-    Parameters
-    ----------
-    tree
-        What is in the other one, links followed or not.
-    target
-        The folder to make.
-    kinds
-        Which digests to compute.
-    verify
-        Compare copies with what they are of.
-    progress
-        Called with the phase ``"copy"``, the bytes done and the total bytes.
-    rights
-        What the modes of copies may give at most.
-
-    Raises
-    ------
-    CorruptDataError
-        If a copy is not as the file is, or a file is changed meanwhile.
-    OSError
-        If something cannot be read or written.
+    `kinds` are digests to compute. `verify` compares copies with their originals. Modes of copies
+    give at most `rights`. CorruptDataError is raised if a copy is not as the file is, or a file is
+    changed meanwhile.
     """
     target.mkdir(0o700)  # until it gets its mode: what is in it may be private
     for name in tree.folders:

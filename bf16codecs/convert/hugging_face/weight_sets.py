@@ -45,21 +45,9 @@ class WeightSet:
 def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     """Return which files become which stores: those of an index one, each other one its own.
 
-    Hidden files are temporary files of other programs, and no weights.
-
-    Returns
-    -------
-    sets
-        The files of each store.
-    apart
-        By its path, of each index that is in no store, what becomes of its files, and why.
-
-    Raises
-    ------
-    SafetensorsError, OSError
-        If a file is damaged or missing.
-    ValueError
-        If something has the name by which a store of theirs would be looked for.
+    Hidden files are temporary files of other programs, and no weights. The second result has, by
+    the path of each index that is in no store, what becomes of its files, and why. ValueError is
+    raised if something has the name by which a store of theirs would be looked for.
     """
     visible = [path for path in tree.files if not _begins(path, ".")]
     indexes = _opened_indexes(visible, tree)
@@ -172,12 +160,8 @@ def _told_pointers(path: Path) -> Iterator[None]:
 def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
     """Refuse a folder with something that would be loaded in the place of the weights.
 
-    Parameters
-    ----------
-    stem
-        The path of a store without its suffix.
-    there
-        Maps each path in the folder, in lower case, to the path as it is.
+    `stem` is the path of a store without its suffix. `there` maps each path in the folder, in lower
+    case, to the path as it is.
     """
     for suffix in STORE_SUFFIXES:
         name = there.get(f"{stem}{suffix}".lower())

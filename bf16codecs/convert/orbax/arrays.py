@@ -70,17 +70,7 @@ Box = tuple[slice, ...]
 
 
 class ArrayOpener:
-    """Opens the arrays of a checkpoint.
-
-    Parameters
-    ----------
-    root
-        The checkpoint's folder.
-    where
-        Its path, for messages.
-    limits
-        What reading it may take.
-    """
+    """Opens the arrays of a checkpoint, whose path is `where` in messages."""
 
     def __init__(self, root: Path, where: str, limits: Limits = DEFAULT_LIMITS) -> None:
         self._root, self._where, self._limits = root, where, limits
@@ -89,12 +79,8 @@ class ArrayOpener:
     def open(self, name: str, place: Place) -> OrbaxArray:
         """Open an array for reading and writing, whose metadata are there.
 
-        Raises
-        ------
-        StoreError
-            If it has a data type that safetensors lacks.
-        CorruptDataError
-            If it cannot be opened, or its chunks are not credible.
+        StoreError is raised for a data type that safetensors lacks; CorruptDataError if the array
+        cannot be opened, or its chunks are not credible.
         """
         label = f"{self._where}: tensor {name!r:.300}"
         path = f"{place.path}/" if place.path else ""
@@ -114,17 +100,7 @@ class ArrayOpener:
 
 
 class OrbaxArray:
-    """An array of a checkpoint.
-
-    Parameters
-    ----------
-    label
-        What it is, for messages.
-    array
-        A `tensorstore.TensorStore`.
-    limits
-        What reading it may take.
-    """
+    """An array of a checkpoint: a `tensorstore.TensorStore`."""
 
     def __init__(self, label: str, array: Any, limits: Limits) -> None:
         self.label, self._array, self._limits = label, array, limits
@@ -248,15 +224,6 @@ class Scratch:
     """The items of an array in their order, in a file that nobody else sees.
 
     It is there until it was closed as often as it was shared, and once more.
-
-    Parameters
-    ----------
-    folder
-        Where there is room for it.
-    shape
-        Of the array.
-    item_size
-        Bytes of an item.
     """
 
     def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
@@ -319,15 +286,7 @@ class Scratch:
 
 
 def read_database(folder: Path) -> dict[str, bytes]:
-    """Return the metadata of the arrays in an OCDBT database, by key.
-
-    Raises
-    ------
-    CorruptDataError
-        If it cannot be read.
-    StoreError
-        If they are more than a checkpoint may have.
-    """
+    """Return the metadata of the arrays in an OCDBT database, by key."""
     documents: dict[str, bytes] = {}
     left = MAX_DOCUMENT_BYTES
     with _damage(str(folder)):
@@ -434,22 +393,7 @@ _DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
 
 
 def check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_size: int) -> None:
-    """Refuse chunks that are far larger than their array, or too many and tiny.
-
-    Parameters
-    ----------
-    label
-        The array, for messages.
-    shape, chunks
-        Of the array, in items.
-    item_size
-        Bytes of an item.
-
-    Raises
-    ------
-    CorruptDataError
-        If they are.
-    """
+    """Raise CorruptDataError for chunks far larger than their array, or too many and tiny."""
     # Of an empty array, no chunk is read.
     nbytes = math.prod(max(1, size) for size in shape) * item_size
     if math.prod(chunks) * item_size > max(_SMALL_CHUNK, _MOST_OF_ARRAY * nbytes):
@@ -462,20 +406,7 @@ def check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_s
 
 
 def check_memory(label: str, chunk_nbytes: int) -> None:
-    """Raise if there is no memory for a chunk.
-
-    Parameters
-    ----------
-    label
-        The array, for messages.
-    chunk_nbytes
-        Size of its chunks.
-
-    Raises
-    ------
-    MemoryError
-        If there is none.
-    """
+    """Raise MemoryError if there is no memory for a chunk."""
     try:
         # The chunk, and what is read of it or written to it. Nothing is touched: it takes no time.
         np.empty(2 * chunk_nbytes, np.uint8)
@@ -484,27 +415,11 @@ def check_memory(label: str, chunk_nbytes: int) -> None:
 
 
 def check_stored(label: str, array: Any, nbytes: int, shard_chunks: int, limits: Limits) -> None:
-    """Refuse stored chunks that are too large, or of which Blosc would make too much.
+    """Raise CorruptDataError for stored chunks that are too large, or expand too far by Blosc.
 
-    Parameters
-    ----------
-    label
-        The array, for messages.
-    array
-        The array, a `tensorstore.TensorStore`.
-    nbytes
-        Size of its chunks once decoded.
-    shard_chunks
-        How many chunks a shard has; 1 where there are no shards.
-    limits
-        What the caller allows.
-
-    Raises
-    ------
-    CorruptDataError
-        If one of them is.
-    LimitError
-        If nobody can tell what Blosc would make of them.
+    `nbytes` is the size of a chunk once decoded, and `shard_chunks` the number of chunks in a
+    shard: 1 where there are no shards. LimitError is raised if nobody can tell what Blosc would
+    make of them.
     """
     document = array.codec.to_json()
     document["zarr_format"] = 2 if document["driver"] == "zarr" else 3

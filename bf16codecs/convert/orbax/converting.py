@@ -90,17 +90,8 @@ ADDRESS_ADVICE = "Orbax checkpoints are not read from addresses: copy the checkp
 def is_to_convert(src: str, dst: str) -> bool:
     """Tell whether a path is a checkpoint, of which a store is to be made, and not such a store.
 
-    Parameters
-    ----------
-    src, dst
-        A path or an address, and what is to be made of it.
-
-    Raises
-    ------
-    StoreError
-        If it is neither, or at an address, and a store is to be made.
-    OSError
-        If there is nothing there, or it cannot be read.
+    StoreError is raised if it is neither, or at an address, and the name of `dst` is that of a
+    store.
     """
     path = path_of(given_path(src, "source"))
     if path is None:
@@ -118,12 +109,7 @@ def is_to_convert(src: str, dst: str) -> bool:
 def local_checkpoint(src: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a checkpoint that a caller gives.
 
-    Raises
-    ------
-    StoreError
-        If it is an address, or no checkpoint.
-    OSError
-        If there is nothing there, or it cannot be read.
+    StoreError is raised if it is an address, or something else.
     """
     path = path_of(given_path(src, "source"))
     if path is None:

@@ -80,10 +80,8 @@ class Checkpoint:
     def arrays(self) -> dict[str, Place]:
         """Return the arrays by name: the path, without the item's folder if there is one item.
 
-        Raises
-        ------
-        StoreError
-            If an item's metadata list arrays that are missing, or cannot be read, or are missing.
+        StoreError is raised if an item's metadata list arrays that are missing, or cannot be read,
+        or are missing.
         """
         places = [self._place(None, key) for key in self.files]
         for database, keys in self.databases.items():
@@ -179,10 +177,7 @@ class Checkpoint:
     def from_text(cls, text: str) -> Checkpoint:
         """Return what `to_text` made a text of.
 
-        Raises
-        ------
-        StoreError
-            If it is another text, or has paths that lead out of the checkpoint.
+        StoreError is raised for another text, and for paths that lead out of the checkpoint.
         """
         try:
             document = json.loads(text)
@@ -237,22 +232,10 @@ def other_than_checkpoint(root: Path) -> str:
 
 
 def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]]) -> Checkpoint:
-    """Read all documents of a checkpoint.
+    """Read all documents of a checkpoint: one step, of those that a `CheckpointManager` has.
 
-    Parameters
-    ----------
-    root
-        Its folder: one step, of those that a `CheckpointManager` has.
-    read_database
-        Returns the metadata of an OCDBT database's arrays, by key.
-
-    Raises
-    ------
-    StoreError
-        If it is no checkpoint, or an unfinished one, or several, or has in it what is no file and
-        no folder, links to folders, or folders that are nested too deep.
-    OSError
-        If it cannot be read.
+    `read_database` returns the metadata of an OCDBT database's arrays, by key. StoreError is raised
+    for anything else than one finished checkpoint, and for files that `walk_tree` refuses.
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")

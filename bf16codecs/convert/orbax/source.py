@@ -86,18 +86,7 @@ class _Decoded:
 class CheckpointReader(FilesReader):
     """Reads a checkpoint as a model of one file.
 
-    Parameters
-    ----------
-    root
-        The checkpoint's folder.
-    checkpoint
-        Its documents.
-    header
-        That of the file.
-    decoded
-        The tensors, in the order of the header.
-    limits
-        What reading may take.
+    `decoded` has the tensors in the order of the header.
     """
 
     def __init__(
@@ -136,21 +125,8 @@ def open_checkpoint(
 ) -> CheckpointReader:
     """Open a checkpoint.
 
-    Parameters
-    ----------
-    root
-        Its folder.
-    scratch
-        A folder with room for a few decoded tensors.
-    limits
-        What reading the arrays may take.
-    header
-        That of the file, where it is known.
-
-    Raises
-    ------
-    StoreError, OSError
-        As `read_checkpoint` and `ArrayOpener.open` do; and if the header is of other tensors.
+    `scratch` is a folder with room for a few decoded tensors, and `header` that of the file, where
+    it is known. StoreError is raised if that is of other tensors.
     """
     checkpoint = read_checkpoint(root, read_database)
     with named_errors(str(root)):

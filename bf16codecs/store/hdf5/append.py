@@ -37,18 +37,11 @@ _FIRST_GUESS = 8
 
 
 class Hdf5RunWriter:
-    """Adds a step to a run store in an HDF5 file.
+    """Adds a step to a run store in an HDF5 file, which is made if it is not there.
 
     The file changes in one step, and is not copied: see `JournaledFile`. HDF5 has no way to let a
     chunk grow. So chunks get room for what is expected: zeros, which take no space on the disk, and
     into which versions are written. One whose room does not do is written anew.
-
-    Parameters
-    ----------
-    path
-        The file, which is made if it is not there.
-    durable
-        Flush all to the disk, in the order that a loss of power asks for.
     """
 
     def __init__(self, path: Path, durable: bool) -> None:

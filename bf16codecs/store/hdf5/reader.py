@@ -135,12 +135,7 @@ def has_changed(path: str, before: os.stat_result) -> bool:
 def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
     """Open a model store in HDF5, after what a dead process has left to be done for it.
 
-    Raises
-    ------
-    StoreError
-        If it is none, or damaged.
-    OSError
-        If it cannot be opened, or an append that is complete cannot be finished.
+    OSError is raised if it cannot be opened, or an append that is complete cannot be finished.
     """
     where = os.fspath(path)
     for left in reversed(range(_OPENINGS)):
@@ -175,15 +170,7 @@ def _is_no_run(where: str, limits: Limits) -> bool:
 
 
 class Hdf5Reader(ModelReader):
-    """Reads a model store in HDF5.
-
-    Parameters
-    ----------
-    path
-        The file.
-    limits
-        What reading it may take.
-    """
+    """Reads a model store in HDF5."""
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
@@ -374,10 +361,7 @@ def _read_info(file: h5py.File, where: str) -> StoreInfo:
 
 
 def hdf5_attributes(path: str | os.PathLike[str], limits: Limits) -> dict[str, Any]:
-    """Return the attributes of a store, which need not be valid.
-
-    Errors are those of `open_hdf5`.
-    """
+    """Return the attributes of a store, which need not be valid; raise errors of `open_hdf5`."""
     where = os.fspath(path)
     with closing(_Opened(where, limits)) as opened:
         return _read_attributes(opened.file, where)
@@ -405,10 +389,7 @@ def other_object(path: str | os.PathLike[str], own: Container[str]) -> str:
 
 
 def attribute_names(path: str | os.PathLike[str], objects: Iterable[str]) -> list[set[str]]:
-    """Return the names of the attributes that objects of a file have.
-
-    Errors are those of `open_hdf5`.
-    """
+    """Return the names of the attributes of objects in a file; raise errors of `open_hdf5`."""
     where = os.fspath(path)
     with closing(_Opened(where, DEFAULT_LIMITS)) as opened, _named_library(where), phil:
         return [set(opened.file[name or "/"].attrs) for name in objects]

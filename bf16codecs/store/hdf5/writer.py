@@ -49,15 +49,7 @@ def hdf5_errors(path: Path) -> Iterator[None]:
 
 
 class Hdf5Writer:
-    """Writes a model store into a new HDF5 file.
-
-    Parameters
-    ----------
-    path
-        What to create; it must not exist.
-    choice
-        The codec.
-    """
+    """Writes a model store into a new HDF5 file."""
 
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path

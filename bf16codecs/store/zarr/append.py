@@ -29,27 +29,14 @@ __all__ = ["ZarrRunWriter"]
 
 
 class ZarrRunWriter:
-    """Adds a step to a run store in a folder.
+    """Adds a step to a run store in a folder, which is empty for a new one.
 
     Chunks grow in place, behind what the run's metadata speak of. Once they are flushed, documents
     are replaced, each by a rename, and the root's last: with it, the step is there. What an append
     that was killed has left is undone first.
 
-    Parameters
-    ----------
-    root
-        The store; an empty folder for a new one.
-    zarr_format
-        2 or 3.
-    durable
-        Flush all to the disk, in the order that a loss of power asks for.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process is adding a step.
-    StoreError
-        If the store is damaged.
+    If it is `durable`, all is flushed to the disk, in the order that a loss of power asks for.
+    BlockingIOError is raised if another process is adding a step.
     """
 
     def __init__(

@@ -24,14 +24,7 @@ def array_documents(
 ) -> dict[str, Any]:
     """Return the metadata of an array by the names of their files, without attributes.
 
-    Parameters
-    ----------
-    array
-        The array.
-    codec
-        What encodes its chunks; a codec of numcodecs that is none of this package's is Zstandard.
-    zarr_format
-        2 or 3.
+    A codec of numcodecs that is none of this package's is Zstandard.
     """
     if zarr_format == 2:
         return {".zarray": _format_2(array, codec), ".zattrs": {}}

@@ -26,24 +26,15 @@ _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 def copy_faults(
     reader: ModelReader, root: Root, source: KeySource, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
-    """Yield what documents beside arrays and in groups have otherwise than the root's copies.
+    """Yield faults of documents in groups and beside arrays that differ from the root's copies.
 
-    A fault is that of the path of an array or a group, which is empty for the root.
+    Each comes with the path of its array or group, which is empty for the root. `paths` are the
+    model's arrays. The groups on the way to them are checked as well.
 
     This package reads the copies, and Zarr libraries that open an array by its own path read the
-    documents. Attributes of others do not count, which may well be newer.
-
-    Parameters
-    ----------
-    reader
-        Of the store. Of a run, arrays may have a step more, and the root of format 2 attributes of
-        its own: an append is under way, or was killed.
-    root
-        What its root says.
-    source, store
-        Its keys.
-    paths
-        The model's arrays. The groups on the way to them are looked at, too.
+    documents. Attributes of others do not count, which may well be newer. Of a run, arrays may have
+    a step more, and the root of format 2 attributes of its own: an append is under way, or was
+    killed.
     """
     where, run = reader.where, reader.info.run
     growing = () if run is None else {*run.arrays, STEP_PATH}

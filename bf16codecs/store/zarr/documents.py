@@ -25,13 +25,7 @@ def as_json(document: Mapping[str, Any]) -> bytes:
 
 
 class ZarrDocuments:
-    """The metadata of a store's arrays and groups.
-
-    Parameters
-    ----------
-    zarr_format
-        2 or 3.
-    """
+    """The metadata of a store's arrays and groups."""
 
     def __init__(self, zarr_format: int) -> None:
         self._format = zarr_format
@@ -108,13 +102,7 @@ class ZarrDocuments:
 def parse_copies(
     where: str, zarr_format: int, content: Any
 ) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
-    """Return a root's attributes, and the documents below it by path and name, from its `COPIES`.
-
-    Raises
-    ------
-    StoreError
-        If they are damaged.
-    """
+    """Return a root's attributes, and documents below it by path and name, from its `COPIES`."""
     try:
         if zarr_format == 3:
             return dict(content["attributes"]), _nodes_v3(content)

@@ -30,10 +30,7 @@ LOCK = "lock"
 class RunFolder(FolderSource):
     """A run in a folder, which may be a stranger's: nothing in it is reached through a link.
 
-    Parameters
-    ----------
-    root
-        The folder. It is held open: what takes its path later is not the run.
+    The folder is held open: what takes its path later is not the run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,13 +39,7 @@ class RunFolder(FolderSource):
         self._lock: LifeLock | None = None
 
     def take(self) -> None:
-        """Let nobody else append until it is closed.
-
-        Raises
-        ------
-        BlockingIOError
-            If another process is appending.
-        """
+        """Let nobody else append until it is closed; raise BlockingIOError if somebody does."""
         while self._lock is None:
             path = self.path(APPENDING)
             make_folder(self.root, APPENDING)
@@ -71,13 +62,7 @@ class RunFolder(FolderSource):
             raise StoreError(f"{self.root}: was replaced or removed meanwhile")
 
     def path(self, key: str) -> Path:
-        """Return the path of a key, below which nothing is but files and folders.
-
-        Raises
-        ------
-        StoreError
-            If it leads out of the run.
-        """
+        """Return a key's path; raise StoreError if it leads out of the run, or through a link."""
         if leads_elsewhere(key):
             raise StoreError(f"{self.root}: {key!r:.80} is not a path in the store")
         path = self.root
@@ -106,13 +91,7 @@ class RunFolder(FolderSource):
             return chunk.read([(at, at + size)])[0].tobytes()
 
     def write(self, key: str, content: bytes, how: int = os.O_TRUNC) -> Path:
-        """Write a file in place of another, behind it (`O_APPEND`) or if there is none (`O_EXCL`).
-
-        Returns
-        -------
-        Path
-            Where it is.
-        """
+        """Write a file anew, behind what it has (`O_APPEND`), or if there is none (`O_EXCL`)."""
         path = self.path(key)
         make_folder(self.root, key.rpartition("/")[0])
         with self._open(key, os.O_WRONLY | os.O_CREAT | how) as file:

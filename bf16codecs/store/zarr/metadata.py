@@ -108,17 +108,10 @@ _DTYPES = {
 
 
 def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | None:
-    """Take from an array's metadata what reading its chunks takes.
+    """Return what reading an array's chunks takes of its metadata.
 
-    Returns
-    -------
-    ParsedArray or None
-        None if the metadata are of another form than the common ones: zarr has to read the array.
-
-    Raises
-    ------
-    StoreError
-        If they make no sense.
+    None is returned for metadata of another form than the common ones: zarr has to read the array.
+    StoreError is raised if they make no sense.
     """
     try:
         _check_order(zarr_format, document)
@@ -131,12 +124,9 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
 
 
 def check_keys(zarr_format: int, document: dict[str, Any]) -> None:
-    """Refuse metadata of an array with a key that Zarr does not know: zarr's words are about its.
+    """Raise StoreError if array metadata have a key that has to be understood, and is not.
 
-    Raises
-    ------
-    StoreError
-        If there is one that has to be understood.
+    zarr's own message would be about its constructor.
     """
     for key in document.keys() - _KEYS_V3 if zarr_format == 3 else ():
         value = document[key]
@@ -150,11 +140,6 @@ def _check_order(zarr_format: int, document: dict[str, Any]) -> None:
 
     Nothing else would tell where chunks have no checksum of their items: one bit makes `<i8` of
     `>i8`.
-
-    Raises
-    ------
-    StoreError
-        If they do.
     """
     if zarr_format == 2:
         is_big, is_c_order = str(document.get("dtype")).startswith(">"), document["order"] == "C"
@@ -186,13 +171,7 @@ def _all_codecs(found: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def array_codecs(zarr_format: int, document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return names and configurations of an array's codecs, in either format as in 3.
-
-    Raises
-    ------
-    KeyError, TypeError, IndexError
-        If there are none.
-    """
+    """Return names and configurations of an array's codecs, in either format as in 3."""
     if zarr_format == 2:
         given = [*(document.get("filters") or []), document.get("compressor") or {"id": "none"}]
         return [{"name": codec["id"], "configuration": codec} for codec in given]

@@ -73,19 +73,7 @@ __all__ = ["ZarrReader"]
 
 
 class ZarrReader(ModelReader):
-    """Reads a model store in Zarr.
-
-    Parameters
-    ----------
-    where
-        Path or address, for messages.
-    source
-        The store's keys.
-    make_store
-        Opens the same keys as a zarr store.
-    limits
-        What reading may take.
-    """
+    """Reads a model store in Zarr; `make_store` opens the same keys as a zarr store."""
 
     def __init__(
         self, where: str, source: KeySource, make_store: Callable[[], StrictStore], limits: Limits

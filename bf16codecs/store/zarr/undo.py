@@ -38,14 +38,8 @@ _NEW = "new"
 class Begun:
     """The contents of a run's folder `APPENDING`, held while appending.
 
-    It says which arrays are new, and holds what will replace documents.
-
-    Parameters
-    ----------
-    folder
-        The run.
-    durable
-        Whether a loss of power may come between any two steps.
+    It says which arrays are new, and holds what will replace documents. If it is `durable`, a loss
+    of power may come between any two steps.
     """
 
     def __init__(self, folder: RunFolder, durable: bool) -> None:
@@ -105,15 +99,7 @@ def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
 
 
 def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
-    """Leave a run as its root says that it is, whatever an append that did not finish has done.
-
-    Raises
-    ------
-    StoreError, CodecError
-        If the run is damaged.
-    OSError
-        If something cannot be changed.
-    """
+    """Leave a run as its root says that it is, whatever an append that did not finish has done."""
     begun, root = Begun(folder, durable), folder.root
     begun.remove(_NEW)
     noted = begun.noted()

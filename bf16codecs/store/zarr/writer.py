@@ -28,17 +28,7 @@ __all__ = ["ChunkWriter", "ZarrWriter"]
 
 
 class ChunkWriter:
-    """Encodes and writes chunks; it may be sent to another process if its sink may.
-
-    Parameters
-    ----------
-    choice
-        The codec.
-    zarr_format
-        2 or 3.
-    sink
-        Where chunks are put.
-    """
+    """Encodes and writes chunks; it may be sent to another process if its sink may."""
 
     def __init__(self, choice: CodecChoice, zarr_format: int, sink: Sink) -> None:
         self._choice = choice
@@ -88,18 +78,8 @@ class ChunkWriter:
 class ZarrWriter:
     """Writes a model store into a new folder or ZIP file.
 
-    Parameters
-    ----------
-    path
-        What to create; it must not exist.
-    choice
-        The codec.
-    zarr_format
-        2 or 3.
-    as_zip
-        Write a ZIP file.
-    sync_shared
-        Let other processes flush each chunk that they write. This process's are not flushed here.
+    With `sync_shared`, other processes flush each chunk that they write. This process's are not
+    flushed here.
     """
 
     def __init__(
