@@ -42,7 +42,6 @@ __all__ = [
     "read_padded",
     "settle_journal",
     "superblock_end",
-    "write_at",
 ]
 
 JOURNAL_SUFFIX = ".bf16codecs-journal"
@@ -162,7 +161,7 @@ class Change(NamedTuple):
         """Make the changes; a second time, they change nothing."""
         end = min(self.before, self.size)
         for page, (_, new) in self.pages.items():
-            write_at(file, page * PAGE, memoryview(new)[: end - page * PAGE])
+            _write_at(file, page * PAGE, memoryview(new)[: end - page * PAGE])
         os.ftruncate(file, self.size)
         if durable:
             flush(file)
@@ -205,7 +204,7 @@ class Journal:
     def write(self, change: Change, durable: bool) -> int:
         """Write it, and return its size; once it is complete, the changes will be made."""
         content = change.to_bytes()
-        write_at(self._file, 0, memoryview(content))
+        _write_at(self._file, 0, memoryview(content))
         if durable:
             flush(self._file)
             sync(self._path.parent)
@@ -345,7 +344,7 @@ def read_padded(file: int, at: int, size: int) -> bytes:
     return content.tobytes()
 
 
-def write_at(file: int, at: int, data: memoryview) -> None:
+def _write_at(file: int, at: int, data: memoryview) -> None:
     """Write all of some bytes to a place."""
     os.lseek(file, at, os.SEEK_SET)
     while data:
@@ -442,7 +441,7 @@ class JournaledFile:
 
     def write_unseen(self, at: int, data: bytes) -> None:
         """Write at once to a place of which nothing that others see speaks."""
-        write_at(self._file, at, memoryview(data))
+        _write_at(self._file, at, memoryview(data))
         for page, start, stop in self._changed_parts(at, at + len(data)):
             begin = page * PAGE + start - at
             self._pages[page][start:stop] = data[begin : begin + stop - start]
@@ -510,7 +509,7 @@ class JournaledFile:
         try:
             there = max(0, os.fstat(self._file).st_size - at)
             count = max(len(content.rstrip(b"\0")), min(there, len(content)))
-            write_at(self._file, at, memoryview(content)[:count])
+            _write_at(self._file, at, memoryview(content)[:count])
         except OSError as e:
             self._error = self._error or e
 

@@ -42,12 +42,10 @@ from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
 __all__ = [
     "WORKING_PREFIX",
     "WorkingFolder",
-    "exchange",
     "is_working_name",
     "open_unreplaced",
     "recover",
     "recover_missing",
-    "rename_new",
 ]
 
 Opened = TypeVar("Opened")
@@ -204,12 +202,12 @@ class WorkingFolder:
 
     def _publish_once(self, target: Path, check: Callable[[Path], object]) -> bool:
         try:
-            rename_new(self._folder, _NEW, target)
+            _rename_new(self._folder, _NEW, target)
             return True
         except FileExistsError:
             check(target)
         try:
-            if exchange(self._folder, _NEW, target):
+            if _exchange(self._folder, _NEW, target):
                 self._look_again(_NEW, target, check)
                 return True
             made = self._folder.stat(_NEW)
@@ -240,11 +238,11 @@ class WorkingFolder:
 
     def _put_back(self, name: str, target: Path) -> None:
         try:
-            if name == _NEW and exchange(self._folder, name, target):
+            if name == _NEW and _exchange(self._folder, name, target):
                 return
         except FileNotFoundError:
             pass  # somebody has removed the new target
-        rename_new(self._folder, name, target)
+        _rename_new(self._folder, name, target)
 
     def _move_aside(self, target: Path) -> None:
         """Move what is replaced to `old`: no plain rename replaces a folder that is not empty."""
@@ -282,7 +280,7 @@ class WorkingFolder:
             return
         try:
             with suppress(FileExistsError):
-                rename_new(self._folder, content, target)
+                _rename_new(self._folder, content, target)
                 sync(target.parent)
         except OSError as e:
             self._is_needed = e
@@ -445,7 +443,7 @@ def _rename(held: Folder, name: str, other: Path, flags: int) -> bool:
         raise OSError(number, os.strerror(number), path, None, str(other))
 
 
-def exchange(held: Folder, name: str, other: Path) -> bool:
+def _exchange(held: Folder, name: str, other: Path) -> bool:
     """Exchange what a name in a folder and a path stand for, in one step.
 
     It returns False, and has done nothing, where the system or the file system cannot do that.
@@ -453,7 +451,7 @@ def exchange(held: Folder, name: str, other: Path) -> bool:
     return _rename(held, name, other, _EXCHANGE)
 
 
-def rename_new(held: Folder, name: str, new: Path) -> None:
+def _rename_new(held: Folder, name: str, new: Path) -> None:
     """Rename a file or a folder in a folder to a path where nothing is.
 
     FileExistsError is raised if something is there.

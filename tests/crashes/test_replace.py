@@ -303,7 +303,7 @@ def test_target_that_cannot_be_renamed(
     """What is mounted, or a folder of the image below an overlay."""
     safetensors_to_zarr(old, folder / "m.zarr")
     for number in (errno.EXDEV, errno.EBUSY):
-        monkeypatch.setattr(_replace, "exchange", lambda *_, n=number: raise_error(n))
+        monkeypatch.setattr(_replace, "_exchange", lambda *_, n=number: raise_error(n))
         with pytest.raises(OSError, match="remove it first") as caught:
             safetensors_to_zarr(old, folder / "m.zarr", overwrite=True)
         assert caught.value.filename == str(folder / "m.zarr")
@@ -618,16 +618,16 @@ def test_what_takes_the_name_in_the_last_moment_stays(
     """What may be replaced makes room, between the look and the step, for what may not."""
     target = folder / "m.zarr"
     safetensors_to_zarr(old, target)
-    step = _replace.exchange if exchange else Mock(return_value=False)
+    step = _replace._exchange if exchange else Mock(return_value=False)
 
     def take_and_exchange(*args: Any) -> bool:
-        monkeypatch.setattr(_replace, "exchange", step)
+        monkeypatch.setattr(_replace, "_exchange", step)
         shutil.rmtree(target)
         target.mkdir()
         (target / "thesis.txt").write_text("x")
         return step(*args)
 
-    monkeypatch.setattr(_replace, "exchange", take_and_exchange)
+    monkeypatch.setattr(_replace, "_exchange", take_and_exchange)
     with pytest.raises(FileExistsError, match="exists and is") as caught:
         safetensors_to_zarr(old, target, overwrite=True)
     assert caught.value.filename == str(target)
@@ -646,7 +646,7 @@ def test_what_cannot_be_put_back_is_kept(
     def check(path: Path) -> None:
         looks.append(path)
         if path != target:
-            monkeypatch.setattr(_replace, "exchange", refuse)
+            monkeypatch.setattr(_replace, "_exchange", refuse)
             raise FileExistsError
 
     def refuse(*args: Any) -> bool:

@@ -38,8 +38,6 @@ from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.zarr.inflation import chunk_check
 from bf16codecs.zarr.shards import ENTRY_BYTES
 
-__all__ = ["check_chunks", "check_memory", "check_stored", "is_longer"]
-
 with from_extra("orbax", for_caller("bf16codecs.convert.orbax", "bf16codecs orbax")):
     import tensorstore
 
@@ -64,7 +62,12 @@ _INTERNALS = re.compile(r" \[(source locations|tensorstore_spec)=.*", re.DOTALL)
 _SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
 # As Orbax has it.
 _DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000}
-
+# Orbax cuts arrays at shards: its chunks are never larger than the array.
+_SMALL_CHUNK, _MOST_OF_ARRAY = 64 << 20, 2
+# Each chunk is a read, and a file or an entry in an index.
+_FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
+# Of arrays and groups, in which there is no chunk.
+_DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
 
 Box = tuple[slice, ...]
 
@@ -119,7 +122,7 @@ class OrbaxArray:
         self._chunk_nbytes = 0
         for unit in ("read_chunk", "write_chunk"):
             chunks = self._chunks(unit)
-            check_chunks(label, self.shape, chunks, self.item_size)
+            _check_chunks(label, self.shape, chunks, self.item_size)
             self._chunk_nbytes = max(self._chunk_nbytes, math.prod(chunks) * self.item_size)
 
     def read(self, start: int, out: Bytes) -> None:
@@ -198,7 +201,7 @@ class OrbaxArray:
         inner, outer = (math.prod(self._chunks(unit)) for unit in ("read_chunk", "write_chunk"))
         nbytes, count = inner * self.item_size, outer // inner
         with _damage(self.label):
-            check_stored(self.label, self._array, nbytes, count, self._limits)
+            _check_stored_chunks(self.label, self._array, nbytes, count, self._limits)
         self._is_checked = True
 
     def _chunks(self, unit: str) -> tuple[int, ...]:
@@ -292,9 +295,9 @@ def read_database(folder: Path) -> dict[str, bytes]:
     with _damage(str(folder)):
         store = tensorstore.KvStore.open(_database(folder)).result()
         for key in store.list().result():
-            if not key.endswith((b".zarray", b".zattrs", b"zarr.json")):
+            if not key.endswith(_DOCUMENTS):
                 continue
-            if is_longer(store, key, left):
+            if _is_longer(store, key, left):
                 raise too_many_documents(folder, key.decode())
             documents[key.decode()] = store.read(key).result().value
             left -= len(documents[key.decode()])
@@ -384,15 +387,7 @@ def _failures(label: str) -> AbstractContextManager[None]:
     return _told(partial(_failure, label))
 
 
-# Orbax cuts arrays at shards: its chunks are never larger than the array.
-_SMALL_CHUNK, _MOST_OF_ARRAY = 64 << 20, 2
-# Each chunk is a read, and a file or an entry in an index.
-_FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
-# Of arrays and groups, in which there is no chunk.
-_DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
-
-
-def check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_size: int) -> None:
+def _check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_size: int) -> None:
     """Raise CorruptDataError for chunks far larger than their array, or too many and tiny."""
     # Of an empty array, no chunk is read.
     nbytes = math.prod(max(1, size) for size in shape) * item_size
@@ -414,7 +409,9 @@ def check_memory(label: str, chunk_nbytes: int) -> None:
         raise MemoryError(f"{label}: no memory for a chunk of {chunk_nbytes} bytes") from e
 
 
-def check_stored(label: str, array: Any, nbytes: int, shard_chunks: int, limits: Limits) -> None:
+def _check_stored_chunks(
+    label: str, array: Any, nbytes: int, shard_chunks: int, limits: Limits
+) -> None:
     """Raise CorruptDataError for stored chunks that are too large, or expand too far by Blosc.
 
     `nbytes` is the size of a chunk once decoded, and `shard_chunks` the number of chunks in a
@@ -432,7 +429,7 @@ def check_stored(label: str, array: Any, nbytes: int, shard_chunks: int, limits:
         if key.endswith(_DOCUMENTS):
             continue
         name = f"{label}, chunk {key.decode(errors='replace')!r:.80}"
-        if is_longer(array.kvstore, key, most):
+        if _is_longer(array.kvstore, key, most):
             text = f"it has more than {most} bytes as it is stored, which is not credible"
             raise CorruptDataError(f"{name}: {damaged(text)}")
         if check is not None:
@@ -441,7 +438,7 @@ def check_stored(label: str, array: Any, nbytes: int, shard_chunks: int, limits:
                 check(data, None)
 
 
-def is_longer(store: Any, key: bytes, nbytes: int) -> bool:
+def _is_longer(store: Any, key: bytes, nbytes: int) -> bool:
     """Tell whether a value of a `tensorstore.KvStore` has more bytes, without reading them all."""
     try:
         store.read(key, byte_range=slice(nbytes, nbytes + 1)).result()
