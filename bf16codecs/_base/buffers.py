@@ -47,14 +47,14 @@ _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"
 
 
 def as_array(value: Any) -> Any:
-    """Return a PyTorch tensor or a CuPy array as a NumPy array; others as they are.
+    """Return a PyTorch tensor or a CuPy array as a NumPy array, and anything else unchanged.
 
     It has a tensor's bfloat16 and float8, and shares its memory if that is the CPU's, and not
     conjugated or negated when it is read. TypeError is raised for a tensor that is sparse, has no
     data, or has numbers that NumPy lacks; ValueError for a class that computes its numbers from
     other data.
     """
-    # Whoever has an array or a tensor has imported its package.
+    # If the value is an array or a tensor, its package is imported.
     cupy: Any = sys.modules.get("cupy")
     if cupy is not None and isinstance(value, cupy.ndarray):
         return cupy.asnumpy(value, order="A")  # as its memory lies
@@ -82,7 +82,7 @@ def byte_view(buf: Any, name: str = "") -> Bytes:
     TypeError is raised for Python objects and for what is not a buffer, ValueError if the memory is
     not contiguous. The messages call it `name`, if that is given.
     """
-    # What is given mostly: all of encoding a kilobyte takes 5 us, and numcodecs' check 2.
+    # The usual case, first: encoding a kilobyte takes 5 us in all, and numcodecs' check 2.
     if type(buf) is np.ndarray and buf.flags.c_contiguous and not buf.dtype.hasobject:
         return buf.reshape(-1).view(np.uint8)
     if type(buf) is bytes:
@@ -247,7 +247,7 @@ class LentMemory:
         self._free: list[Bytes] = []
 
     def array(self, size: int) -> Bytes:
-        """Return a new array of undefined content; its views keep the memory, too."""
+        """Return a new array of undefined content; its views keep the memory as well."""
         if size < _LEAST_LENT:
             return np.empty(size, np.uint8)
         try:

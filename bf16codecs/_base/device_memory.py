@@ -1,4 +1,4 @@
-"""Memory that is not the host's: what reads and decodes chunks puts them there as well."""
+"""Memory of devices, into which chunks are read and decoded as into the host's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Bytes = NDArray[np.uint8]
 
 
 class Rows(NamedTuple):
-    """Rows of bytes, which are at one distance where they are, and at another where they go."""
+    """Rows of bytes, which have one pitch where they are copied from, and another where they go."""
 
     nbytes: int
     number: int
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
 
 
 class DeviceMemory(ABC):
-    """Bytes on a device, of which parts are taken and set as of an array of them.
+    """Bytes on a device, whose parts are read and written by index, as those of an array.
 
     Operations are done in the order in which a thread asks for them, perhaps later.
     """

@@ -47,7 +47,7 @@ class Fields:
         return counts.reshape(1 << self.sign, 1 << self.exponent, -1)
 
 
-#: By the names of safetensors. What is not here has no exponent: integers, and packed types.
+#: By the names of safetensors. Other dtypes have no exponent: integers, and packed types.
 FIELDS = {
     "BF16": Fields(1, 8, 7),
     "F16": Fields(1, 5, 10),
@@ -90,7 +90,7 @@ def conditional_entropy(pairs: NDArray[Any]) -> float:
 
 
 def row_entropies(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the entropy of each row of counts, of which none is empty, in bits a symbol."""
+    """Return the entropy of each row of counts, in bits a symbol; no row is empty."""
     numbers = counts.astype(np.float64)
     totals = numbers.sum(1)
     weighted = (numbers * np.log2(np.maximum(numbers, 1))).sum(1)

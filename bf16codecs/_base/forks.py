@@ -14,9 +14,9 @@ _locks: WeakSet[threading.Lock] = WeakSet()
 def make_lock() -> threading.Lock:
     """Return a lock that a forked child finds free.
 
-    A fork copies every lock as it is, but only the thread that forks, so nobody in the child would
-    release a lock that another thread held. The data that these locks guard are consistent whenever
-    a process can fork.
+    A fork copies every lock in its state, but only the thread that forks, so nobody in the child
+    would release a lock that another thread held. The data that these locks guard are consistent
+    whenever a process can fork.
     """
     lock = threading.Lock()
     _locks.add(lock)

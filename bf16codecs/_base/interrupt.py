@@ -106,7 +106,7 @@ def temporary() -> Iterator[None]:
 
 
 def finished_before() -> str | None:
-    """Return what is complete, to say so of what ends the command behind it."""
+    """Return what is complete, for the message of an error that comes later."""
     return _finished
 
 

@@ -42,7 +42,7 @@ __all__ = [
 MAX_METADATA_BYTES = 100_000_000
 #: Bytes of chunks that a conversion works on at a time, at least one.
 IN_FLIGHT_BYTES = 1 << 30
-#: Whoever makes, or removes, more files than this is told: 10,000 take some seconds on many disks.
+#: Making or removing more files than this warns: 10,000 take some seconds on many disks.
 MANY_FILES = 10_000
 #: Bytes of a server's chunks that are read at a time, at least two.
 REMOTE_IN_FLIGHT_BYTES = 1 << 28

@@ -42,9 +42,9 @@ __all__ = [
     "warn_caller",
 ]
 
-#: What to do about damaged data.
+#: Advice about damaged data.
 DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
-#: What to do where a process has as many files open as it may.
+#: Advice where a process has as many files open as it may.
 FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 
 # A message may quote what a store says, which may be of any length. Of a chain of stores, the last
@@ -163,7 +163,7 @@ def as_memory_error(error: BaseException) -> MemoryError | None:
 
 
 def advised(text: str) -> str:
-    """Say of what is damaged what to do."""
+    """Add to a message about damaged data what to do."""
     return f"{text}; {DAMAGE_ADVICE}"
 
 
@@ -209,7 +209,7 @@ def raise_named(error: CodecError, what: str = "") -> NoReturn:
     """Raise an error as `named_damage` does, which takes a microsecond without one."""
     where, text = f"{what}: " if what else "", one_line(error)
     if isinstance(error, (CorruptDataError, TruncatedDataError)) and DAMAGE_ADVICE not in text:
-        text = damaged(text)  # otherwise it is told, perhaps of a base
+        text = damaged(text)  # otherwise the message has it, perhaps for a base
     elif not where:
         raise error
     raise type(error)(f"{where}{text}") from error

@@ -18,7 +18,7 @@ __all__ = [
     "ZSTD_LEVELS",
 ]
 
-#: What the ids of this package's codecs begin with.
+#: The start of the ids of this package's codecs.
 PREFIX = "bf16codecs."
 
 SPLIT_ID = f"{PREFIX}split"

@@ -44,7 +44,7 @@ def _tell_zarr() -> None:
         import_module("bf16codecs.zarr")
 
 
-# What is to be told, and how.
+# Libraries that are not told of us yet, and how to tell them.
 _TELL: dict[str, Callable[[], None]] = {"numcodecs": _tell_numcodecs, "zarr": _tell_zarr}
 
 

@@ -134,7 +134,7 @@ class Layout:
     columns
         The first has names.
     rows
-        What is known before, which may be names alone.
+        Rows that are known before, which may be names alone.
     room
         Columns of the terminal; None if all is to be shown.
     """

@@ -70,7 +70,7 @@ def _set(threads: int, name: str) -> None:
     _core.set_num_threads(threads)
 
 
-# What `codec_threads` is in use for, the last one last; several threads may use it at a time.
+# The uses of `codec_threads` that have not ended, the last one last: several threads may have one.
 _uses: list[list[int]] = []
 _uses_lock = make_lock()
 _configured = 1
@@ -124,7 +124,7 @@ class _Task(Generic[Result]):
         self.is_done = False
 
     def take(self) -> Callable[[], Result] | None:
-        """Return the job to who asks first."""
+        """Return the job the first time, None from then on."""
         try:
             return self._job.pop()
         except IndexError:

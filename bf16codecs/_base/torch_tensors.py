@@ -25,7 +25,7 @@ __all__ = [
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
-# What NumPy takes of PyTorch has these, by the size of an item.
+# PyTorch's integers, which NumPy takes, by the size of an item.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 #: Stored as bytes, with two numbers in each.
 _PACKED = {"F4": "float4_e2m1fn_x2"}
@@ -68,7 +68,7 @@ def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype, kind: str = "cpu") -> bool:
-    """Tell whether a tensor is memory that has items of a dtype as they are stored.
+    """Tell whether a tensor's memory has items of a dtype in their stored form.
 
     `kind` is that of the device that it has to be on: ``"cpu"``, ``"cuda"``.
     """

@@ -1,4 +1,4 @@
-"""Digests of files: which ones there are, and computing them while the files' parts come.
+"""Digests of files, computed while the files' parts come.
 
 BLAKE3 (github.com/BLAKE3-team/BLAKE3-specs) is what this package compares: one thread computes 7.2
 GB/s with AVX-512, of SHA-256 1.9 (docs/benchmarks.md). SHA-256 is what hubs list.
@@ -19,16 +19,16 @@ from bf16codecs._base.forks import make_lock
 
 __all__ = ["Digests", "FileHash", "kinds_of"]
 
-# What messages call them, in the order in which readers prefer them.
+# Their names in messages, in the order in which readers prefer them.
 _LABELS = {"blake3": "BLAKE3", "sha256": "SHA-256"}
 
-# Of a file that is smaller, one thread is done before others have begun.
+# One thread is done with a smaller file before others have begun.
 _LARGE_FILE = 1 << 24
 _MOST_THREADS = 4
 
 
 def kinds_of(sha256: bool) -> tuple[str, ...]:
-    """Return which digests to compute."""
+    """Return the kinds of digests to compute."""
     return tuple(_LABELS) if sha256 else ("blake3",)
 
 
@@ -54,27 +54,27 @@ class Digests:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Which ones are there."""
+        """The kinds that are known."""
         return tuple(kind for kind in _LABELS if getattr(self, kind) is not None)
 
     def preferred(self) -> Digests:
-        """Return only the one that is computed fastest."""
+        """Return only the digest that is computed fastest."""
         return Digests(**{kind: getattr(self, kind) for kind in self.kinds[:1]})
 
     def entry(self, prefix: str = "") -> dict[str, str]:
-        """Return them for the attributes of a store."""
+        """Return the digests for the attributes of a store."""
         return {prefix + kind: getattr(self, kind) for kind in self.kinds}
 
     def labelled(self) -> dict[str, str]:
-        """Return them by what messages call them."""
+        """Return the digests by their names in messages."""
         return {_LABELS[kind]: getattr(self, kind) for kind in self.kinds}
 
     def are_comparable(self, other: Digests) -> bool:
-        """Tell whether both have one of a kind."""
+        """Tell whether both have a digest of the same kind."""
         return not set(self.kinds).isdisjoint(other.kinds)
 
     def difference(self, other: Digests) -> tuple[str, str, str] | None:
-        """Return a kind's label, the digest and the other one, if both have it and they differ."""
+        """Return a kind's name, this digest and the other one, of the first kind that differs."""
         for kind in self.kinds:
             ours, theirs = getattr(self, kind), getattr(other, kind)
             if theirs not in (None, ours):
@@ -119,7 +119,7 @@ class FileHash:
     ) -> None:
         """Take the part of the file that begins at an offset.
 
-        It has to stay as it is until `release` is called, perhaps by another thread.
+        It must not change until `release` is called, perhaps by another thread.
         """
         if not len(part):
             release()
@@ -150,7 +150,7 @@ class FileHash:
                 self._hashes = []
 
     def digests(self) -> Digests:
-        """Return them, once all parts were taken."""
+        """Return the digests, once all parts were added."""
         if self._digests is None:
             self._hash_what_is_next()  # a file without tensors has its start alone
         assert self._digests is not None, f"{self._at} of {self._nbytes} bytes were hashed"

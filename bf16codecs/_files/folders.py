@@ -117,7 +117,7 @@ class Folder:
                 return None
 
     def names(self) -> list[str]:
-        """Return the names of what is in the folder."""
+        """Return the names in the folder."""
         if self._descriptor is None:
             self.check()
             return os.listdir(self.path)

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 JOURNAL_SUFFIX = ".bf16codecs-journal"
-# As little as changes in one place of an HDF5 file: with 512, appends to 39 small tensors wrote
+# About as much as changes in one place of an HDF5 file: with 512, appends to 39 small tensors wrote
 # 1.28 times as much, with 4096 2.63 times. No page is in two sectors, which are written whole.
 PAGE = 128
 
@@ -54,13 +54,13 @@ _MAGIC = b"bf16codecs journal 1\n"
 _HEAD = len(_MAGIC) + 24
 _DIGEST = 8
 _ENTRY = 8 + _DIGEST + PAGE
-# How many pages it has at most, which are kept in memory: an append to 57 tensors has some 300.
+# The most pages of a journal, which are kept in memory: an append to 57 tensors has some 300.
 _MOST_PAGES = 1 << 19
-# Of a file, and of less than 1 MiB, how much larger it may get: chunks have room that is empty.
+# A file, or 1 MiB if it is smaller, may become so much larger: chunks have room that is empty.
 _GROWTH, _LEAST = 16, 1 << 20
-# Of a living process, carrying out takes as long as writing some pages, and flushing them.
+# A living process carries a change out in the time that some pages take to be written and flushed.
 _TRIES, _SECONDS = 250, 0.02
-# Of a stranger's store, the journal may be a link, or a pipe.
+# In a stranger's store, the journal may be a link, or a pipe.
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 
 
@@ -72,8 +72,8 @@ def journal_of(path: str | os.PathLike[str]) -> Path:
 class Change(NamedTuple):
     """The contents of a journal: the sizes of a file before and after, and its new pages.
 
-    `pages` has, by number, the digest of what a page was, and what it is. Of the last one, what is
-    behind either size does not count.
+    `pages` has, by number, the digest of a page before and its content after. Of the last page,
+    bytes behind either size do not count.
     """
 
     before: int
@@ -82,7 +82,7 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, file: int, before: int, size: int, pages: Mapping[int, bytearray]) -> Change:
-        """Return what lets a file have other pages, and another size."""
+        """Return the change that gives a file other pages, and another size."""
         end = min(before, size)
         changed = [page for page in sorted({0, *pages}) if page * PAGE < end]
         if len(changed) > _MOST_PAGES:
@@ -95,7 +95,7 @@ class Change(NamedTuple):
 
     @classmethod
     def parse(cls, content: bytes) -> Change | None:
-        """Return what a journal holds, None if it is not complete."""
+        """Parse a journal; return None if it is not complete."""
         body, digest = content[:-32], content[-32:]
         if not body.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
             return None
@@ -124,7 +124,7 @@ class Change(NamedTuple):
         return body + hashlib.sha256(body).digest()
 
     def is_of(self, file: int) -> bool:
-        """Tell whether a file is the one that this is to change, or has begun to change."""
+        """Tell whether this change is of a file, before it is made, halfway or afterwards."""
         now, end = os.fstat(file).st_size, min(self.before, self.size)
         if not end <= now or self.size > _GROWTH * max(now, _LEAST):
             return False
@@ -176,7 +176,7 @@ class Journal:
         self._lock: LifeLock | None = None
 
     def take(self) -> None:
-        """Lock it, and carry out what a dead process has left.
+        """Lock it, and carry out the change that a dead process has left.
 
         BlockingIOError is raised if another process has it, FileExistsError if it is complete, and
         of another file.
@@ -190,7 +190,7 @@ class Journal:
         os.ftruncate(self._file, 0)
 
     def settle(self) -> None:
-        """Lock it, carry out what is there if it is of the file, and remove it."""
+        """Lock it, carry out its change if that is of the file, and remove it."""
         self.lock()
         change = self._content(self._file)
         if change is not None:
@@ -213,7 +213,7 @@ class Journal:
     def remove(self) -> None:
         """Remove it, and free the lock."""
         if self._lock is not None:
-            if os.name == "nt":  # where nobody can remove what is open
+            if os.name == "nt":  # where no open file can be removed
                 os.ftruncate(self._file, 0)
             self._lock.remove()
         self.close()
@@ -225,10 +225,10 @@ class Journal:
             lock.close()
 
     def pending(self) -> Change | None:
-        """Return what is complete and of the file, without a lock."""
+        """Return its change if that is complete and of the file; take no lock."""
         try:
             file = os.open(self._path, os.O_RDONLY | _FLAGS)
-        except OSError:  # none, or what no journal is
+        except OSError:  # none, or no journal
             return None
         try:
             change = self._content(file)
@@ -238,7 +238,7 @@ class Journal:
         return change if is_of else None
 
     def is_half_done(self) -> bool:
-        """Tell whether what is pending was carried out in part: its file is damaged until then."""
+        """Tell whether its change was carried out in part: the file is damaged until that ends."""
         change = self.pending()
         return change is not None and self._with_target(os.O_RDONLY, change.is_half_done)
 
@@ -248,7 +248,7 @@ class Journal:
         return self._lock.descriptor
 
     def _content(self, file: int) -> Change | None:
-        """Read what is there, unless it is none of the file's: strangers' stores have anything."""
+        """Read the change, unless it cannot be of the file: strangers' stores have anything."""
         state, target = os.fstat(file), os.stat(self._target)
         pages = min(target.st_size // PAGE + 1, _MOST_PAGES)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _HEAD + pages * _ENTRY + 32:
@@ -277,7 +277,7 @@ class Journal:
 
 
 def carry_out_journal(path: str | os.PathLike[str]) -> None:
-    """Finish what a process has begun for a file, if it is dead; wait for one that is alive.
+    """Finish the change of a file by a process that is dead; wait for one that is alive.
 
     OSError is raised if the changes are complete, and may not be made, or are not made in five
     seconds.
@@ -295,7 +295,7 @@ def carry_out_journal(path: str | os.PathLike[str]) -> None:
 
 
 def settle_journal(path: str | os.PathLike[str]) -> None:
-    """Finish what a dead process has begun for a file, and let it have no journal.
+    """Finish the change of a file by a dead process, and remove the journal.
 
     BlockingIOError is raised if a process is changing the file.
     """
@@ -354,9 +354,9 @@ def _write_at(file: int, at: int, data: memoryview) -> None:
 class JournaledFile:
     """A file that others see changed only by `commit`, and then whole; h5py takes it as a file.
 
-    Errors of writing are kept for `commit`, as on a full disk: libhdf5 goes on after one, and what
-    it raises in the end is none that Python knows. BlockingIOError is raised if another process is
-    changing the file.
+    Errors of writing are kept for `commit`, as on a full disk: libhdf5 goes on after one, and the
+    error that it raises in the end does not say why. BlockingIOError is raised if another process
+    is changing the file.
 
     Parameters
     ----------
@@ -365,7 +365,7 @@ class JournaledFile:
     durable
         Whether a loss of power may come between any two steps.
     end_of
-        Returns where the content of an open file ends. What is behind is left of a killed process.
+        Returns where the content of an open file ends. Bytes behind it are a killed process's.
     """
 
     def __init__(
@@ -377,13 +377,13 @@ class JournaledFile:
         try:
             self._journal.take()
         except BaseException:
-            # What a dead process has decided, and could not be carried out, stays.
+            # A dead process's change that could not be carried out stays.
             self._journal.close()
             raise
         try:
             self._file = os.open(os.path.realpath(path), os.O_RDWR | _FLAGS)
             size = os.fstat(self._file).st_size
-            #: The size that others see. What is behind is new.
+            #: The size that others see. Bytes behind it are new.
             self.before = self._size = size if end_of is None else min(size, end_of(self._file))
             if self.before < size:
                 os.ftruncate(self._file, self.before)
@@ -440,7 +440,7 @@ class JournaledFile:
         return len(view)
 
     def write_unseen(self, at: int, data: bytes) -> None:
-        """Write at once to a place of which nothing that others see speaks."""
+        """Write at once to a place that nothing refers to which others see."""
         _write_at(self._file, at, memoryview(data))
         for page, start, stop in self._changed_parts(at, at + len(data)):
             begin = page * PAGE + start - at
@@ -486,13 +486,13 @@ class JournaledFile:
         return 2 * nbytes
 
     def abandon(self) -> None:
-        """Leave the file as it was, unless that is decided otherwise."""
+        """Leave the file as it was, unless its journal is complete."""
         if self._file < 0:
             return
         if self._has_begun:
             self._journal.close()
         else:
-            # First: one that is complete speaks of what is cut off then.
+            # First: a complete journal refers to what is cut off then.
             self._journal.remove()
             with suppress(OSError):
                 os.ftruncate(self._file, self.before)

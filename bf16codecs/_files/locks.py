@@ -1,4 +1,4 @@
-"""A file whose lock tells whether the process that made it is alive."""
+"""Lock files, which tell whether the process that made them is alive."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _machine() -> str:
 
 
 class LifeLock:
-    """A lock file in a folder, locked if nobody else holds it.
+    """A lock file in a folder, locked unless somebody else holds it.
 
     The system frees the lock when its process ends, however that happens. If the lock `is_new`, the
     file is made, and nothing that is there already is used.
@@ -102,14 +102,14 @@ class LifeLock:
         raise BlockingIOError(errno.EWOULDBLOCK, text, target)
 
     def sign(self) -> None:
-        """Say in the file who made it."""
+        """Write into the file which machine its maker is on."""
         # A file that could not be locked is nobody's: it never looks like a dead one of this
         # machine, even if locks work here by then.
         maker = _machine() if self.is_held else "not locked"
         os.write(self.descriptor, f"{_MARK} {maker}".encode())
 
     def is_unsigned(self) -> bool:
-        """Tell whether nothing is in the file: its maker had no time to sign it."""
+        """Tell whether the file is empty: its maker had no time to sign it."""
         return os.fstat(self.descriptor).st_size == 0
 
     def is_of_the_dead(self) -> bool:
@@ -134,7 +134,7 @@ class LifeLock:
 
     def remove(self) -> None:
         """Remove the file, and free the lock."""
-        if os.name == "nt":  # where nobody can remove what is open
+        if os.name == "nt":  # where no open file can be removed
             self.close()
         try:
             self._folder.remove(self._name)

@@ -1,4 +1,4 @@
-"""How a finished file or folder gets its name: in one step, whenever the process may die.
+"""Publishing: a finished file or folder gets its name in one step, whenever the process may die.
 
 It is made in a *working folder* beside its target, `.bf16codecs-<random>.tmp/`:
 
@@ -63,9 +63,9 @@ _DESCRIPTORS = 36
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096
 
-# How systems and file systems say that they do not know a flag. NFS says EINVAL.
+# Errors of systems and file systems that do not know a flag. NFS says EINVAL.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-# What says that a name is taken: of a folder, the answer depends on what is there.
+# Errors for a name that is taken: of a folder, they depend on what has the name.
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 
 # linux/fs.h and linux/fcntl.h; sys/stdio.h and sys/fcntl.h of macOS.
@@ -107,12 +107,12 @@ class WorkingFolder:
         self, folder: Folder, lock: LifeLock, durable: bool, reserve: _Reserve | None = None
     ) -> None:
         self.path = folder.path
-        #: What is to be made.
+        #: The path of the new content.
         self.new = self.path / _NEW
         self._folder, self._lock, self._durable = folder, lock, durable
         self._process = os.getpid()
         self._reserve = reserve
-        #: Why the content of this folder may still be needed.
+        #: The error after which the content of this folder may still be needed.
         self._is_needed: OSError | None = None
 
     @classmethod
@@ -184,7 +184,7 @@ class WorkingFolder:
         `check` is called with the path of what has that name, and again when that has moved into
         this folder; it raises if that must stay.
         """
-        # What was written by path since this folder was moved away would be missing.
+        # If this folder was moved away, files that were written by path since would be missing.
         self._folder.check()
         while not self._publish_once(target, check):
             pass  # somebody else made or removed the target in between
@@ -223,7 +223,7 @@ class WorkingFolder:
         return False
 
     def _look_again(self, name: str, target: Path, check: Callable[[Path], object]) -> None:
-        """Put back what has moved here if it must stay: it may be newer than the first look."""
+        """Put back the old target if it must stay: it may have changed since the first look."""
         try:
             check(self.path / name)
         except BaseException:
@@ -245,7 +245,7 @@ class WorkingFolder:
         _rename_new(self._folder, name, target)
 
     def _move_aside(self, target: Path) -> None:
-        """Move what is replaced to `old`: no plain rename replaces a folder that is not empty."""
+        """Move the old target to `old`: no plain rename replaces a folder that is not empty."""
         note = self._folder.open(_NOTE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with open(note, "wb") as file:
             file.write(os.fsencode(target.name))
@@ -259,7 +259,7 @@ class WorkingFolder:
 
     def noted_target(self) -> Path | None:
         """Return the path that `old` had."""
-        # Whoever can write here might have left anything: a pipe, a link, gigabytes.
+        # Other users may be able to write here: a pipe, a link, gigabytes.
         found = self._folder.stat(_NOTE)
         if found is None or not stat.S_ISREG(found.st_mode):
             return None
@@ -287,9 +287,9 @@ class WorkingFolder:
             raise
 
     def close(self) -> OSError | None:
-        """Undo what was not finished, and remove the folder; return why something is left."""
+        """Undo what was not finished, and remove the folder; return the error if that failed."""
         if os.getpid() != self._process:
-            return None  # it was forked, and what it ends without is its parent's
+            return None  # a forked process: the folder is its parent's
         if self._reserve is not None:
             self._reserve.close()
         try:
@@ -303,7 +303,7 @@ class WorkingFolder:
         return self._is_needed
 
     def release(self) -> None:
-        """Leave the folder as it is to whoever comes next."""
+        """Leave the folder to the next process that looks for one."""
         self._lock.close()
         self._folder.close()
 
@@ -323,7 +323,7 @@ class WorkingFolder:
         if errors:
             raise errors[0]
         if self._durable:
-            # What a loss of power left without the lock, nobody would recognize.
+            # A folder that a loss of power left without its lock would never be removed.
             with suppress(OSError):
                 sync(self.path)
         self._lock.remove()
@@ -344,13 +344,13 @@ def _has_many(folder: Path) -> bool:
 
 
 def recover(folder: Path) -> None:
-    """Finish or undo what dead processes began in a folder, and remove what they left."""
+    """Finish or undo the work of dead processes in a folder, and remove their working folders."""
     for path in _working_folders(folder):
         _recover(path, lambda dead: True)
 
 
 def recover_missing(path: str | os.PathLike[str]) -> None:
-    """Finish what a dead process began for a path where nothing is; touch nothing else."""
+    """Finish a dead process's work for a path where nothing is; touch nothing else."""
     target = Path(absolute(path))
     if not os.path.lexists(target):
         for found in _working_folders(target.parent):
@@ -389,7 +389,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _recover(path: Path, condition: Callable[[WorkingFolder], bool]) -> None:
-    # What may not be changed, or not be locked, stays for those who can.
+    # Folders that this user may not change or lock stay for those who may.
     with suppress(OSError):
         dead = WorkingFolder.adopt(path)
         if dead is None:

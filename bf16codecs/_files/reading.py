@@ -108,7 +108,7 @@ def _data_size(path: Path) -> int:
     if 512 * getattr(state, "st_blocks", state.st_size) >= state.st_size:
         return state.st_size
     end = total = 0
-    with open(path, "rb") as file, suppress(OSError):  # which says that there are no more data
+    with open(path, "rb") as file, suppress(OSError):  # no more data
         while end < state.st_size:
             start = os.lseek(file.fileno(), end, os.SEEK_DATA)
             end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
@@ -116,7 +116,7 @@ def _data_size(path: Path) -> int:
     return total
 
 
-# What systems and file systems say that cannot reserve space; then it is not.
+# Errors of systems and file systems that cannot reserve space; then none is reserved.
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 

@@ -157,7 +157,7 @@ class BF16Arithmetic(_StepsCodec):
     >>> codec.decode(codec.encode(bytes(1000))) == bytes(1000)
     True
 
-    A field at 24 times, of which each is like the one before:
+    A field at 24 times, each of which is like the one before:
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).normal(0, 0.001, (24, 5000)).cumsum(axis=0)
@@ -272,7 +272,7 @@ def _steps(steps: Any) -> dict[str, int]:
 
 
 def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
-    """Return the largest possible size of what `codec.encode` makes of `nbytes` bytes.
+    """Return the largest possible size of `nbytes` bytes once `codec.encode` has encoded them.
 
     A frame of `encode_delta` may have 16 bytes more, and 4 for each block.
 

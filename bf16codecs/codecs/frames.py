@@ -183,8 +183,8 @@ class FrameCodec(ConfiguredCodec):
         ----------
         buf : buffer or array
             Any contiguous memory, in C or Fortran order; its bytes are encoded in memory order.
-            Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken too, and
-            so are tensors of PyTorch and arrays of CuPy.
+            Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken as
+            well, and so are tensors of PyTorch and arrays of CuPy.
 
         Returns
         -------
@@ -270,7 +270,7 @@ class FrameCodec(ConfiguredCodec):
 
 
 def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
-    """Encode a buffer as a frame of what differs from a base.
+    """Encode a buffer as a frame of its differences to a base.
 
     Each number is coded given the base's number in the same place: of two checkpoints of one run,
     or of a model and what it was fine-tuned from, much less is left than of one alone. The frame
@@ -279,8 +279,8 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     Parameters
     ----------
     codec : codec of this package
-        Its `dtype` says what the numbers are. At level "best", scales of rows and columns of what
-        differs are looked for.
+        Its `dtype` says what the numbers are. At level "best", the differences may have
+        scales of rows and columns.
     buf, base : buffer or array
         Any contiguous memory, as `FrameCodec.encode` takes it, of the same size.
 
@@ -423,7 +423,7 @@ def inspect(buf: Any) -> dict[str, Any]:
         ``parents``, and ``base``, the digest of a base that it needs, or None. Of a growing frame
         ``codec`` is ``"growing"``, ``steps`` the number of versions that it has room for,
         ``parents`` are those of the versions that are there, and in place of ``blocks`` it has
-        ``frames``: what is told of each version's, and the ``offset`` of that.
+        ``frames``: the same of each version's frame, and its ``offset``.
 
     Raises
     ------

@@ -24,7 +24,7 @@ from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, rea
 __all__ = ["foreign_attribute", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
-# What the Finder leaves in every folder.
+# The Finder leaves it in every folder.
 _LITTER = ".DS_Store"
 # A chunk's key below its array.
 _CHUNK = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")

@@ -50,7 +50,7 @@ __all__ = [
     "weight_map",
 ]
 
-# Of more files, nobody has a model. Behind the numbers, diffusers has put the name of a variant.
+# No model has more files. Behind the numbers, diffusers has put the name of a variant.
 _SHARD = re.compile(r"(.+)-(\d{1,9})-of-(\d{1,9})((?:\.[^.]+)?\.safetensors)", re.ASCII | re.DOTALL)
 # Of indexes that are named.
 _SHOWN = 3
@@ -76,8 +76,7 @@ class Source:
     files: tuple[SourceFile, ...]
     index: Path | None = None
     index_raw: bytes = b""
-    #: What else is in the folder that was named: indexes, files, and folders with a slash behind
-    #: them.
+    #: The rest of the folder that was named: indexes, files, and folders with a slash behind them.
     left_out: tuple[str, ...] = ()
 
     @property
@@ -159,7 +158,7 @@ def _open_index(path: Path) -> Source:
 
 
 def _refuse_missing_shards(path: Path, names: Iterable[str]) -> None:
-    """Refuse a folder whose files' names tell of others, as after a download that was cut short."""
+    """Refuse a folder without all shards that the names count, as after a download cut short."""
     present: dict[tuple[str, str, str], dict[int, str]] = {}
     for name in names:
         if match := _SHARD.fullmatch(name):
@@ -183,7 +182,7 @@ def _open_folder(path: Path) -> Source:
     source = _open_entries(path, [entry for entry in entries if not entry.is_dir()])
     used = set(source.paths)
     others = [entry.name + "/" * entry.is_dir() for entry in entries if entry not in used]
-    # What would be missed goes first: of many names, a message has a few.
+    # Indexes first, which would be missed: of many names, a message has a few.
     others.sort(key=lambda name: not index_suffix(name))
     return replace(source, left_out=tuple(others))
 
@@ -220,7 +219,7 @@ def _open_entries(path: Path, files: Iterable[Path]) -> Source:
 
 
 def _has_files(index: Path) -> bool:
-    """Tell whether a file that an index names is there, or it is damaged, which is to be told."""
+    """Tell whether an index names a file that is there, or is damaged, which must be reported."""
     try:
         names = shard_names(read_index(index), index)
     except SafetensorsError:

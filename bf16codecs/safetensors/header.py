@@ -1,8 +1,7 @@
 """Safetensors headers, parsed and checked.
 
-What the reference implementation refuses is refused here, but for values that nobody looks at and
-that are nested beyond its 128 levels. Duplicate names are refused too, of which it silently keeps
-the last.
+All that the reference implementation refuses is refused here, but for unused values that are nested
+beyond its 128 levels. Duplicate names are refused as well, of which it silently keeps the last.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MAX_HEADER_BYTES = MAX_METADATA_BYTES
 _U64 = 1 << 64
 _METADATA = "__metadata__"
 
-# What JSON's grammar allows and the reference does not take for a whole number, or for text.
+# Numbers and text that JSON's grammar allows, and the reference does not take.
 _ODD_NUMBER = re.compile(rb"-0|[0-9]{300}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -70,7 +69,7 @@ class Header:
     raw: bytes
     tensors: tuple[TensorInfo, ...]
     metadata: dict[str, str] = field(default_factory=dict)
-    #: Whether there are any, which may be none: safetensors tells the two apart.
+    #: Whether there is such an entry, which may be empty: safetensors tells the two apart.
     has_metadata: bool = False
 
     @property
@@ -100,7 +99,7 @@ class Header:
 
 
 def json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:
-    """Parse `raw` as a JSON object into pairs. Objects inside become dicts; duplicates raise."""
+    """Parse JSON as an object, into pairs. Inner objects become dicts; duplicates raise."""
 
     def pairs_hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -280,7 +279,7 @@ def open_file(path: Path) -> BinaryIO:
         raise SafetensorsError(f"{path}: {e}") from None
 
 
-# How files begin that are given in place of safetensors files, and what these are.
+# How other files begin that are given in place of safetensors files, and their names.
 _BEGINNINGS = {
     b"PK\x03\x04": "a ZIP file, as torch.save writes",
     b"GGUF": "a GGUF file",

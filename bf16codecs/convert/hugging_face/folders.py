@@ -24,7 +24,7 @@ class Tree:
     files: dict[str, Path] = field(default_factory=dict)
     #: Parents come before what is in them.
     folders: list[str] = field(default_factory=list)
-    #: What opens the files where no link is followed, whatever takes their places meanwhile.
+    #: Opens the files where no link is followed, whatever takes their places meanwhile.
     held: Folder | None = None
 
     def open(self, name: str) -> FileIO:
@@ -49,7 +49,7 @@ def list_tree(top: Path, *, own: bool, without: Collection[str] = ()) -> Tree:
     """
 
     def skip(name: str, entry: Entry) -> bool:
-        # What a conversion that was killed has left is nothing of the model.
+        # A working folder of a killed conversion is no part of the model.
         return name in without or (is_working_name(entry.name) and entry.is_dir())
 
     tree = Tree(held=None if own else Folder(top, follow=True))

@@ -47,7 +47,7 @@ __all__ = [
 #: The file of a packed folder that has it.
 MANIFEST = "bf16codecs.json"
 _LAYOUT = 1
-# What a mode has of files and folders: no set-user-ID, set-group-ID or sticky bit.
+# The bits of a mode that are kept: no set-user-ID, set-group-ID or sticky bit.
 _RIGHTS = 0o777
 _READ_AT_ONCE = 1 << 20
 
@@ -321,7 +321,7 @@ def set_modes(top: Path, manifest: Manifest) -> None:
 
 
 def why_not_packed(path: Path) -> str:
-    """Say what a path is, if it is no packed folder with nothing else in it."""
+    """Say what a path is, unless it is a packed folder with nothing else in it."""
     if not (path / MANIFEST).is_file():
         return f"is not a packed folder: it has no {MANIFEST}"
     try:

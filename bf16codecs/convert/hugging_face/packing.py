@@ -268,7 +268,7 @@ def unpack_hugging_face(
 
 
 def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return source and absolute target, two folders of which neither is in the other."""
+    """Return the source and the absolute target: two folders, neither of them in the other."""
     text = given_path(given, "folder")
     if "://" in text:
         raise ValueError(
@@ -375,7 +375,7 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
 def _look_at_stores(
     source: Path, manifest: Manifest, held: Folder
 ) -> tuple[list[int], int, list[str]]:
-    """Return the sizes of what stores restore, the number of tensors, and files that are others."""
+    """Return the sizes of files in stores, the number of tensors, and names of changed files."""
     sizes, tensors, changed = [], 0, []
     for name, files in manifest.stores.items():
         held.refuse_links(name)  # opening a store follows the path that it is given
@@ -393,7 +393,7 @@ def _look_at_stores(
 
 
 def _changed(noted: Mapping[str, NotedFile], copied: Mapping[str, NotedFile]) -> list[str]:
-    """Return the files that are not as they were noted."""
+    """Return the files that differ from what was noted."""
     return [n for n, file in noted.items() if file.is_other(copied[n].size, copied[n].digests)]
 
 

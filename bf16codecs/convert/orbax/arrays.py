@@ -45,7 +45,7 @@ __all__ = ["ArrayOpener", "OrbaxArray", "Scratch", "read_database", "write_datab
 
 # Of chunks that are decoded at a time, or wait to be committed; a larger one is alone.
 _IN_FLIGHT_BYTES = 8 << 20
-# What a read takes beside its data.
+# The memory that a read takes beside its data.
 _LEAST_BYTES = 16 << 10
 # One thread decodes, and one reads: each keeps memory of the size of chunks for itself. The cache
 # is for the indexes of shards; each chunk is read once.
@@ -66,7 +66,7 @@ _DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 10
 _SMALL_CHUNK, _MOST_OF_ARRAY = 64 << 20, 2
 # Each chunk is a read, and a file or an entry in an index.
 _FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
-# Of arrays and groups, in which there is no chunk.
+# Documents of arrays and groups, which are not chunks.
 _DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
 
 Box = tuple[slice, ...]
@@ -275,7 +275,7 @@ class Scratch:
         return data.reshape(-1)
 
     def _rows(self, box: Box) -> tuple[list[int], int]:
-        """Return the offsets of what lies in one piece in the file, and its size, in bytes."""
+        """Return the offsets of a box's contiguous rows in the file, and a row's size in bytes."""
         inner = len(box)  # axes from this one on are in it as a whole
         while inner and box[inner - 1] == slice(0, self._shape[inner - 1]):
             inner -= 1

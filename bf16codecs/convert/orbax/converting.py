@@ -83,12 +83,12 @@ def orbax_to_zarr(
         return convert_model(source, store, zarr_kind(store), Options(**options))
 
 
-#: What to do about a checkpoint at an address.
+#: Advice about a checkpoint at an address.
 ADDRESS_ADVICE = "Orbax checkpoints are not read from addresses: copy the checkpoint first"
 
 
 def is_to_convert(src: str, dst: str) -> bool:
-    """Tell whether a path is a checkpoint, of which a store is to be made, and not such a store.
+    """Tell whether a path is a checkpoint to make a store of, rather than such a store.
 
     StoreError is raised if it is neither, or at an address, and the name of `dst` is that of a
     store.
@@ -128,7 +128,7 @@ def _is_part(path: Path, kind: Kind | None) -> bool:
 
 
 def _other(path: Path) -> str:
-    """Say of what is no checkpoint what it is."""
+    """Say what a path is that is no checkpoint."""
     kind = detect(path)
     if _is_part(path, kind):
         checkpoint = parent_checkpoint(path)

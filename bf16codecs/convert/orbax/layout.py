@@ -36,7 +36,7 @@ __all__ = [
 KEY = "bf16codecs.orbax"
 
 _CHECKPOINT, _TREE, _DATABASE = "_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"
-#: Files of which a checkpoint, or an item of one, has some.
+#: Names of files, some of which every checkpoint, or item of one, has.
 MARKERS = (_TREE, _DATABASE, _CHECKPOINT)
 # Of Orbax before 2023: small values, in a file beside the arrays.
 _AGGREGATE = "checkpoint"
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     database: str | None
     #: In the database, or in the checkpoint.
     path: str
-    #: What tensorstore reads it with: ``"zarr"`` or ``"zarr3"``.
+    #: The driver of tensorstore: ``"zarr"`` or ``"zarr3"``.
     driver: str
     #: Whether a chunk that is missing is a damage, and not one of zeros.
     has_all_chunks: bool
@@ -106,7 +106,7 @@ class Checkpoint:
 
     @cached_property
     def _items(self) -> list[str]:
-        """The folders of what was saved together, the innermost first."""
+        """The folders of items, which were saved together, the innermost first."""
         return sorted({*self._trees, *self.databases}, key=len, reverse=True)
 
     def _item_of(self, path: str) -> str:
@@ -129,7 +129,7 @@ class Checkpoint:
         folders = [place.database] if place.database is not None else and_parents(folder)
         if any(_joined(own, file) in self.files for own in folders for file in (_TREE, _AGGREGATE)):
             return
-        # What Orbax takes for a tree of arrays alone, and for an array without a tree.
+        # Orbax takes these for a tree of arrays alone, and for an array without a tree.
         is_bare = place.database is None and not self._has_documents(folder)
         if not is_bare and name != _AGGREGATE:
             where = _joined(place.database if place.database is not None else folder, _TREE)
@@ -240,7 +240,7 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
     for _ in walk_tree(root, own=True):
-        pass  # it refuses what tensorstore would follow without end, or wait for
+        pass  # links that tensorstore would follow without end, and pipes, are refused
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0
@@ -268,7 +268,7 @@ def _has_marker(folder: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield folders, the manifests of those that are databases, and documents: no chunks."""
+    """Yield each folder, its manifests if it is a database, and its documents: no chunks."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -283,7 +283,7 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
             names = [name for name in names if name not in manifests]
         own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
         is_array = any(_is_of_array(str(p), _read(p)) for p in (Path(folder, n) for n in own))
-        # What lies in an array's folder, and in folders of it, are chunks.
+        # All else in an array's folder, and in folders of it, are chunks.
         if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
             names = own
@@ -311,7 +311,7 @@ def too_many_documents(where: Path, path: str) -> StoreError:
 
 
 def _joined(*parts: str | None) -> str:
-    """Join parts of a path; an empty last one gives the start of what is in a folder."""
+    """Join parts of a path; an empty last one adds a slash to a folder's."""
     *folders, last = parts
     start = "/".join(part for part in folders if part)
     return f"{start}/{last}" if start else last or ""

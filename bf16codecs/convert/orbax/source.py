@@ -25,8 +25,8 @@ __all__ = ["CheckpointReader", "open_checkpoint"]
 
 # Tensors that are kept decoded: threads are at neighbouring ones.
 _KEPT = 4
-# What is compared first of tensors that may be copies has 2,048 items. To decode a tensor for that
-# would be for nothing: it is long dropped when the conversion comes to it.
+# Tensors that may be copies are first compared by 2,048 items. Decoding a tensor for that would be
+# for nothing: it is dropped long before the conversion comes to it.
 _SAMPLE_BYTES = 2048 * 8
 
 

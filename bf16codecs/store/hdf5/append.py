@@ -31,8 +31,8 @@ __all__ = ["Hdf5RunWriter"]
 
 # Room for a version, to what the one before it took.
 _MORE = 1.25
-# What a difference is taken to be of a whole version when none is known: one step apart, BF16 is
-# an eighth.
+# The expected part of a whole version that a difference takes, when none is known: one step apart,
+# BF16 takes an eighth.
 _FIRST_GUESS = 8
 
 
@@ -47,7 +47,7 @@ class Hdf5RunWriter:
     def __init__(self, path: Path, durable: bool) -> None:
         self._path = path
         if not path.exists():
-            # Nothing takes the place of what is written anew: who has opened the file reads it on.
+            # Space that becomes free is not used again: readers may have it open.
             with hdf5_errors(path):
                 h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT), fs_strategy="none").close()
         self._journaled = JournaledFile(path, durable, _end_of)
@@ -113,7 +113,7 @@ class Hdf5RunWriter:
             # As large as those that are there, on average: one that is hardly anything says little.
             ends = [*_core.GrowingIndex(directory).ends, end]
             guess = (end - ends[0]) // (len(ends) - 1)
-            # What it had stays in the file: with no more room than content, no more than content.
+            # The old chunk stays in the file: so the new one gets no more room than content.
             room = min(len(grown), _room(array.codec.steps - slot - 1, guess, len(grown)))
             self.put(array, index, bytes(grown + bytes(room)))
             nbytes = len(grown)
@@ -210,10 +210,10 @@ class Hdf5RunWriter:
 
     @contextmanager
     def _kept_end(self) -> Iterator[None]:
-        """Let nothing new take the place of what is removed at the end of the file.
+        """Let nothing new take the place of objects that are removed at the end of the file.
 
-        It is read until all is written, and others read it until then. A dataset without a name
-        lies behind it; closing removes that.
+        That place is read until all is written, and others read it until then. A dataset without a
+        name lies behind it; closing removes that.
         """
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)

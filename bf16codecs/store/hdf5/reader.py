@@ -39,7 +39,7 @@ _NO_HDF5 = "file signature not found"
 _ERRNO = re.compile(r"\berrno = (\d+), error message = ")
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
 
-# What the attribute of every run has, and of nothing else: docs/store.md.
+# A part of every run's attribute, and of nothing else: docs/store.md.
 _RUN = b'"run": {"group": '
 
 # How often a file is opened that changes meanwhile.
@@ -47,7 +47,7 @@ _OPENINGS = 10
 
 
 class _Opened:
-    """A file as it was at some time, with what decodes its chunks."""
+    """One state of a file that may be appended to, with the decoder of its chunks."""
 
     def __init__(self, where: str, limits: Limits) -> None:
         self._where, self._state = where, os.stat(where)
@@ -77,7 +77,7 @@ class _Opened:
 
 @contextmanager
 def _told_as_damage() -> Iterator[None]:
-    """Say of a file that is cut off what that means: libhdf5's words are about its insides.
+    """Explain that a file is cut off: libhdf5's words are about its insides.
 
     Others, such as one that is being written, may be as they should be.
     """
@@ -93,10 +93,10 @@ def _told_as_damage() -> Iterator[None]:
 
 @contextmanager
 def _named_library(what: str) -> Iterator[None]:
-    """Say of what libhdf5 cannot read of a file that is open that it is damaged.
+    """Name what libhdf5 cannot read in an open file, as damage.
 
-    h5py's types do not tell why: of one damage they depend on what was asked for. What the system
-    refuses, as a disk that fails, is no damage, and remains an error of the system.
+    h5py's types do not tell why: for one damage they depend on the call. Errors of the system, as
+    of a disk that fails, are no damage, and remain such errors.
     """
     with named_errors(what, OSError):
         try:
@@ -174,7 +174,7 @@ class Hdf5Reader(ModelReader):
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
-        #: What is open, the newest last: arrays of each go on being read.
+        #: All open states of the file, the newest last: arrays of each are read on.
         self._opened: list[_Opened] = []
         self._attributes: dict[str, Mapping[str, Any]] = {}
         with ExitStack() as stack:
@@ -260,8 +260,8 @@ class Hdf5Reader(ModelReader):
     def _ask(self, path: str, label: str, call: Callable[[Any], T]) -> T:
         """Ask something of a dataset, and once more if the run was appended to in between.
 
-        libhdf5 keeps some of what it read of a file: beside what it then reads of one that has
-        changed, that makes no sense.
+        libhdf5 keeps some of what it has read of a file, which makes no sense beside what it then
+        reads of a changed one.
         """
         for left in reversed(range(_OPENINGS)):
             try:
@@ -350,7 +350,7 @@ def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
             if not isinstance(kind, h5py.h5t.TypeStringID) or form != h5py.h5s.SCALAR:
                 raise StoreError("it is not text")
             text: str | bytes = owner.attrs[ATTRIBUTES_KEY]
-        # What is of variable length is in a heap of the file: it had no size to ask for.
+        # Text of variable length is in a heap of the file: it had no size to ask for.
         check_metadata(len(text))
         return text
 

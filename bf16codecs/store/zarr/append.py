@@ -62,7 +62,7 @@ class ZarrRunWriter:
         self._lock = make_lock()
         self._new: list[str] = []
         self._has_begun = False
-        #: What has new content, to be flushed.
+        #: Files with new content, to be flushed.
         self._touched: set[Path] = set()
         #: To be written when all frames are on the disk.
         self._entries: dict[str, Sequence[Write]] = {}
@@ -133,7 +133,7 @@ class ZarrRunWriter:
         written = [self._folder.write_parts(*each) for each in self._entries.items()]
         if self._durable:
             sync_files(written)
-        # What others have written beside the run's own attributes stays.
+        # Attributes of others stay.
         attributes = {**self._attributes, **info.to_attributes()}
         documents = dict(self._documents.keys(attributes))
         changed = {key: text for key, text in documents.items() if text != self._before.get(key)}
@@ -155,7 +155,7 @@ class ZarrRunWriter:
         """Let the run be without its last step: see `RunWriter`.
 
         With the root's document, the step is gone; then all else is undone as if it had never been
-        part of the run. What fails of that, the next append does.
+        part of the run. If that fails, the next append does it.
         """
         assert info.run is not None
         for path in gone:
@@ -177,7 +177,7 @@ class ZarrRunWriter:
                 raise OSError(e.errno, f"{text} next append", str(self._root)) from e
 
     def abandon(self) -> None:
-        """Undo what is not part of the run; what fails, the next append does."""
+        """Undo all that is not part of the run; if that fails, the next append does it."""
         with suppress(OSError, BF16CodecsError), shielded():
             undo(self._folder, self._format, self._durable)
 

@@ -83,7 +83,7 @@ def _format_2(array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, A
 def _compressor(codec: Codec) -> dict[str, Any]:
     config: dict[str, Any] = codec.get_config()
     if config["id"] == "zstd" and not config["checksum"]:
-        del config["checksum"]  # of which other libraries do not know
+        del config["checksum"]  # a key that other libraries do not know
     return config
 
 

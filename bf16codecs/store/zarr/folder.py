@@ -43,7 +43,7 @@ class RunFolder(FolderSource):
         while self._lock is None:
             path = self.path(APPENDING)
             make_folder(self.root, APPENDING)
-            # It may be removed by who is done.
+            # A process that is done may remove the folder.
             with suppress(FileNotFoundError):
                 self._lock = take_lock(Folder(path), LOCK, str(self.root))
 
@@ -83,7 +83,7 @@ class RunFolder(FolderSource):
             return super().find(key)
 
     def read_part(self, key: str, at: int, size: int) -> bytes | None:
-        """Read at most so many bytes of a file from a place on; None if there is no file."""
+        """Read at most so many bytes from a place in a file; return None if there is no file."""
         chunk = self.find(key)
         if chunk is None:
             return None
@@ -129,6 +129,6 @@ def refuse_appends(path: Path) -> None:
     """Raise BlockingIOError if a process appends to the run that a folder may be."""
     try:
         place = Folder(RunFolder(path).path(APPENDING))
-    except (OSError, StoreError):  # as of what is no run, or one that nobody appends to
+    except (OSError, StoreError):  # no run, or one that nobody appends to
         return
     refuse_taken(place, LOCK, str(path))

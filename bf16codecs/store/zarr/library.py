@@ -30,7 +30,7 @@ _MOST_CHUNKS = 1 << 13
 
 @contextmanager
 def _decoding_errors(is_local: bool) -> Iterator[None]:
-    """Make a `StoreError` of what fails in zarr's codecs.
+    """Make a `StoreError` of errors in zarr's codecs.
 
     Not where it could be a server that failed: errors of aiohttp and botocore are no OSErrors.
     """

@@ -92,7 +92,7 @@ def _is_no_name(part: str) -> bool:
 
 
 _ADVICE = "zarr.open reads it, and st2zarr makes model stores of safetensors"
-#: What a group is that is not a model store.
+#: The description of a group that is not a model store.
 OTHER_GROUP = f"a Zarr group: {_ADVICE}"
 _GROWING_CODECS = (ARITHMETIC_ID, HUFFMAN_ID)
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
@@ -384,7 +384,7 @@ def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def check_refusals(where: str, source: KeySource, *keys: str) -> None:
-    """Raise an error if a server has refused one of these keys, one of which is needed."""
+    """Raise an error if a server has refused one of these keys, of which one is needed."""
     for key in keys:
         if refusal := source.refusal(key):
             raise OSError(
