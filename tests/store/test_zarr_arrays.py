@@ -15,7 +15,7 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.choice import CODEC_NAMES, PLAIN_ZSTD, CodecChoice
 from bf16codecs.store.delta import DeltaChain
-from bf16codecs.store.zarr.arrays import array_documents
+from bf16codecs.store.zarr.documents import array_documents
 from bf16codecs.zarr import BF16BlocksCodec
 from lazy_models import NAMES
 from looping import noted
