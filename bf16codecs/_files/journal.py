@@ -21,8 +21,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock, take_lock
@@ -339,9 +337,9 @@ def _read_page(file: int, page: int, end: int) -> bytes:
 
 def read_padded(file: int, at: int, size: int) -> bytes:
     """Read a range, with zeros behind the file's end."""
-    content = np.zeros(size, np.uint8)
+    content = bytearray(size)
     read_at(file, at, content)
-    return content.tobytes()
+    return bytes(content)
 
 
 def _write_at(file: int, at: int, data: memoryview) -> None:

@@ -13,9 +13,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -69,23 +66,23 @@ class SharedFile:
                 os.close(self.descriptor)
 
 
-def read_at(descriptor: int, offset: int, out: NDArray[np.uint8]) -> int:
-    """Fill `out` from an offset of a file on; return how many bytes there were before its end."""
-    done = 0
-    while done < out.size:
-        count = _read_some(descriptor, offset + done, out[done:])
+def read_at(descriptor: int, offset: int, out: Any) -> int:
+    """Fill a buffer of bytes from an offset of a file on; return how many the file had."""
+    view, done = memoryview(out), 0
+    while done < len(view):
+        count = _read_some(descriptor, offset + done, view[done:])
         if count == 0:
             break
         done += count
     return done
 
 
-def _read_some(descriptor: int, offset: int, out: NDArray[np.uint8]) -> int:
+def _read_some(descriptor: int, offset: int, view: memoryview) -> int:
     if HAS_PREADV:
-        return os.preadv(descriptor, [out.data], offset)
+        return os.preadv(descriptor, [view], offset)
     os.lseek(descriptor, offset, os.SEEK_SET)
-    part = os.read(descriptor, out.size)
-    out[: len(part)] = np.frombuffer(part, np.uint8)
+    part = os.read(descriptor, len(view))
+    view[: len(part)] = part
     return len(part)
 
 
