@@ -70,7 +70,7 @@ def near_names(name: str, names: Iterable[str]) -> str:
     known = list(names)
     near = difflib.get_close_matches(name, known, n=3)
     if not near and name:
-        near = [own for own in known if name.lower() in own.lower()]
+        near = [other for other in known if name.lower() in other.lower()]
     if not near:
         return ""
     quoted = list(map(repr, near))
@@ -237,10 +237,10 @@ _BETWEEN = {"asyncio", "bf16codecs", "concurrent", "h5py", "numcodecs", "threadi
 def _caller() -> FrameType | None:
     """Return the frame of who called: in another thread, where this is one of zarr's."""
     frames = sys._current_frames()
-    own = frames.pop(threading.get_ident())
+    here = frames.pop(threading.get_ident())
     # Without the GIL, other threads go on, and their frames cannot be followed meanwhile.
     others = frames.values() if getattr(sys, "_is_gil_enabled", lambda: True)() else ()
-    for first in (own, *others):
+    for first in (here, *others):
         frame: FrameType | None = first
         passed = set()
         while frame is not None:

@@ -163,10 +163,10 @@ def _has_functions(kind: type[torch.Tensor]) -> bool:
 
     Many do so and leave the numbers alone: they note calls, keep attributes, replace one function.
     """
-    own: Any = kind.__torch_function__
-    if own is torch._C._disabled_torch_function_impl:
+    function: Any = kind.__torch_function__
+    if function is torch._C._disabled_torch_function_impl:
         return False
-    return getattr(own, "__func__", own) is not torch.Tensor.__torch_function__.__func__
+    return getattr(function, "__func__", function) is not torch.Tensor.__torch_function__.__func__
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -252,7 +252,7 @@ class Folder:
 
 
 def walk_tree(
-    top: Path, *, own: bool, skip: Callable[[str, Entry], bool] = lambda name, entry: False
+    top: Path, *, follow: bool, skip: Callable[[str, Entry], bool] = lambda name, entry: False
 ) -> Iterator[tuple[str, Entry]]:
     """Yield all files and folders below a folder, and their paths from there, with slashes.
 
@@ -262,9 +262,9 @@ def walk_tree(
     ----------
     top
         The folder, which may be a link.
-    own
-        Whether it is the caller's own. Then links to files are what they lead to, as in the cache
-        of huggingface_hub. In a stranger's they could lead anywhere, and are refused. Links to
+    follow
+        Whether links to files are what they lead to, as in the cache of huggingface_hub, and not
+        refused: in a stranger's folder they could lead anywhere. Links to
         folders always are: a few of them can make paths without end.
     skip
         Tells whether something is left out.
@@ -283,7 +283,7 @@ def walk_tree(
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             name = prefix + entry.name
-            if fault := _fault(entry, name, own):
+            if fault := _fault(entry, name, follow):
                 raise StoreError(f"{entry.path}: {fault}")
             if not skip(name, entry):
                 yield name, entry
@@ -293,10 +293,10 @@ def walk_tree(
     return walk(top, "")
 
 
-def _fault(entry: Entry, name: str, own: bool) -> str:
+def _fault(entry: Entry, name: str, follow: bool) -> str:
     """Say why something is neither read nor written; nothing if it is."""
     if entry.is_symlink():
-        if not own:
+        if not follow:
             return _LINK_REFUSAL
         if entry.is_dir():
             return (

@@ -145,11 +145,11 @@ class FrameCodec(ConfiguredCodec):
 
         Bytes, integers and the like have no layout of their own, and may be anything's.
         """
-        own = own_layout(dtype)
-        if own is not None and self.dtype not in (own, AUTO):
+        layout = own_layout(dtype)
+        if layout is not None and self.dtype not in (layout, AUTO):
             warn_caller(
-                f"{self.codec_id} for {self.dtype} encodes {own}, exactly but less well:"
-                f" give dtype={own!r}, or dtype={AUTO!r}",
+                f"{self.codec_id} for {self.dtype} encodes {layout}, exactly but less well:"
+                f" give dtype={layout!r}, or dtype={AUTO!r}",
                 DtypeMismatchWarning,
             )
 

@@ -153,10 +153,10 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
     """Wherever a range begins and ends: in rows of any axis, and in chunks."""
     values = normal(4, 3, 6, 2)
     save(tmp_path / "orbax", {"w": on_devices(values, "x", None, "y")}, use_ocdbt=False)
-    from bf16codecs.convert.orbax.layout import Place
+    from bf16codecs.convert.orbax.layout import Location
 
     opener = arrays.ArrayOpener(tmp_path / "orbax", "orbax")
-    array = opener.open("w", Place(None, "w", "zarr", True))
+    array = opener.open("w", Location(None, "w", "zarr", True))
     for start in range(0, 144, 5):
         for stop in (*range(start, 144, 7), 144):
             out = np.empty((stop - start) * 4, np.uint8)

@@ -84,7 +84,7 @@ def test_what_is_no_file_is_not_packed(folder: Path, tmp_path: Path, monkeypatch
 
 
 def test_pipes_that_take_the_place_of_files(folder: Path) -> None:
-    tree = list_tree(folder, own=True)
+    tree = list_tree(folder, follow=True)
     (folder / "config.json").unlink()
     os.mkfifo(folder / "config.json")
     with pytest.raises(StoreError, match=r"config\.json: it is not a regular file"):
@@ -189,7 +189,7 @@ def test_pipes_are_not_waited_for(packed: Path) -> None:
 
 def test_links_that_take_the_place_of_files(packed: Path, tmp_path: Path) -> None:
     """Also of folders that files are in: whoever shares the disk could do that meanwhile."""
-    tree = list_tree(packed, own=False)
+    tree = list_tree(packed, follow=False)
     with tree.open("unet/modeling_own.py") as file:
         assert file.read() == b"x = 1\n"
     (packed / "unet").rename(tmp_path / "unet")
@@ -215,7 +215,7 @@ def test_files_that_cannot_be_read_are_named(folder: Path, packed: Path, monkeyp
     def closed(path: str, *args: object, **kwargs: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    trees = list_tree(folder, own=True), list_tree(packed, own=False)
+    trees = list_tree(folder, follow=True), list_tree(packed, follow=False)
     monkeypatch.setattr(os, "open", closed)
     for tree, top in zip(trees, (folder, packed), strict=True):
         with pytest.raises(PermissionError) as denied:

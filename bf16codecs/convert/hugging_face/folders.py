@@ -42,18 +42,18 @@ class Tree:
         return FileIO(descriptor)
 
 
-def list_tree(top: Path, *, own: bool, without: Collection[str] = ()) -> Tree:
+def list_tree(top: Path, *, follow: bool, without: Collection[str] = ()) -> Tree:
     """List what is in a folder, but for paths `without`, and in those below: see `walk_tree`.
 
-    If it is the caller's `own`, links to files are what they lead to.
+    `follow` tells whether links to files are what they lead to, as in the caller's own folder.
     """
 
     def skip(name: str, entry: Entry) -> bool:
         # A working folder of a killed conversion is no part of the model.
         return name in without or (is_working_name(entry.name) and entry.is_dir())
 
-    tree = Tree(held=None if own else Folder(top, follow=True))
-    for name, entry in walk_tree(top, own=own, skip=skip):
+    tree = Tree(held=None if follow else Folder(top, follow=True))
+    for name, entry in walk_tree(top, follow=follow, skip=skip):
         if entry.is_dir():
             tree.folders.append(name)
         else:

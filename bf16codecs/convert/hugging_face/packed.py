@@ -326,7 +326,7 @@ def why_not_packed(path: Path) -> str:
         return f"is not a packed folder: it has no {MANIFEST}"
     try:
         manifest = Manifest.read(path)
-        tree = list_tree(path, own=False, without={MANIFEST, *manifest.stores})
+        tree = list_tree(path, follow=False, without={MANIFEST, *manifest.stores})
     except (BF16CodecsError, OSError, ValueError) as e:
         return f"cannot be read as a packed folder ({e}): remove it first"
     others = {*tree.files, *tree.folders} - {*manifest.files, *manifest.folders}

@@ -136,7 +136,7 @@ def pack_hugging_face(
     """
     start = time.perf_counter()
     source, target = _places(folder, packed)
-    tree = list_tree(source, own=True)
+    tree = list_tree(source, follow=True)
     _refuse_packed(source, tree)
     sets, apart = weight_sets(tree)
     if not sets:
@@ -144,7 +144,7 @@ def pack_hugging_face(
             f"{source}: no weights to pack: neither *.safetensors nor *.safetensors.index.json in"
             " it or in a folder below (other formats, such as *.bin, are not packed)"
         )
-    weights = {name for own in sets for name in own.names}
+    weights = {name for weight_set in sets for name in weight_set.names}
     kept = {name: path for name, path in tree.files.items() if name not in weights}
     options: dict[str, Any] = {
         "codec": codec,
@@ -163,7 +163,7 @@ def pack_hugging_face(
         manifest.write(temporary)
         set_modes(temporary, manifest)
         stored_nbytes = disk_size(temporary)
-    headers = [header for own in sets for header in own.source.headers]
+    headers = [header for weight_set in sets for header in weight_set.source.headers]
     return FolderSummary(
         len(tree.files),
         sum(len(header.tensors) for header in headers),
@@ -324,24 +324,26 @@ def _store(
     """Make the stores of a packed folder, and note which files they have."""
     stores = {}
     with _interrupt.temporary():
-        for own, report in _with_reports(sets, [s.source.total_nbytes() for s in sets], progress):
-            path = target / own.store
-            with closing(own.source) as source:
+        for weight_set, report in _with_reports(
+            sets, [s.source.total_nbytes() for s in sets], progress
+        ):
+            path = target / weight_set.store
+            with closing(weight_set.source) as source:
                 own_options = Options(**options, sync=False, progress=report)
                 convert_model(source, path, Kind.FOLDER, own_options)
             with closing(open_store(path, Kind.FOLDER)) as reader:
                 stored = stored_files(reader)
-            stores[own.store] = {
+            stores[weight_set.store] = {
                 name: NotedFile.of(file, stored[file.name].digests)
-                for name, file in zip(own.names, own.source.paths, strict=True)
+                for name, file in zip(weight_set.names, weight_set.source.paths, strict=True)
             }
-            path.chmod(mode_of_store(stores[own.store].values()))
+            path.chmod(mode_of_store(stores[weight_set.store].values()))
     return stores
 
 
 def _rest(source: Path, manifest: Manifest) -> Tree:
     """Return what is in a packed folder beside stores, and the folders that have to be there."""
-    tree = list_tree(source, own=False, without={MANIFEST, *manifest.stores})
+    tree = list_tree(source, follow=False, without={MANIFEST, *manifest.stores})
     missing = sorted(manifest.files.keys() - tree.files.keys())
     if missing:
         raise StoreError(
@@ -363,7 +365,7 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
     # Empty folders get lost where only files are kept, as on the hub.
     folders = sorted({*tree.folders, *manifest.folders} - {"."})
     both = sorted(
-        {own for folder in folders for own in and_parents(folder)} & {*tree.files, *weights}
+        {path for folder in folders for path in and_parents(folder)} & {*tree.files, *weights}
     )
     if both:
         raise StoreError(

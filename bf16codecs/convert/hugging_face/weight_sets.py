@@ -51,7 +51,7 @@ def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     """
     visible = [path for path in tree.files if not _begins(path, ".")]
     indexes = _opened_indexes(visible, tree)
-    indexed = {own.stem: own.source for own in indexes if own.source is not None}
+    indexed = {index.stem: index.source for index in indexes if index.source is not None}
     taken = {path for source in indexed.values() for path in source.paths}
     alone = {
         name.removesuffix(_SUFFIX): _opened(tree.files[name])
@@ -59,13 +59,13 @@ def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
         if name.endswith(_SUFFIX) and tree.files[name] not in taken
     }
     used = {name.lower(): name for name in (*tree.files, *tree.folders)}
-    for stem in (*alone, *(own.stem for own in indexes if own.files)):
+    for stem in (*alone, *(index.stem for index in indexes if index.files)):
         _refuse_stores(stem, used)
     # Where a model is there as one file and as shards, libraries take the file.
     pairs = [*alone.items(), *indexed.items()]
     sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
-    apart = {own.name: own.why for own in indexes if own.source is None}
-    return sorted(sets, key=lambda own: own.store), apart
+    apart = {index.name: index.why for index in indexes if index.source is None}
+    return sorted(sets, key=lambda each: each.store), apart
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
     for name in sorted(names, key=lambda path: not _begins(path, "model.")):
         stem = index_stem(name)
         if stem is not None:
-            own = _opened_index(name, stem, tree)
-            if own.source is not None and not named.isdisjoint(own.files):
+            index = _opened_index(name, stem, tree)
+            if index.source is not None and not named.isdisjoint(index.files):
                 why = "kept as it is, since another index names its files"
-                own = replace(own, source=None, why=why)
-            found.append(own)
-            named.update(own.files)
+                index = replace(index, source=None, why=why)
+            found.append(index)
+            named.update(index.files)
     return found
 
 

@@ -33,7 +33,7 @@ from bf16codecs._base.messages import (
     one_line,
 )
 from bf16codecs._files.reading import read_at, write_all
-from bf16codecs.convert.orbax.layout import MAX_DOCUMENT_BYTES, Place, too_many_documents
+from bf16codecs.convert.orbax.layout import MAX_DOCUMENT_BYTES, Location, too_many_documents
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.zarr.inflation import chunk_check
 from bf16codecs.zarr.shards import ENTRY_BYTES
@@ -79,22 +79,22 @@ class ArrayOpener:
         self._root, self._where, self._limits = root, where, limits
         self._context = tensorstore.Context(_RESOURCES)
 
-    def open(self, name: str, place: Place) -> OrbaxArray:
+    def open(self, name: str, location: Location) -> OrbaxArray:
         """Open an array for reading and writing, whose metadata are there.
 
         StoreError is raised for a data type that safetensors lacks; CorruptDataError if the array
         cannot be opened, or its chunks are not credible.
         """
         label = f"{self._where}: tensor {name!r:.300}"
-        path = f"{place.path}/" if place.path else ""
-        if place.database is None:
-            kvstore = _folder(self._root / place.path)
+        path = f"{location.path}/" if location.path else ""
+        if location.database is None:
+            kvstore = _folder(self._root / location.path)
         else:
-            kvstore = _database(self._root / place.database) | {"path": path}
+            kvstore = _database(self._root / location.database) | {"path": path}
         spec = {
-            "driver": place.driver,
+            "driver": location.driver,
             "kvstore": kvstore,
-            "fill_missing_data_reads": not place.has_all_chunks,
+            "fill_missing_data_reads": not location.has_all_chunks,
             "store_data_equal_to_fill_value": True,
         }
         with _damage(label):
@@ -131,11 +131,11 @@ class OrbaxArray:
         first, items = start // self.item_size, out.view(self._array.dtype.numpy_dtype)
         at = 0
         for box in _boxes_of_range(self.shape, first, first + items.size):
-            shape = [own.stop - own.start for own in box]
+            shape = [extent.stop - extent.start for extent in box]
             part = items[at : at + math.prod(shape)].reshape(shape)
-            for own in self._boxes("read_chunk", box):  # one by one, which bounds the memory
+            for chunk in self._boxes("read_chunk", box):  # one by one, which bounds the memory
                 with _damage(self.label):
-                    part[_inside(own, box)] = self._array[own].read().result()
+                    part[_inside(chunk, box)] = self._array[chunk].read().result()
                 _give_back_memory(self._chunk_nbytes)
             at += part.size
 
@@ -167,7 +167,7 @@ class OrbaxArray:
             nbytes = max(_LEAST_BYTES, _nbytes(box, self.item_size))
             while reads and pending + nbytes > _IN_FLIGHT_BYTES:
                 pending -= finish()
-            reads.append((tuple(own.start for own in box), nbytes, self._array[box].read()))
+            reads.append((tuple(extent.start for extent in box), nbytes, self._array[box].read()))
             pending += nbytes
         while reads:
             finish()
@@ -179,7 +179,7 @@ class OrbaxArray:
             batch, pending = tensorstore.Transaction(), 0
             for box in self._boxes("write_chunk", self._whole):
                 part = scratch.get(box).view(self._array.dtype.numpy_dtype)
-                shape = tuple(own.stop - own.start for own in box)
+                shape = tuple(extent.stop - extent.start for extent in box)
                 target = self._array.with_transaction(batch)[box]
                 # Nobody writes to `part` again: it is not copied.
                 target.write(
@@ -215,10 +215,10 @@ class OrbaxArray:
         """Yield what chunks have in a box."""
         axes = [
             [
-                slice(max(i, own.start), min(i + chunk, own.stop))
-                for i in range(own.start - own.start % chunk, own.stop, chunk)
+                slice(max(i, extent.start), min(i + chunk, extent.stop))
+                for i in range(extent.start - extent.start % chunk, extent.stop, chunk)
             ]
-            for own, chunk in zip(within, self._chunks(unit), strict=True)
+            for extent, chunk in zip(within, self._chunks(unit), strict=True)
         ]
         return itertools.product(*axes)
 
@@ -281,8 +281,8 @@ class Scratch:
             inner -= 1
         inner = max(0, inner - 1)
         offsets = np.zeros((), np.int64)
-        for axis, own in enumerate(box):
-            indices = np.arange(own.start, own.stop if axis < inner else own.start + 1)
+        for axis, extent in enumerate(box):
+            indices = np.arange(extent.start, extent.stop if axis < inner else extent.start + 1)
             stride = math.prod(self._shape[axis + 1 :]) * self._item_size
             offsets = np.add.outer(offsets, indices * stride)
         return offsets.ravel().tolist(), _nbytes(box[inner:], self._item_size)
@@ -341,13 +341,13 @@ def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[B
 def _inside(box: Box, outer: Box) -> Box:
     """Return a box as it is counted from the start of one that it is in."""
     return tuple(
-        slice(own.start - its.start, own.stop - its.start)
-        for own, its in zip(box, outer, strict=True)
+        slice(extent.start - its.start, extent.stop - its.start)
+        for extent, its in zip(box, outer, strict=True)
     )
 
 
 def _nbytes(box: Sequence[slice], item_size: int) -> int:
-    return math.prod(own.stop - own.start for own in box) * item_size
+    return math.prod(extent.stop - extent.start for extent in box) * item_size
 
 
 def _give_back_memory(nbytes: int) -> None:

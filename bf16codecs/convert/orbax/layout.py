@@ -24,7 +24,7 @@ __all__ = [
     "MARKERS",
     "MAX_DOCUMENT_BYTES",
     "Checkpoint",
-    "Place",
+    "Location",
     "is_orbax",
     "other_than_checkpoint",
     "parent_checkpoint",
@@ -49,7 +49,7 @@ MAX_DOCUMENT_BYTES = 32 << 20
 _ARRAY_TYPES = {"jax.Array", "np.ndarray", "scalar"}
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where an array of a checkpoint is."""
 
     #: Folder of the OCDBT database that has it, in the checkpoint; None if the array is a folder.
@@ -77,23 +77,25 @@ class Checkpoint:
     files: Mapping[str, bytes]
     databases: Mapping[str, Mapping[str, bytes]]
 
-    def arrays(self) -> dict[str, Place]:
+    def arrays(self) -> dict[str, Location]:
         """Return the arrays by name: the path, without the item's folder if there is one item.
 
         StoreError is raised if an item's metadata list arrays that are missing, or cannot be read,
         or are missing.
         """
-        places = [self._place(None, key) for key in self.files]
+        found = [self._locate(None, key) for key in self.files]
         for database, keys in self.databases.items():
-            places += [self._place(database, key) for key in keys]
-        arrays = {_joined(own.database, own.path): own for own in places if own is not None}
-        for place in arrays.values():
-            self._check_has_tree(place)
+            found += [self._locate(database, key) for key in keys]
+        arrays = {
+            _joined(array.database, array.path): array for array in found if array is not None
+        }
+        for location in arrays.values():
+            self._check_has_tree(location)
         for item in self._trees:
             self._check_tree(item, arrays)
         prefixes = {self._item_of(path) for path in arrays}
         start = len(_joined(*prefixes, "")) if len(prefixes) == 1 else 0
-        return {path[start:]: place for path, place in arrays.items()}
+        return {path[start:]: location for path, location in arrays.items()}
 
     @cached_property
     def _trees(self) -> dict[str, dict[str, Any]]:
@@ -110,9 +112,9 @@ class Checkpoint:
         return sorted({*self._trees, *self.databases}, key=len, reverse=True)
 
     def _item_of(self, path: str) -> str:
-        return next((own for own in self._items if path.startswith(_joined(own, ""))), "")
+        return next((item for item in self._items if path.startswith(_joined(item, ""))), "")
 
-    def _place(self, database: str | None, key: str) -> Place | None:
+    def _locate(self, database: str | None, key: str) -> Location | None:
         """Return the array that has its metadata under a key, if it is a key of one."""
         where = _joined(database, key)
         raw = self.files[key] if database is None else self.databases[database][key]
@@ -121,18 +123,22 @@ class Checkpoint:
         tree = self._trees.get(self._item_of(where), {})
         is_full = tree.get("store_array_data_equal_to_fill_value") is True
         driver = "zarr" if _name(key) == ".zarray" else "zarr3"
-        return Place(database, os.path.dirname(key), driver, is_full)
+        return Location(database, os.path.dirname(key), driver, is_full)
 
-    def _check_has_tree(self, place: Place) -> None:
+    def _check_has_tree(self, location: Location) -> None:
         """Refuse an array that Orbax finds only by its tree, if that is missing."""
-        folder, name = os.path.split(place.path)
-        folders = [place.database] if place.database is not None else and_parents(folder)
-        if any(_joined(own, file) in self.files for own in folders for file in (_TREE, _AGGREGATE)):
+        folder, name = os.path.split(location.path)
+        folders = [location.database] if location.database is not None else and_parents(folder)
+        if any(
+            _joined(parent, file) in self.files
+            for parent in folders
+            for file in (_TREE, _AGGREGATE)
+        ):
             return
         # Orbax takes these for a tree of arrays alone, and for an array without a tree.
-        is_bare = place.database is None and not self._has_documents(folder)
+        is_bare = location.database is None and not self._has_documents(folder)
         if not is_bare and name != _AGGREGATE:
-            where = _joined(place.database if place.database is not None else folder, _TREE)
+            where = _joined(location.database if location.database is not None else folder, _TREE)
             raise StoreError(
                 f"{where} is missing, which says what tree the arrays are: take a whole copy of the"
                 " checkpoint, or let Orbax restore it into a tree that you give, and save it again"
@@ -141,7 +147,7 @@ class Checkpoint:
     def _has_documents(self, folder: str) -> bool:
         return any(os.path.dirname(path) == folder for path in self.files)
 
-    def _check_tree(self, item: str, arrays: Mapping[str, Place]) -> None:
+    def _check_tree(self, item: str, arrays: Mapping[str, Location]) -> None:
         """Refuse a tree that lists arrays that are missing, or nothing."""
         missing, where = [], _joined(item, _TREE)
         tree = self._trees[item].get("tree_metadata")
@@ -218,13 +224,13 @@ def other_than_checkpoint(root: Path) -> str:
     if not root.is_dir():
         return "it is no folder, as Orbax checkpoints are"
     inner = _folders(root)
-    unfinished = next((own.name for own in (root, *inner) if _UNFINISHED in own.name), None)
+    unfinished = next((path.name for path in (root, *inner) if _UNFINISHED in path.name), None)
     if unfinished is not None:
         return f"an Orbax checkpoint that was not finished ({unfinished}): take another"
-    steps = [own.name for own in inner if (own / _CHECKPOINT).is_file()]
+    steps = [path.name for path in inner if (path / _CHECKPOINT).is_file()]
     if not any(map(_has_marker, (root, *inner))):
         # Of Orbax before 2024, whose steps have no file of their own.
-        steps = [own.name for own in inner if any(map(_has_marker, _folders(own)))]
+        steps = [path.name for path in inner if any(map(_has_marker, _folders(path)))]
     if steps:
         last = max(steps, key=lambda name: (len(name), name))
         return f"a folder of Orbax checkpoints: name one of them, such as {root / last}"
@@ -239,28 +245,27 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
-    for _ in walk_tree(root, own=True):
+    for _ in walk_tree(root, follow=True):
         pass  # links that tensorstore would follow without end, and pipes, are refused
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0
     for folder, manifests, names in _walk(root):
-        own = folder.relative_to(root).as_posix()
-        own = "" if own == "." else own
+        path = "" if folder == root else folder.relative_to(root).as_posix()
         # tensorstore reads manifests whole: they are measured before it opens the database.
         for name in (*manifests, *names):
             nbytes += (folder / name).stat().st_size
             if nbytes > MAX_DOCUMENT_BYTES:
-                raise too_many_documents(root, _joined(own, name))
+                raise too_many_documents(root, _joined(path, name))
         if manifests:
-            databases[own] = read_database(folder)
-            nbytes += sum(map(len, databases[own].values()))
-        files.update({_joined(own, name): _read(folder / name) for name in names})
+            databases[path] = read_database(folder)
+            nbytes += sum(map(len, databases[path].values()))
+        files.update({_joined(path, name): _read(folder / name) for name in names})
     return Checkpoint(files, databases)
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(own for own in folder.iterdir() if own.is_dir())
+    return sorted(path for path in folder.iterdir() if path.is_dir())
 
 
 def _has_marker(folder: Path) -> bool:
@@ -281,12 +286,13 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
             manifests = sorted(filter(_MANIFEST.fullmatch, names))
             names = [name for name in names if name not in manifests]
-        own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
-        is_array = any(_is_of_array(str(p), _read(p)) for p in (Path(folder, n) for n in own))
+        documents = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
+        paths = (Path(folder, name) for name in documents)
+        is_array = any(_is_of_array(str(path), _read(path)) for path in paths)
         # All else in an array's folder, and in folders of it, are chunks.
         if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
-            names = own
+            names = documents
         folders.sort()
         yield Path(folder), manifests, sorted(names)
 

@@ -151,10 +151,10 @@ def _write_arrays(
     scratch: Path,
     progress: Progress | None,
 ) -> None:
-    opener, places = ArrayOpener(root, reader.where, reader.limits), checkpoint.arrays()
+    opener, locations = ArrayOpener(root, reader.where, reader.limits), checkpoint.arrays()
     total = sum(tensor.nbytes for tensor in header.tensors)
     for tensor in header.tensors:
-        array = opener.open(tensor.name, places[tensor.name])
+        array = opener.open(tensor.name, locations[tensor.name])
         if (array.dtype, array.shape) != (tensor.dtype, tensor.shape):
             raise StoreError(
                 f"{reader.where}: tensor {tensor.name!r:.300}: {array.dtype} of shape {array.shape}"

@@ -130,9 +130,9 @@ def open_checkpoint(
     """
     checkpoint = read_checkpoint(root, read_database)
     with named_errors(str(root)):
-        places = checkpoint.arrays()
+        locations = checkpoint.arrays()
     opener = ArrayOpener(root, str(root), limits)
-    arrays = {name: opener.open(name, place) for name, place in places.items()}
+    arrays = {name: opener.open(name, location) for name, location in locations.items()}
     if not arrays:
         raise StoreError(f"{root}: an Orbax checkpoint without arrays")
     if header is None:

@@ -92,24 +92,24 @@ class Hdf5RunWriter:
         self._journaled.check()
         dataset = self._dataset(array.path)
         origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
-        place = self._find(dataset, origin) if slot else None
+        extent = self._find(dataset, origin) if slot else None
         label = f"{self._path}: {array.path}, chunk {index}"
-        if place is None:
+        if extent is None:
             with named_errors(label):
                 content, at, size = start(array.codec, slot, version, fill)
             room = self._expected_room(dataset, array, index, len(content))
             self.put(array, index, content + bytes(room))
             return Appended(len(content), (array.path, origin), at, size)
-        directory = self._read(place, 0, directory_nbytes(array.codec.steps))
+        directory = self._read(extent, 0, directory_nbytes(array.codec.steps))
         with named_errors(label):
-            growth = grow(array.codec, directory, place.size, slot, version)
+            growth = grow(array.codec, directory, extent.size, slot, version)
         last = growth.frames[-1]
         end = last.at + len(last.content)
         nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])
-        if end <= place.size:
-            self._grow_in_place(place, growth, len(directory))
+        if end <= extent.size:
+            self._grow_in_place(extent, growth, len(directory))
         else:
-            grown = _grown(self._read(place, 0, place.size), growth)
+            grown = _grown(self._read(extent, 0, extent.size), growth)
             # As large as those that are there, on average: one that is hardly anything says little.
             ends = [*_core.GrowingIndex(directory).ends, end]
             guess = (end - ends[0]) // (len(ends) - 1)
@@ -128,8 +128,8 @@ class Hdf5RunWriter:
     def read(self, appended: Appended) -> Bytes:
         """Read the frame of a version back."""
         path, origin = appended.chunk
-        place = self._find(self._dataset(path), origin)
-        content = b"" if place is None else self._read(place, appended.at, appended.size)
+        extent = self._find(self._dataset(path), origin)
+        content = b"" if extent is None else self._read(extent, appended.at, appended.size)
         return np.frombuffer(content, np.uint8)
 
     def write_bytes(self, array: ArrayPlan, content: bytes) -> int:
@@ -248,9 +248,9 @@ class Hdf5RunWriter:
                 found.append((origin, self._find(dataset, origin)))
         for length in (steps - slot, steps):
             dataset.set_extent((length, *shape))
-        for origin, place in found:
-            if place is not None:
-                dataset.write_direct_chunk(origin, self._shortened(place, slot, room))
+        for origin, extent in found:
+            if extent is not None:
+                dataset.write_direct_chunk(origin, self._shortened(extent, slot, room))
                 moved = self._find(dataset, origin)
                 if moved is None or moved.offset < self._journaled.before:
                     raise StoreError(
@@ -258,36 +258,36 @@ class Hdf5RunWriter:
                         " written it; no step can be removed from it"
                     )
 
-    def _shortened(self, place: _Place, slot: int, room: int) -> bytes:
+    def _shortened(self, extent: _Extent, slot: int, room: int) -> bytes:
         """Return a chunk without the versions from a place on, and with as much room as it had."""
-        shrunk = shrink(self._read(place, 0, directory_nbytes(room)), slot, room)
+        shrunk = shrink(self._read(extent, 0, directory_nbytes(room)), slot, room)
         if shrunk is None:
-            return self._read(place, 0, place.size)
-        content = bytearray(self._read(place, 0, shrunk.end))
+            return self._read(extent, 0, extent.size)
+        content = bytearray(self._read(extent, 0, shrunk.end))
         at, entries = shrunk.entries
         content[at : at + len(entries)] = entries
-        return bytes(content.ljust(place.size, b"\0"))
+        return bytes(content.ljust(extent.size, b"\0"))
 
-    def _find(self, dataset: Any, origin: tuple[int, ...]) -> _Place | None:
+    def _find(self, dataset: Any, origin: tuple[int, ...]) -> _Extent | None:
         """Return where the file has a chunk, None if there is none."""
         with hdf5_errors(self._path), phil:
             info = dataset.get_chunk_info_by_coord(origin)
-        return None if info.byte_offset is None else _Place(info.byte_offset, info.size)
+        return None if info.byte_offset is None else _Extent(info.byte_offset, info.size)
 
-    def _read(self, place: _Place, at: int, size: int) -> bytes:
+    def _read(self, extent: _Extent, at: int, size: int) -> bytes:
         self._journaled.check()  # what could not be written would be other data
         with phil:  # HDF5 reads and writes at the same file position
-            self._journaled.seek(place.offset + at)
-            return self._journaled.read(min(size, place.size - at))
+            self._journaled.seek(extent.offset + at)
+            return self._journaled.read(min(size, extent.size - at))
 
-    def _grow_in_place(self, place: _Place, growth: Growth, directory: int) -> None:
+    def _grow_in_place(self, extent: _Extent, growth: Growth, directory: int) -> None:
         """Write a version into the room that a chunk has."""
         with phil:
             for write in [*growth.frames, *growth.entries]:
                 if write.at >= directory:
-                    self._journaled.write_unseen(place.offset + write.at, write.content)
+                    self._journaled.write_unseen(extent.offset + write.at, write.content)
                 else:
-                    self._journaled.seek(place.offset + write.at)
+                    self._journaled.seek(extent.offset + write.at)
                     self._journaled.write(write.content)
 
     def _expected_room(
@@ -298,9 +298,9 @@ class Hdf5RunWriter:
         if index[0] == 0:
             return _room(count, guess, nbytes)
         origin = tuple(i * n for i, n in zip((index[0] - 1, *index[1:]), array.chunks, strict=True))
-        place = self._find(dataset, origin)
-        if place is not None:
-            head = self._read(place, 0, directory_nbytes(array.codec.steps))
+        extent = self._find(dataset, origin)
+        if extent is not None:
+            head = self._read(extent, 0, directory_nbytes(array.codec.steps))
             ends = _core.GrowingIndex(head).ends if _core.is_growing(head) else []
             guess = ends[-1] - ends[-2] if len(ends) > 1 else guess
         return _room(count, guess, nbytes)
@@ -322,7 +322,7 @@ def _room(count: int, frame: int, nbytes: int) -> int:
     return min(int(_MORE * count * frame), 3 * nbytes)
 
 
-class _Place(NamedTuple):
+class _Extent(NamedTuple):
     """Where a file has a chunk."""
 
     offset: int

@@ -161,8 +161,8 @@ def _is_no_run(where: str, limits: Limits) -> bool:
         return False
     if not Journal(where).is_half_done():
         with suppress(OSError, BF16CodecsError):
-            own = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]
-            return not (isinstance(own, Mapping) and "run" in own)
+            attributes = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]
+            return not (isinstance(attributes, Mapping) and "run" in attributes)
     if not os.path.getsize(where):
         return True
     with open(where, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

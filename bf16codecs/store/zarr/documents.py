@@ -129,8 +129,9 @@ def read_copies(
 def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
     nodes = {}
     for path, node in content["consolidated_metadata"]["metadata"].items():
-        own = {key: value for key, value in node.items() if key != "consolidated_metadata"}
-        nodes[path] = {"zarr.json": node if node["node_type"] == "array" else own}
+        if node["node_type"] != "array":
+            node = _without_members(node)
+        nodes[path] = {"zarr.json": node}
     return nodes
 
 
@@ -139,9 +140,12 @@ def _nodes_v2(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
     for key, member in content["metadata"].items():
         path, _, name = key.rpartition("/")
         if path:
-            own = {k: value for k, value in member.items() if k != "consolidated_metadata"}
-            nodes.setdefault(path, {})[name] = own
+            nodes.setdefault(path, {})[name] = _without_members(member)
     return nodes
+
+
+def _without_members(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "consolidated_metadata"}
 
 
 # Only the root lists members: a group's own entry repeats none.
@@ -224,7 +228,7 @@ def _format_2(array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, A
         "dtype": dtype.newbyteorder("<").str if dtype.isbuiltin == 1 else array.dtype,
         "fill_value": _fill_value(array),
         "order": "C",
-        "filters": None if filters is None else [own.get_config() for own in filters],
+        "filters": None if filters is None else [each.get_config() for each in filters],
         "dimension_separator": ".",
         "compressor": None if compressor is None else _compressor(compressor),
         "zarr_format": 2,

@@ -183,8 +183,8 @@ def _documents(
     documents: dict[str, dict[str, dict[str, Any]]], attributes: dict[str, Any], zarr_format: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield all keys that the root has a copy of."""
-    for path, own in documents.items():
-        for name, document in own.items():
+    for path, node in documents.items():
+        for name, document in node.items():
             yield f"{path}/{name}", document
     if zarr_format == 2:
         yield ".zattrs", attributes
