@@ -24,8 +24,7 @@ class DeltaModel {
  public:
   explicit DeltaModel(const std::vector<delta::ClassCode>& classes)
       : slots_(classes, kScalarDeltaKernels), search_(slots_.get()) {
-    std::vector<uint32_t> none;
-    spread_search(search_, none);
+    spread_search(search_, nullptr);
     search_.slots = nullptr;
   }
 

@@ -104,4 +104,10 @@ Tables::Tables(const std::vector<ClassCode>& classes) {
   }
 }
 
+Tables::Tables(const std::vector<ClassCode>& classes, const DeltaKernels& kernels)
+    : Tables(classes) {
+  slots_.resize(kernels.class_slots * classes.size());
+  kernels.prepare(tables_, slots_.data());
+}
+
 }  // namespace bf16codecs::delta

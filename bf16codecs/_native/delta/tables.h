@@ -47,9 +47,7 @@ class Tables {
   // To encode with. Every class must have frequencies.
   explicit Tables(const std::vector<ClassCode>& classes);
   // To decode with these kernels, too.
-  Tables(const std::vector<ClassCode>& classes, const DeltaKernels& kernels) : Tables(classes) {
-    kernels.prepare(tables_, memory_);
-  }
+  Tables(const std::vector<ClassCode>& classes, const DeltaKernels& kernels);
   Tables(Tables&&) = default;  // it points into itself
   Tables& operator=(Tables&&) = default;
 
@@ -57,7 +55,7 @@ class Tables {
 
  private:
   DeltaTables tables_{};
-  std::vector<uint32_t> memory_;
+  std::vector<uint32_t> slots_;
 };
 
 }  // namespace bf16codecs::delta

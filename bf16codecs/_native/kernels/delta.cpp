@@ -142,7 +142,7 @@ void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
 
 }  // namespace
 
-const DeltaKernels kScalarDeltaKernels = {classify16, subtract16,      add16,
-                                          decode,     spell_out_slots, encode};
+const DeltaKernels kScalarDeltaKernels = {classify16,      subtract16,  add16, decode,
+                                          spell_out_slots, kDeltaSlots, encode};
 
 }  // namespace bf16codecs

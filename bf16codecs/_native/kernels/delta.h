@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "kernels/delta_entries.h"
 #include "kernels/lanes.h"
@@ -74,8 +73,9 @@ struct DeltaKernels {
                  size_t steps, uint16_t* numbers, uint32_t* escapes);
 
   // Prepares what `decode` reads of tables besides r, start and coder, which are enough for
-  // `encode`; in `memory` if need be.
-  void (*prepare)(DeltaTables& tables, std::vector<uint32_t>& memory);
+  // `encode`. Takes memory for so many slots of each class, which the tables then point to.
+  void (*prepare)(DeltaTables& tables, uint32_t* slots);
+  size_t class_slots;
 
   // Encodes steps, a multiple of the groups, from the last to the first, and gives the masks of
   // escapes. A step writes at most 32 words, and kEncodeMargin bytes below them may be overwritten.

@@ -12,6 +12,7 @@ inline constexpr unsigned kDeltaClasses = 16;
 inline constexpr unsigned kDeltaEntries = 16;  // the last one is the escape
 inline constexpr unsigned kDeltaEscape = kDeltaEntries - 1;
 inline constexpr unsigned kDeltaPlaces = 64;
+inline constexpr unsigned kDeltaSlots = 4096;           // of a class
 inline constexpr unsigned kDeltaStep = kLanesPerGroup;  // items of a step
 inline constexpr unsigned kMaxDeltaRaw = 8;             // r
 // Numbers whose v is above this are escapes; larger ones than 16 bits have are 65535.

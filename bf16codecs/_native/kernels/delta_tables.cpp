@@ -2,18 +2,17 @@
 
 namespace bf16codecs {
 
-void spell_out_slots(DeltaTables& tables, std::vector<uint32_t>& memory) {
-  memory.resize(size_t{4096} * tables.classes);
-  uint32_t* slot = memory.data();
+void spell_out_slots(DeltaTables& tables, uint32_t* slots) {
+  uint32_t* slot = slots;
   for (unsigned at = 0; at < kDeltaEntries * tables.classes; ++at) {
     const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;
     const uint32_t first = at % kDeltaEntries << 28 | q << 24 | f;
     for (uint32_t rank = 0; rank < f; ++rank) *slot++ = first | rank << 12;
   }
-  tables.slots = memory.data();
+  tables.slots = slots;
 }
 
-void spread_search(DeltaTables& tables, std::vector<uint32_t>&) {
+void spread_search(DeltaTables& tables, uint32_t*) {
   for (unsigned c = 0; c < tables.classes; ++c) {
     const uint16_t* const start = tables.start + kDeltaEntries * c;
     tables.search1[c] = start[8];

@@ -163,6 +163,7 @@ void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers
 }  // namespace
 
 const DeltaKernels kNeonDeltaKernels = {classify16,        subtract16,      add16,
-                                        neon_delta_decode, spell_out_slots, neon_delta_encode};
+                                        neon_delta_decode, spell_out_slots, kDeltaSlots,
+                                        neon_delta_encode};
 
 }  // namespace bf16codecs

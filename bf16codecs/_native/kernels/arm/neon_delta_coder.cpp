@@ -233,7 +233,7 @@ BF16CODECS_INLINE uint32_t encode_step(const DeltaTables& t, const EncodingTable
 
 void neon_delta_decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes,
                        size_t steps, uint16_t* numbers, uint32_t* escapes) {
-  States<Group> states(d);
+  States<NeonGroup> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; ++step) {
     escapes[step] = decode_step(tables, states.of(step)->x, words, classes + kDeltaStep * step,
@@ -247,7 +247,7 @@ void neon_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t
                        const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   EncodingTable table;
   make_encoding_table(tables, table);
-  States<Group> states(e);
+  States<NeonGroup> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
     escapes[steps] = encode_step(tables, table, states.of(steps)->x, words,

@@ -156,7 +156,7 @@ static BF16CODECS_INLINE void zip_floats(uint8x16_t b0, uint8x16_t b1, uint8x16_
 namespace {
 
 // The states of a group of 32 lanes, eight in each.
-struct Group {
+struct NeonGroup {
   Octet x[4];
 
   BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {

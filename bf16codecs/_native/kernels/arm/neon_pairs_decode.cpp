@@ -78,7 +78,7 @@ struct Entries {
   BF16CODECS_INLINE bool any() const { return any_escaped(entries, escape); }
   uint64_t places() const { return escaped_places(entries, escape); }
 };
-struct PairsGroup : Group {
+struct PairsGroup : NeonGroup {
   using Rows = DecoderRows;
 
   template <typename Sink>

@@ -123,7 +123,7 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
 
 void neon_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   const EncoderRows rows(e);
-  States<Group> states(e);
+  States<NeonGroup> states(e);
   uint8_t* words = e.words;
   for (size_t group = steps * e.groups; group-- != 0;) {
     encode_group(e, rows, plane + kPairSymbols * group, states.of(group)->x, words);

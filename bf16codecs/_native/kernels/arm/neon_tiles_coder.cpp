@@ -105,7 +105,7 @@ BF16CODECS_INLINE uint8x16_t decode_16(const DecodingRows& t, Octet x[2]) {
   return vorrq_u8(vqtbl2q_u8(t.base, entries), rest);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, NeonGroup& group, const uint8_t*& words,
                                    uint8_t* symbols) {
   uint8x16x2_t places;  // the even ones and the odd ones
   places.val[0] = decode_16(t, group.x), places.val[1] = decode_16(t, group.x + 2);
@@ -235,14 +235,14 @@ BF16CODECS_INLINE void encode_step(const EncodingRows& t, Octet x[4], uint8_t*& 
 
 void neon_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols) {
-  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
+  decode_tiles<DecodingRows, NeonGroup>(d, tables, classes, steps, symbols);
 }
 
 void neon_tiles_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,
                        size_t steps, const uint8_t* symbols) {
   if (steps == 0) return;
   EncodingRows rows(tables[classes[steps - 1]]);
-  States<Group> states(e);
+  States<NeonGroup> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
     const TileCodeTable& table = tables[classes[steps]];

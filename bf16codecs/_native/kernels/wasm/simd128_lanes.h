@@ -74,7 +74,7 @@ static BF16CODECS_INLINE void renormalize(EightLanes x[4], const uint8_t*& words
 namespace {
 
 // The states of a group of 32 lanes, eight in each.
-struct Group {
+struct Simd128Group {
   EightLanes x[4];
 
   BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {

@@ -101,7 +101,7 @@ struct Entries {
            escaped_places(entries[2], entries[3], escape) << 32;
   }
 };
-struct PairsGroup : Group {
+struct PairsGroup : Simd128Group {
   using Rows = DecoderRows;
 
   template <typename Sink>

@@ -111,8 +111,8 @@ BF16CODECS_INLINE v128_t decode_16(const DecodingRows& t, EightLanes x[2]) {
   return wasm_v128_or(look_up(t.base, entry), rest);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
-                                   uint8_t* symbols) {
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, Simd128Group& group,
+                                   const uint8_t*& words, uint8_t* symbols) {
   const v128_t even = decode_16(t, group.x), odd = decode_16(t, group.x + 2);
   wasm_v128_store(symbols, zip_low8(even, odd));
   wasm_v128_store(symbols + 16, zip_high8(even, odd));
@@ -125,7 +125,7 @@ static_assert(kMaxIntervalLog2 == 5);
 
 void simd128_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                           size_t steps, uint8_t* symbols) {
-  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
+  decode_tiles<DecodingRows, Simd128Group>(d, tables, classes, steps, symbols);
 }
 
 }  // namespace bf16codecs

@@ -91,8 +91,8 @@ BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __
 }
 
 BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots[4],
-                                       const uint8_t* classes, Group& group, const uint8_t*& words,
-                                       uint16_t* numbers) {
+                                       const uint8_t* classes, Avx2Group& group,
+                                       const uint8_t*& words, uint16_t* numbers) {
   __m256i* const x = group.x;
   const __m256i raw_row = twice(t.raw);
   __m256i escapes[2];
@@ -114,11 +114,11 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots
 template <unsigned kSteps>
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
-  States<Group> states(d);
+  States<Avx2Group> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kSteps) {
     __m256i slots[4 * kSteps];
-    Group* const groups = states.of(step);
+    Avx2Group* const groups = states.of(step);
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
       find_slots(tables, classes + kDeltaStep * (step + i), groups[i].x, slots + 4 * i);
@@ -232,7 +232,7 @@ void avx2_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t
                        const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   EncodingTable table;
   make_encoding_table(tables, table);
-  States<Group> states(e);
+  States<Avx2Group> states(e);
   uint8_t* words = e.words;
   while (steps-- != 0) {
     Step step;

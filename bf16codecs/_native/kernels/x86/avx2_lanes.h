@@ -103,7 +103,7 @@ static BF16CODECS_INLINE Divided divide_lanes(__m256i x, __m256i f) {
 namespace {
 
 // The states of a group of 32 lanes, eight in each.
-struct Group {
+struct Avx2Group {
   __m256i x[4];
 
   BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {

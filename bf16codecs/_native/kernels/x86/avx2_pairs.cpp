@@ -65,7 +65,7 @@ struct ToItems : ItemSink {
   }
 };
 
-struct PairsGroup : Group {
+struct PairsGroup : Avx2Group {
   using Rows = const PairsTable&;
 
   template <typename Sink>

@@ -139,7 +139,7 @@ BF16CODECS_INLINE __m256i advance(__m256i x, __m256i f, __m256i r) {
   return _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), r);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, Group& group, const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, Avx2Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
   __m256i* const x = group.x;
   const Places at = find_places(t, {{lower_halves(x[0], x[2]), lower_halves(x[1], x[3])}});
@@ -282,7 +282,8 @@ BF16CODECS_INLINE void join(const Step& step, __m256i x[4]) {
 // with one before the other ends.
 template <unsigned kSteps>
 BF16CODECS_INLINE void encode_in_turns(const EncodingRows rows[], const uint8_t* classes,
-                                       const uint8_t* symbols, Group groups[], uint8_t*& words) {
+                                       const uint8_t* symbols, Avx2Group groups[],
+                                       uint8_t*& words) {
   Step steps[kSteps];
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < kSteps; ++i) {
@@ -304,7 +305,7 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
             const uint8_t* symbols) {
   EncodingRows rows[kTileClasses];
   unsigned made = 0;  // a bit for each class
-  States<Group> states(e);
+  States<Avx2Group> states(e);
   uint8_t* words = e.words;
   while (steps != 0) {
     steps -= kSteps;
@@ -325,7 +326,7 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
 
 void avx2_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols) {
-  decode_tiles<DecodingRows, Group>(d, tables, classes, steps, symbols);
+  decode_tiles<DecodingRows, Avx2Group>(d, tables, classes, steps, symbols);
 }
 
 void avx2_tiles_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,

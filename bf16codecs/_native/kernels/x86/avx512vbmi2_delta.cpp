@@ -145,6 +145,7 @@ const DeltaKernels kAvx512Vbmi2DeltaKernels = {
     .add16 = avx512_delta_add16,
     .decode = decode,
     .prepare = spread_search,
+    .class_slots = 0,
     .encode = avx512_delta_encode,
 };
 
