@@ -1,4 +1,4 @@
-// The kernels in use. In a file of its own, so that a test program can link another choice instead.
+// The kernels in use. This is a file of its own so that a test program can link another choice.
 
 #include <cstdlib>
 #include <string_view>
@@ -8,8 +8,8 @@
 namespace bf16codecs {
 namespace {
 
-// BF16CODECS_ISA lowers the choice. A name that is unknown or not available here is the best
-// one: a variable set for a fleet must not stop its older machines.
+// BF16CODECS_ISA names a kernel set to use instead of the fastest one. A name that is unknown, or
+// not available here, is ignored: a variable set for a fleet must not stop its older machines.
 const Kernels& choose() {
   const std::vector<const Kernels*> sets = available_kernels();
   if (const char* wanted = std::getenv("BF16CODECS_ISA")) {

@@ -1,8 +1,11 @@
 #pragma once
 
 // Bits of a vector kernel's mask. Each file that includes this has a copy of its own, built for its
-// instruction set. For x86-64 they are intrinsics: a function of the standard library would be
-// built for more than the rest of the program, and the linker might keep that copy for all.
+// instruction set. For x86-64 these are intrinsics: an inline function of the standard library
+// would be compiled here with instructions that the rest of the program must not use, and the
+// linker might keep this copy for the whole program.
+//
+// first_bit() and last_bit() need v != 0.
 
 #include <cstdint>
 

@@ -1,4 +1,6 @@
 // The portable kernels of the difference mode: the definition that the others are tested against.
+// They implement, of docs/format_differences.md, "Numbers" for items of 16 bits and relation 0, and
+// "Coding", one item and one lane after the other.
 
 #include "kernels/delta.h"
 
@@ -10,7 +12,7 @@
 namespace bf16codecs {
 namespace {
 
-// Whose sign is set: all bits, otherwise none.
+// All bits if the item's sign is set, otherwise none.
 uint16_t sign_mask(uint16_t item) {
   return static_cast<uint16_t>(-(item >> 15));
 }
@@ -19,7 +21,8 @@ uint16_t magnitude(unsigned item) {
   return item & 0x7FFF;
 }
 
-// order() is its own inverse.
+// The item as a number that grows with the value it stands for: of negative items all bits but the
+// sign are inverted. It is its own inverse.
 uint16_t order(unsigned item) {
   const auto u = static_cast<uint16_t>(item);
   return u ^ magnitude(sign_mask(u));
@@ -34,7 +37,8 @@ unsigned unzigzag(unsigned z) {
   return z >> 1 ^ (0u - (z & 1));
 }
 
-// What the magnitudes of near classes are counted from.
+// The magnitude from which those of near classes are counted. Only its low 16 bits count in what
+// comes of it; the second term may have more.
 unsigned anchor(const DeltaShape& shape, unsigned base, unsigned scale) {
   return std::max<unsigned>(magnitude(base), (scale >> 4) << (shape.fraction - 1));
 }
@@ -86,6 +90,9 @@ void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers
   }
 }
 
+// Ranges, on which the vector kernels rely: x div 4096 is 16 ... 2^20 - 1 and rank < f <= 4095, so
+// that `state` is below f 2^20 < 2^32 and at least 16 f. As 16 f >= 2^q, with q at most 14, `rest`
+// is at least 1, and one word takes it to 2^16 or more. A number is below 2^7 2^r, 15 bits.
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
   const uint8_t* words = d.words;
@@ -112,6 +119,9 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   d.words = words;
 }
 
+// Ranges: once there is room, x < f 2^(20 - q), either by the test or because a word was put out,
+// which leaves less than 2^16 <= f 2^(20 - q). With the q raw bits x is below f 2^20, so that the
+// quotient is below 2^20 and the new x below 2^32.
 void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
             const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   uint8_t* words = e.words;
@@ -123,6 +133,7 @@ void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
       const size_t i = kDeltaStep * step + place;
       const unsigned c = classes[i];
       unsigned at = kDeltaEntries * c + delta_entry(numbers[i] >> tables.raw[c]);
+      // An entry that does not occur in this class: the item is an escape.
       if ((tables.coder[at] & 4095) == 0) at = kDeltaEntries * c + kDeltaEscape;
       mask |= uint32_t{at % kDeltaEntries == kDeltaEscape} << place;
       const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;

@@ -15,16 +15,16 @@ inline constexpr unsigned kDeltaPlaces = 64;
 inline constexpr unsigned kDeltaSlots = 4096;           // of a class
 inline constexpr unsigned kDeltaStep = kLanesPerGroup;  // items of a step
 inline constexpr unsigned kMaxDeltaRaw = 8;             // r
-// Numbers whose v is above this are escapes; larger ones than 16 bits have are 65535.
+// Numbers whose v is above this are escapes.
 inline constexpr unsigned kMaxDeltaValue = 127;
 
-// Of a class's entry j: n[j], and the v that it begins with.
+// Of entry j: n[j], and the v that it begins with.
 inline constexpr uint8_t kDeltaBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
                                                       1, 1, 1, 1, 4, 5, 6, 0};
 inline constexpr uint8_t kDeltaBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
                                                       8, 10, 12, 14, 16, 32, 64, 0};
 
-// The entry of a number whose bits above r are v.
+// The entry of a number that has v above its r lowest bits.
 static constexpr unsigned delta_entry(unsigned v) {
   if (v < 8) return v;
   if (v < 16) return 4 + v / 2;

@@ -3,6 +3,7 @@
 namespace bf16codecs {
 
 void spell_out_slots(DeltaTables& tables, uint32_t* slots) {
+  // A class's frequencies have the sum 4096, so its slots end where those of the next begin.
   uint32_t* slot = slots;
   for (unsigned at = 0; at < kDeltaEntries * tables.classes; ++at) {
     const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;

@@ -1,3 +1,7 @@
+// Which kernel sets the processor runs. Each of them must be supported twice: by the processor,
+// which cpuid tells, and by the operating system, which must save the registers when it switches
+// threads.
+
 #include "kernels/dispatch.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -30,8 +34,8 @@ Registers cpuid(uint32_t leaf) {
 #endif
 }
 
-// The register state that the operating system saves: a processor may have instructions that
-// the system does not let a program use.
+// The register state that the operating system saves (XCR0). Without it, instructions that the
+// processor has raise an exception.
 uint64_t saved_state() {
 #if defined(_MSC_VER)
   return _xgetbv(0);
@@ -50,11 +54,13 @@ struct Support {
   bool avx2 = false, avx512 = false, avx512vbmi2 = false;
 
   Support() {
+    // All that the kernels' files are compiled for (CMakeLists.txt), not vectors alone: -mavx2
+    // comes with BMI, LZCNT and POPCNT.
     constexpr uint32_t kPopcntOsxsave = 1u << 23 | 1u << 27, kLzcnt = 1u << 5;
     constexpr uint32_t kBmiAvx2 = 1u << 3 | 1u << 5;
     constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
     constexpr uint32_t kVbmi = 1u << 1 | 1u << 6;                            // VBMI, VBMI2
-    constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE, AVX; opmask, ZMM
+    constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE and AVX; also opmask and ZMM
     if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kPopcntOsxsave)) return;
     const Registers features = cpuid(7);
     avx2 = has_all(features.ebx, kBmiAvx2) && has_all(cpuid(0x80000001).ecx, kLzcnt) &&

@@ -7,7 +7,8 @@
 
 namespace bf16codecs {
 
-// What this build has and this processor runs, the plainest first; and the names.
+// The kernel sets that this build has and this processor runs, the scalar one first and the fastest
+// one last; and their names.
 std::vector<const Kernels*> available_kernels();
 std::vector<std::string> available_isas();
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Hints to have the cache line at an address in the first- or second-level cache. Any address is
-// allowed, so they take numbers: a pointer must not leave its object.
+// Hints to fetch the cache line at an address into the first- or second-level cache. They take
+// addresses as integers, because they may lie outside of any object, where a pointer must not
+// point.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,8 @@
 #pragma once
 
-// Loops over groups of lanes, whose number the compiler has to know to keep the states in
-// registers. Each file that includes this has a copy of its own, built for its instruction set.
+// Loops over groups of 32 lanes. Where the compiler knows how many groups there are, it keeps their
+// states in registers. Each file that includes this has a copy of its own, built for its
+// instruction set.
 
 #include <type_traits>
 
@@ -23,8 +24,8 @@ BF16CODECS_INLINE auto with_groups(unsigned groups, F f) {
   }
 }
 
-// The states of a coder's groups while a kernel works on them; `Group` is an instruction set's type
-// for those of 32 lanes.
+// The states of a coder's groups while a kernel works on them. `Group` is an instruction set's type
+// for the states of 32 lanes.
 template <typename Group>
 class States {
  public:
@@ -32,7 +33,8 @@ class States {
   BF16CODECS_INLINE explicit States(const Coder& coder) : n_(coder.groups) {
     for (unsigned g = 0; g < n_; ++g) groups_[g].load(coder.x + kLanesPerGroup * g);
   }
-  // The group whose turn a step is, and those after it; there are 1, 2 or 4.
+  // The group that codes a step, step mod groups, followed by those of the next steps. The number
+  // of groups is a power of two.
   BF16CODECS_INLINE Group* of(size_t step) { return groups_ + (step & (n_ - 1)); }
 
   template <typename Coder>

@@ -8,14 +8,15 @@
 namespace bf16codecs {
 namespace {
 
-// One product and one conversion: nothing that platforms round differently.
+// One product and one conversion: there is nothing that platforms round differently, or could fuse.
+// The conversion is of signed numbers, which all instruction sets have: the number is at most 2^24.
 inline uint32_t magnitude(const MagnitudeShape& shape, uint16_t key, float weight) {
   const uint32_t inside = std::min(std::max(key, shape.first), shape.last);
   const float x = std::bit_cast<float>((inside << shape.shift) + shape.bias) * weight;
   return static_cast<uint32_t>(static_cast<int32_t>(x < kMostMagnitude ? x : kMostMagnitude));
 }
 
-// As many as 32 bits hold the sum of.
+// Numbers up to 2^24 whose sum 32 bits hold, so that compilers can use vectors of 32-bit lanes.
 constexpr size_t kSummed = 128;
 
 MagnitudeSum sum(const MagnitudeShape& shape, const uint16_t* keys, const float* weights,
@@ -38,7 +39,7 @@ MagnitudeSum sum(const MagnitudeShape& shape, const uint16_t* keys, const float*
 
 void add(const MagnitudeShape& shape, const uint16_t* keys, float weight, size_t n,
          uint32_t* sums) {
-  const MagnitudeShape own = shape;  // that no sum lies in, as far as a compiler knows
+  const MagnitudeShape own = shape;  // a copy, which stores to `sums` cannot change
   for (size_t i = 0; i < n; ++i) sums[i] += magnitude(own, keys[i], weight);
 }
 

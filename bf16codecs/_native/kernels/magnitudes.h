@@ -1,6 +1,9 @@
 #pragma once
 
-// Kernels of the tiles mode's encoder, which estimates scales by sums of magnitudes.
+// Kernels of the tiles mode's encoder, which estimates the scales of rows and columns by sums of
+// magnitudes. The format says nothing about them, but the encoder's bytes depend on the sums, which
+// must therefore be the same for every instruction set: each magnitude is rounded to an integer
+// before it is added, so that the order of additions does not matter.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +12,13 @@ namespace bf16codecs {
 
 inline constexpr float kMostMagnitude = 1 << 24;
 
-// How a key becomes a magnitude, an integer: the float of these bits, times a weight, is cut to
-// kMostMagnitude and rounded down. So all platforms have the same.
+// How a key becomes a magnitude: the binary32 number with these bits, times a weight, is limited to
+// kMostMagnitude and rounded down to an integer.
 //
 //   bits = (min(max(key, first), last) << shift) + bias
 //
-// They are those of a positive number. Weights are from 2^-32 to 2^32: with them, too, it is
-// neither infinite nor subnormal.
+// The shift puts the key's exponent where binary32 has its own. The number is positive, and
+// neither infinite nor subnormal, with weights from 2^-32 to 2^32 as well.
 struct MagnitudeShape {
   uint16_t first, last;
   unsigned shift;  // 12 to 20
@@ -32,7 +35,7 @@ struct MagnitudeKernels {
   MagnitudeSum (*sum)(const MagnitudeShape& shape, const uint16_t* keys, const float* weights,
                       size_t n);
 
-  // sums[i] += magnitude i, times the weight.
+  // Adds magnitude i, times the weight, to sums[i].
   void (*add)(const MagnitudeShape& shape, const uint16_t* keys, float weight, size_t n,
               uint32_t* sums);
 };

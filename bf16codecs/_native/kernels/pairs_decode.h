@@ -1,13 +1,17 @@
 #pragma once
 
-// The pairs mode's decoder of every vector instruction set, which gives it a `Group`: the states of
-// 32 lanes, with
+// The loop of the pairs mode's decoder (docs/format.md, "rANS plane, pairs"), which all vector
+// instruction sets share. Each of them provides a `Group`, the states of 32 lanes, with
 //
-//   Rows               the table as it is read, made of a PairsTable
-//   load, store        the states, of and to memory
+//   Rows               the table as the kernel reads it, made of a PairsTable
+//   load, store        move the states from memory and back
 //   decode             decodes two symbols of each lane and puts the 64 into a sink; returns
-//                      Escapes: whether there are any, and a bit for each of the 64 places
-//   renormalize        gives the lanes below 2^16 a word each
+//                      Escapes: any() tells whether there are some, places() has a bit for each of
+//                      the 64 places
+//   renormalize        gives the next words to the lanes below 2^16, in the order of the lanes
+//
+// Before each step, words <= limit. A step reads at most a word for each lane, and loads up to one
+// vector of words more than it uses; see kWordMargin.
 //
 // Each file that includes this has a copy of its own, built for its instruction set.
 
@@ -17,6 +21,7 @@
 namespace bf16codecs {
 namespace {
 
+// Takes a copy of the sink, so that the loop's own can stay in registers.
 template <typename Escapes, typename Sink>
 BF16CODECS_COLD void patch_escapes(PairsDecoder& d, Escapes escapes, size_t at, Sink sink) {
   patch_places(d, escapes.places(), at, sink);
@@ -46,7 +51,7 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
   return steps;
 }
 
-// Decodes whole steps, as Kernels::pairs_decode and pairs_decode16 do.
+// Implements Kernels::pairs_decode and pairs_decode16.
 template <typename Group, typename Sink>
 BF16CODECS_INLINE size_t decode_pairs(PairsDecoder& d, const uint8_t* limit, Sink sink,
                                       size_t steps) {

@@ -1,4 +1,6 @@
-// The portable kernels: the definition that the other instruction sets are tested against.
+// The portable kernels: the definition that the other instruction sets are tested against. They
+// implement, of docs/format.md, "Checksum", "Element layout" and "rANS plane, pairs", one lane
+// after the other.
 
 #include <algorithm>
 #include <bit>
@@ -24,7 +26,8 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   for (size_t i = 0; i < n; ++i) keys[i] = std::rotl(load_le<uint16_t>(items + 2 * i), 1);
 }
 
-// Subnormal numbers count as zeros: what a processor makes of them is up to its settings.
+// Subnormal numbers count as zeros: whether a processor flushes them depends on its settings, and
+// the encoder's bytes must not.
 uint32_t normal_bits(uint32_t bits) {
   constexpr uint32_t kExponent = 0x7F800000;
   return (bits & kExponent) != 0 ? bits : 0;
@@ -38,11 +41,14 @@ void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint1
   constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
   for (size_t i = 0; i < n; ++i) {
     const float difference = bfloat16(items + 2 * i) - bfloat16(base + 2 * i);
+    // Below infinity, bits >> 15 is below 0xFF00: a rotated bfloat16 whose sign is 0.
     const uint32_t bits = normal_bits(std::bit_cast<uint32_t>(difference) & kMagnitude);
     keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> 15 | 2);
   }
 }
 
+// Bits of a bfloat16 item s eeeeeeee mmmmmmm: the high plane has the exponent, eeeeeeee, the low
+// one mantissa and sign, mmmmmmm s.
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   for (size_t i = 0; i < n; ++i) {
     const unsigned item = load_le<uint16_t>(items + 2 * i);
@@ -58,7 +64,8 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   }
 }
 
-// Four tables, because a run of one symbol would wait for its own count otherwise.
+// Four tables, because an increment of a count that was just incremented waits for the store before
+// it: neighbours are often the same symbol.
 void histogram(const uint8_t* plane, size_t n, uint8_t, uint32_t counts[256]) {
   uint32_t partial[4][256] = {};
   size_t i = 0;
@@ -72,7 +79,11 @@ void histogram(const uint8_t* plane, size_t n, uint8_t, uint32_t counts[256]) {
   }
 }
 
-// Decodes one group: 64 symbols by their places, and whether any of them is an escape.
+// Decodes one group: 64 symbols by their places; returns whether any of them is an escape.
+//
+// Ranges, on which the vector kernels rely: fi and fj are 1 ... 255, so fi fj fits in 16 bits;
+// b - start[j] < fj and a - start[i] < fi, so that what is added to the product is below fi fj. The
+// new x is below 2^16 fi fj < 2^32, and at least 1, as x >> 16 was.
 bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t symbols[64],
                   uint8_t entries[64]) {
   bool escaped = false;
@@ -89,6 +100,7 @@ bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t s
   return escaped;
 }
 
+// Puts the next escapes in place, in the order of the symbols in the plane.
 void patch_escapes(PairsDecoder& d, const uint8_t entries[64], uint8_t symbols[64]) {
   for (unsigned p = 0; p < kPairSymbols; ++p) {
     if (entries[p] != d.table->escape) continue;
@@ -134,6 +146,10 @@ size_t pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
   return steps;
 }
 
+// Puts two symbols on a state, given their entries: frequency in the lower half, start in the
+// upper. Once there is room, f <= x < 2^16 f: where a word is put out, x was at least 2^16 f;
+// otherwise x is at least 2^16, which is above f. So 1 <= q < 2^16, and the new x is again in 2^16
+// ... 2^32 - 1.
 void encode_pair(PairsEncoder& e, uint32_t& x, uint32_t first, uint32_t second) {
   const uint32_t f1 = first & 0xFFFF, f = f1 * (second & 0xFFFF);
   if (x >> 16 >= f) {
@@ -145,6 +161,8 @@ void encode_pair(PairsEncoder& e, uint32_t& x, uint32_t first, uint32_t second) 
   x = q << 16 | ((second >> 16) + r / f1) << 8 | ((first >> 16) + r % f1);
 }
 
+// The groups of all steps backwards: group k of the plane's 64s belongs to lanes' group k mod
+// groups.
 void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   for (size_t group = steps * e.groups; group-- != 0;) {
     const uint8_t* symbols = plane + kPairSymbols * group;

@@ -1,4 +1,6 @@
-// The portable kernels of the tiles mode: the definition that the others are tested against.
+// The portable kernels of the tiles mode: the definition that the others are tested against. They
+// implement, of docs/format_tiles.md, "Symbols and raw bits", "Table classes", "Tiles" and
+// "Records", one item and one lane after the other.
 
 #include "kernels/tiles.h"
 
@@ -14,13 +16,15 @@ namespace {
 
 constexpr uint64_t kOneInEach = 0x0101010101010101;
 
-// A byte of 0 or 1 for each bit.
+// A byte of 0 or 1 for each bit: byte i keeps bit i alone, at most 128, and adding 127 sets its bit
+// 7 if that is not 0, without a carry into the next byte.
 uint64_t spread_bits(uint8_t bits) {
   const uint64_t masked = bits * kOneInEach & 0x8040201008040201;
   return (masked + 0x7F7F7F7F7F7F7F7F) >> 7 & kOneInEach;
 }
 
-// The other way round.
+// The inverse, of bytes that are 0 or 1: the product moves bit 8 i to bit 56 + i. All 64 partial
+// products are at different bits, so that nothing is carried.
 uint8_t gather_bits(uint64_t bytes) {
   return static_cast<uint8_t>(bytes * 0x0102040810204080 >> 56);
 }
@@ -46,6 +50,9 @@ void order(const uint16_t* scales, size_t n, TileOrder& order) {
   for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
 }
 
+// Ranges, on which the vector kernels rely: x div 4096 is 16 ... 2^20 - 1, f at most 4095 and the
+// rank below f, so that `state` is below f 2^20 < 2^32 and at least 16 f. As 16 f >= 2^n, `rest` is
+// at least 1, and one word takes it to 2^16 or more.
 void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, size_t steps,
             uint8_t* symbols) {
   const uint8_t* words = d.words;
@@ -58,7 +65,9 @@ void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, si
       const uint32_t state = (slot & 4095) * (x[lane] / 4096) + (slot >> 12 & 4095);
       symbols[lane_place(lane)] =
           static_cast<uint8_t>((table.symbols[entry] & 255) + (state & ((1u << n) - 1)));
-      // Without a branch: one renormalization in three cannot be predicted.
+      // Without a branch, which could not be predicted: about one lane in three takes a word. The
+      // load is in bounds in any case, as it stays in the two bytes a symbol that `decode` may
+      // read.
       const uint32_t rest = state >> n;
       const bool low = rest < kLowestState;
       x[lane] = low ? rest << 16 | load_le<uint16_t>(words) : rest;
@@ -68,7 +77,8 @@ void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, si
   d.words = words;
 }
 
-// The raw bits of a record's items.
+// Reads the raw bits of a record's items: parts of 32 bytes with four bits of each item first, then
+// parts of 8 bytes with one bit of each.
 void unpack_raw(const uint8_t* record, unsigned raw_bits, uint8_t raw[kRecordItems]) {
   const unsigned bits = raw_bits % 4, parts = raw_bits / 4;
   std::fill_n(raw, kRecordItems, uint8_t{0});
@@ -101,7 +111,7 @@ void pack_raw(const uint8_t raw[kRecordItems], unsigned raw_bits, uint8_t* recor
   }
 }
 
-// Where the next symbol of each class is.
+// The place of the next symbol of each class in a tile's order.
 template <typename Byte>
 struct ClassLists {
   Byte* next[kTileClasses];
@@ -160,6 +170,7 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
   const unsigned first = shape.first, symbols_in_use = shape.end - first;
   for (; n != 0; n -= kRecordItems, scales += kRecordItems, keys += kRecordItems) {
     for (unsigned i = 0; i < kRecordItems; ++i) {
+      // Modulo 2^32: what is below the range wraps around, and is above it as an unsigned number.
       const unsigned relative = static_cast<unsigned>(keys[i] >> shape.raw_bits) + kSymbolOrigin -
                                 scales[i] / kScaleFractions * 8;
       v[i] = static_cast<uint8_t>(relative - first < symbols_in_use ? relative : 0);
@@ -179,6 +190,9 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
   return escapes;
 }
 
+// Ranges: once there is room, x < f 2^(20 - n), either by the test or because a word was put out,
+// which leaves less than 2^16 <= f 2^(20 - n). With the symbol's n bits x is below f 2^20 < 2^32,
+// so that the quotient is below 2^20 and the new x below 2^32.
 void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes, size_t steps,
             const uint8_t* symbols) {
   uint8_t* words = e.words;
@@ -195,6 +209,7 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
         store_le(words, static_cast<uint16_t>(state));
         state >>= 16;
       }
+      // The interval begins at a multiple of 2^n: symbol - base is the symbol's low n bits.
       state = state << n | (symbol & ((1u << n) - 1));
       x[lane] = state / f * 4096 + table.slot[table.first[entry] + state % f];
     }

@@ -1,15 +1,17 @@
 #pragma once
 
-// The tiles mode's decoder of instruction sets that have a table in registers. Each file that
-// includes this has a copy of its own, built for its instruction set.
+// The loop of the tiles mode's decoder (docs/format_tiles.md, "Tiles") for the instruction sets
+// that keep a table's rows in registers. Each file that includes this has a copy of its own, built
+// for its instruction set.
 
 #include "kernels/groups.h"
 
 namespace bf16codecs {
 namespace {
 
-// Decodes steps, as TileKernels::decode does. `Rows` is made of a table, and decode_step() decodes
-// a symbol in each lane of a group with it.
+// Implements TileKernels::decode. `Rows` is made of a table; decode_step() decodes a symbol from
+// each lane of a group with it, and gives words to the lanes that need one. Steps of a class lie
+// side by side, so that the rows change at most three times a tile.
 template <typename Rows, typename Group>
 BF16CODECS_INLINE void decode_tiles(TileDecoder& d, const TileTable tables[],
                                     const uint8_t* classes, size_t steps, uint8_t* symbols) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the vector kernels of the tiles mode do with keys one by one, for escapes. Each file that
+// Escapes in the vector kernels of the tiles mode (docs/format_tiles.md, "Symbols and raw bits"),
+// which are handled key by key. An escape's symbol is 0, which no interval has. Each file that
 // includes this has a copy of its own, built for its instruction set.
 
 #include "kernels/bits.h"
@@ -9,7 +10,8 @@
 namespace bf16codecs {
 namespace {
 
-// Puts escapes in the places of the mask.
+// Overwrites the keys, or items, in the places of the mask with the next escapes. The check keeps
+// damaged data from reading past them; the caller rejects them by the flag.
 inline BF16CODECS_COLD void patch_escapes(uint64_t places, bool to_items, TileEscapes& escapes,
                                           uint8_t* out) {
   for (; places != 0; places &= places - 1) {

@@ -1,7 +1,9 @@
 #pragma once
 
-// The tiles mode's loops over records, for vectors that cannot expand and compress bytes. Each file
-// that includes this has a copy of its own, built for its instruction set.
+// The tiles mode's loops over records of 64 items (docs/format_tiles.md, "Tiles" and "Records"),
+// for AVX2, NEON and WebAssembly, which have no instruction that expands or compresses bytes by a
+// mask. They do so with byte shuffles, eight bytes at a time. Each file that includes this has a
+// copy of its own, built for its instruction set.
 
 #include <type_traits>
 
@@ -10,8 +12,10 @@
 namespace bf16codecs {
 namespace {
 
-// Byte j of expand[m]: how many bits of m are set below bit j, or 128 where that is not set; of
-// compress[m]: the place of the j-th bit that is set.
+// Shuffles for a mask m of eight bytes. expand[m] gives each byte of the mask the next byte of a
+// list: byte j is how many bits of m are set below bit j, or 128, for which a shuffle gives 0,
+// where bit j is not set. compress[m] moves the bytes of the mask to the front: byte j is the place
+// of the j-th bit that is set.
 struct ByteTables {
   uint8_t expand[256][8], compress[256][8];
 };
@@ -31,12 +35,12 @@ constexpr ByteTables make_byte_tables() {
 
 constexpr ByteTables kByteTables = make_byte_tables();
 
-// Bits 2 and 3, which are the class, of a record's 64 scales.
+// Bits 2 and 3, which are the table class, of a record's 64 scales.
 struct ClassBits {
   uint64_t low, high;
 };
 
-// Orders items by class. `class_bits` reads those of 64 scales.
+// Implements TileKernels::order. `class_bits` reads the class bits of 64 scales.
 template <typename Read>
 BF16CODECS_INLINE void order_records(const uint16_t* scales, size_t n, TileOrder& order,
                                      Read class_bits) {
@@ -54,11 +58,13 @@ BF16CODECS_INLINE void order_records(const uint16_t* scales, size_t n, TileOrder
   for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
 }
 
-// Puts tiles together with an instruction set's `Joiner`, made of a TileShape:
+// Implements TileKernels::restore with an instruction set's `Joiner`, made of a TileShape:
 //
-//   load     the symbols of a record that lie side by side
-//   take     those that lie in the lists of their classes, from `next` on, which it advances
-//   join     writes keys, or items, of symbols, a record and scales; returns the escapes' mask
+//   load     loads the symbols of a record, where there is one class
+//   take     takes them from the lists of the classes, which it advances: next[c] is the next
+//   symbol
+//            of class c. It may read 8 bytes from each next[c] on.
+//   join     writes keys, or items, made of symbols, a record and scales; returns the escapes' mask
 template <typename Joiner>
 void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   const bool is_ordered = shape.classes != 1;
@@ -76,10 +82,10 @@ void restore_records(const TileShape& shape, const TileItems& items, TileEscapes
   }
 }
 
-// Takes tiles apart with an instruction set's `Splitter`, made of a TileShape:
+// Implements TileKernels::arrange with an instruction set's `Splitter`, made of a TileShape:
 //
-//   split    writes a record and the symbols, of keys and scales; returns the escapes' mask
-//   move     appends the symbols, of 64, in the places of a mask; may write 8 bytes after them
+//   split    writes a record and the symbols, made of keys and scales; returns the escapes' mask
+//   move     appends those of 64 symbols that are in a mask; may write 8 bytes after them
 template <typename Splitter>
 uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                           const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
@@ -94,7 +100,8 @@ uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const 
       escapes = save_escapes(escaped, keys + i, escapes);
   }
   if (!is_ordered) return escapes;
-  // What is written past a class's end belongs to the next one, which comes later.
+  // Class by class in ascending order: what is written past a class's end is in the place of the
+  // next class, which overwrites it, or in the slack.
   for (unsigned c = 0; c < kTileClasses; ++c) {
     uint8_t* next = symbols + order.begin[c];
     for (size_t i = 0; i < n; i += kRecordItems) {
@@ -104,8 +111,8 @@ uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const 
   return escapes;
 }
 
-// Calls a kernel with the number of raw bits, of those that dtypes have, as a constant; with any
-// other, what takes them all.
+// Calls `kernel` with the number of raw bits as a constant, so that shifts by it have immediate
+// counts, if a dtype has that number; otherwise calls `other`.
 template <typename Kernel, typename Other>
 auto with_raw_bits(unsigned raw_bits, Kernel kernel, Other other) {
   switch (raw_bits) {

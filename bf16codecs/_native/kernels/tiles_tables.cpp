@@ -1,3 +1,5 @@
+// Alias tables (docs/format_tiles.md, "Table classes"), and the forms of them that kernels read.
+
 #include "kernels/tiles_tables.h"
 
 #include <algorithm>
@@ -9,12 +11,13 @@ namespace {
 constexpr unsigned kSlots = 4096;
 constexpr unsigned kBucketSlots = kSlots / kTileEntries;
 
+// The next entry, from `entry` on, that has slots to give away.
 unsigned next_large(const uint16_t* frequency, unsigned entry) {
   while (entry < kTileEntries && frequency[entry] <= kBucketSlots) ++entry;
   return entry;
 }
 
-// Buckets that lend slots, in the order of these slots' positions.
+// The buckets that have an alias, in the order of the positions of the slots that they lend to it.
 struct Lenders {
   unsigned n = 0;
   uint32_t bucket[kTileEntries];
@@ -22,6 +25,7 @@ struct Lenders {
   Lenders(const AliasTable& alias, const TileCodeTable& table) {
     for (unsigned b = 0; b < kTileEntries; ++b) {
       if (alias.threshold[b] == kBucketSlots) continue;
+      // The position past the lent slots' last one, at most 4096; the bucket is below 256.
       const uint32_t end = table.first[alias.alias[b]] + alias.shift[b] + kBucketSlots;
       bucket[n++] = end << 8 | b;
     }
@@ -30,11 +34,13 @@ struct Lenders {
   }
 };
 
-// The pieces of all entries; returns how many there are.
+// Makes the pieces of all entries; returns how many there are.
 unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
   const Lenders lenders(alias, table);
   unsigned k = 0, lender = 0;
-  // Slots of bucket b that have p below `end` and the position `first` at p = 0.
+  // Appends the piece of bucket b whose slots have p < end, and of which p = 0 has, or would have,
+  // the position `first`. So the slot of position P is 32 (P - first) + b, and place = b - 32 first
+  // modulo 2^16.
   const auto append = [&](unsigned b, unsigned first, unsigned end) {
     table.last[k] = static_cast<uint16_t>(first + end - 1);
     table.place[k++] = static_cast<uint16_t>(b - kTileEntries * first);
@@ -50,7 +56,7 @@ unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
   return k;
 }
 
-// Where to look for the pieces of positions.
+// Makes the index of the pieces, and finds how far a search from it goes at most.
 void index_pieces(unsigned pieces, TileCodeTable& table) {
   std::fill(table.last + pieces, table.last + std::size(table.last), uint16_t{UINT16_MAX});
   std::fill(table.place + pieces, table.place + kTilePieces, uint16_t{0});
@@ -81,6 +87,8 @@ AliasTable::AliasTable(const uint16_t frequency[kTileEntries]) {
   unsigned giver = next_large(frequency, 0);
   for (unsigned s = 0; s < kTileEntries; ++s) {
     if (frequency[s] >= kBucketSlots) continue;
+    // Entry s has fewer than 128 slots: the giver fills its bucket up. That may leave the giver
+    // with fewer than 128, and then the next giver fills up its bucket.
     for (unsigned b = s;;) {
       threshold[b] = rest[b];
       alias[b] = static_cast<uint16_t>(giver);

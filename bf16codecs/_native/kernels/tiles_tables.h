@@ -7,14 +7,15 @@
 
 namespace bf16codecs {
 
-// TileTable::slot, of which a loop over lanes needs one look-up each: the scalar kernels.
+// Makes TileTable::slot, for the scalar kernels: a lane needs one look-up in it.
 void spell_out_slots(const AliasTable& alias, TileTable& table);
-// The words by buckets, for vectors that look up 64 entries in two registers: VBMI2.
+// Makes the words by bucket, for AVX-512 with VBMI2: both candidates of a bucket are looked up at
+// once, without waiting for the comparison that chooses between them.
 void spread_buckets(const AliasTable& alias, TileTable& table);
 
-// TileCodeTable::slot, for kernels that look up lanes one by one.
+// Makes TileCodeTable::slot, for kernels that look up lanes one by one.
 void spell_out_code_slots(const AliasTable& alias, TileCodeTable& table);
-// The pieces, for AVX-512, which searches them in registers: its gathers are slower.
+// Makes the pieces, for AVX-512, which searches them in registers: its gathers are slower.
 void cut_pieces(const AliasTable& alias, TileCodeTable& table);
 
 }  // namespace bf16codecs
