@@ -1,5 +1,7 @@
-// Kernels for AVX2. Each group of vector instructions is preceded by the scalar formula that it
-// computes.
+// Kernels for AVX2 that are not of a coder: docs/format.md, "Checksum" and "Element layout", and
+// counts. They differ from scalar.cpp in that they take 16 or 32 items at a time; the scalar
+// kernels do the last ones. Each group of vector instructions is preceded by the scalar formula
+// that it computes.
 
 #include "kernels/bits.h"
 #include "kernels/x86/avx2_delta.h"
@@ -10,6 +12,7 @@ namespace bf16codecs {
 namespace {
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  // a[i] has lanes 4 i ... 4 i + 3 of the sixteen.
   __m256i a[4], c[4];
   for (unsigned i = 0; i < 4; ++i) a[i] = load(state.a + 4 * i), c[i] = load(state.c + 4 * i);
   for (; stripes != 0; --stripes, bytes += 128) {
@@ -35,8 +38,9 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   if (i < n) kScalarKernels.load_keys16(items + 2 * i, n - i, keys + i);
 }
 
-// Of the lower or upper four items of each half: bits = |item - base|;
-// (bits is normal, or zero ? bits : 0) >> 15
+// Of the lower or the upper four items of each 128 bits, as binary32 numbers: bits = |item - base|;
+// (bits is normal ? bits : 0) >> 15. An item is the upper half of a binary32 number: unpacking puts
+// it above a zero word. Without signs, bits compare as signed numbers.
 template <bool kUpper>
 BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
   const __m256i zero = _mm256_setzero_si256(), infinity = _mm256_set1_epi32(0x7F800000);
@@ -57,6 +61,7 @@ void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint1
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const __m256i b = load(base + 2 * i), x = load(items + 2 * i);
+    // Packing undoes the unpacking: both work within 128 bits. Distances are below 0xFF00.
     const __m256i both = _mm256_packus_epi32(distances<false>(b, x), distances<true>(b, x));
     store(keys + i, _mm256_or_si256(both, _mm256_set1_epi16(2)));
   }
@@ -86,11 +91,13 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
-// Byte counters overflow at 256, so they are summed after so many vectors.
+// Byte counters overflow at 256, so they are summed after this many vectors: a vector adds at most
+// 1 to a counter.
 constexpr size_t kCountedVectors = 255;
 constexpr unsigned kCountedSymbols = kWindowSymbols / 2;  // as many as registers allow
 
-// Counts kCountedSymbols from `first` on in a few vectors.
+// Counts kCountedSymbols symbols, from `first` on, in at most kCountedVectors vectors. Byte i of
+// count[s] counts the symbol in byte i of the vectors. A comparison gives -1 where it holds.
 void count_symbols(const uint8_t* plane, size_t vectors, unsigned first, uint32_t counts[256]) {
   __m256i count[kCountedSymbols];
   BF16CODECS_UNROLL
@@ -111,7 +118,7 @@ void count_symbols(const uint8_t* plane, size_t vectors, unsigned first, uint32_
   }
 }
 
-// Counts what is not in the window.
+// Counts the symbols outside of the window one by one.
 void count_others(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts[256]) {
   const __m256i first = _mm256_set1_epi8(static_cast<char>(window));
   const __m256i last = _mm256_set1_epi8(kWindowSymbols - 1);
@@ -136,7 +143,8 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
-// Sums that overflow are above every limit.
+// Sums saturate at 32767, which is not below `most`, and cannot fall below -32768, as the row is
+// not negative.
 void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
                  uint16_t* scales) {
   const __m256i from = _mm256_set1_epi16(static_cast<int16_t>(row));

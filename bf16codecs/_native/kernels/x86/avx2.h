@@ -1,6 +1,7 @@
 #pragma once
 
-// What the kernels for AVX2 share. Everything is static: each of their files has its own.
+// Helpers that the kernels for AVX2 share, and their declarations. Everything is static, so that
+// each file has a copy of its own.
 
 #include <immintrin.h>
 
@@ -24,13 +25,14 @@ static BF16CODECS_INLINE void store16(void* p, __m128i v) {
   _mm_storeu_si128(static_cast<__m128i*>(p), v);
 }
 
-// Two registers of words below 256 to one of bytes, in order.
+// Two registers of words below 256 to one of bytes, in order. packus takes the halves of 128 bits
+// in turn, v0 w0 v1 w1 in quarters of 64 bits; the permute brings them to v0 v1 w0 w1.
 static BF16CODECS_INLINE __m256i pack(__m256i v, __m256i w) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi16(v, w), 0xD8);
 }
 
-// 16 items of low bytes and of words with the high byte in bits 7 to 14:
-// (word & 0x7F80) | low >> 1 | low << 15.
+// Makes 16 items, rotated back, of low bytes and of words that have the high byte in bits 7 to 14
+// and noise elsewhere: (word & 0x7F80) | low >> 1 | low << 15.
 static BF16CODECS_INLINE __m256i merge(__m256i words, __m128i low) {
   const __m256i z = _mm256_cvtepu8_epi16(low);
   const __m256i outer = _mm256_or_si256(_mm256_srli_epi16(z, 1), _mm256_slli_epi16(z, 15));

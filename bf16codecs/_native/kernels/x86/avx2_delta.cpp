@@ -1,5 +1,6 @@
-// The difference mode's classes and numbers for AVX2. Each group of vector instructions is preceded
-// by the scalar formula that it computes.
+// The difference mode's classes and numbers for AVX2 (docs/format_differences.md, "Numbers"): 16
+// items of 16 bits in a register, modulo 2^16 as in the format; the scalar kernels do the last
+// ones. Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx2_delta.h"
 
@@ -8,7 +9,7 @@
 namespace bf16codecs {
 namespace {
 
-constexpr size_t kItems = 16;  // of a vector
+constexpr size_t kItems = 16;  // in a vector
 
 BF16CODECS_INLINE __m256i words(unsigned v) {
   return _mm256_set1_epi16(static_cast<short>(v));
@@ -24,9 +25,11 @@ BF16CODECS_INLINE __m256i sign_mask(__m256i v) {
 BF16CODECS_INLINE __m256i magnitude(__m256i v) {
   return _mm256_and_si256(v, words(0x7FFF));
 }
+// d < 0 ? -2 d - 1 : 2 d
 BF16CODECS_INLINE __m256i zigzag(__m256i d) {
   return _mm256_xor_si256(_mm256_add_epi16(d, d), sign_mask(d));
 }
+// z % 2 ? -(z + 1) / 2 : z / 2
 BF16CODECS_INLINE __m256i unzigzag(__m256i z) {
   const __m256i odd = _mm256_and_si256(z, words(1));
   return _mm256_xor_si256(_mm256_srli_epi16(z, 1), _mm256_sub_epi16(_mm256_setzero_si256(), odd));
@@ -46,9 +49,10 @@ class Classifier {
     }
   }
 
-  // (scale - 16 exponent + origin) >> step, of 16 items. What is added to the scale is more than
-  // -20500 and a place ends below 1024, so a sum that saturates, or is of a scale above 32767, is
-  // in the last place in any case.
+  // (scale - 16 exponent + origin) >> step, of 16 items, in signed words that saturate. The origin
+  // less the exponent's part is at least -16383 - 4080, and the last place begins below 1024. So a
+  // sum that saturates is in the last place, and so is one of a scale above 32767, which counts as
+  // 32767.
   BF16CODECS_INLINE __m256i place(const uint8_t* base, const uint16_t* scales) const {
     const __m256i exponent = _mm256_srl_epi16(magnitude(load(base)), exponent_);
     const __m256i from = _mm256_sub_epi16(origin_, _mm256_slli_epi16(exponent, 4));
@@ -56,8 +60,9 @@ class Classifier {
     return _mm256_sra_epi16(_mm256_adds_epi16(scale, from), step_);
   }
 
-  // class_of[clamp(place, 0, places - 1)], of 32 items. A shuffle looks at the lowest four bits and
-  // the highest, which is not set; a blend at the highest alone.
+  // class_of[clamp(place, 0, places - 1)], of 32 items. Packing with unsigned saturation makes
+  // negative places 0. A shuffle looks at the low four bits of a byte and at its highest, which is
+  // not set in a place; a blend looks at the highest alone, to which bits 4 and 5 are moved.
   BF16CODECS_INLINE __m256i classes(__m256i first, __m256i last) const {
     const __m256i place = _mm256_min_epu8(pack(first, last), last_);
     const __m256i bit4 = _mm256_slli_epi16(place, 3), bit5 = _mm256_slli_epi16(place, 2);
@@ -87,9 +92,12 @@ void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* sc
 
 // --- numbers -------------------------------------------------------------------------------------
 
-// Near classes or not, numbers count from a magnitude. With s all bits if b and x have different
-// signs and otherwise none, (|x| ^ s) - |b| is order(x) - order(b), or order(b) - order(x) if b is
-// negative: order(u) is |u|, or ~|u| if u is negative. And s is the sign of |x| ^ s.
+// Items to numbers and back, with a shape's constants in registers.
+//
+// One formula serves near classes and the others, which are called ordered here: both count from a
+// magnitude. Let s be all bits if b and x have different signs, otherwise none. Then (|x| ^ s) -
+// |b| is order(x) - order(b), or order(b) - order(x) if b is negative, because order(u) is |u|, or
+// ~|u| if u is negative. In the other direction, s is the sign of |x| ^ s.
 class Numbers {
  public:
   explicit BF16CODECS_INLINE Numbers(const DeltaShape& shape)
@@ -105,9 +113,9 @@ class Numbers {
     return _mm256_cmpgt_epi16(near_, _mm256_cvtepu8_epi16(load16(classes)));
   }
 
-  // What magnitudes are counted from, modulo 2^16: if ordered |b|, otherwise
-  // max(|b|, (scale >> 4) << (fraction - 1)). If that has more bits than a word, |b| does not
-  // count.
+  // The magnitude to count from, modulo 2^16: if ordered |b|, otherwise
+  // max(|b|, (scale >> 4) << (fraction - 1)). Where the second term has more than 16 bits, it is
+  // larger than any |b|, and its low 16 bits are the result.
   BF16CODECS_INLINE __m256i anchor(__m256i b, __m256i scale, __m256i is_ordered) const {
     const __m256i whole = _mm256_and_si256(_mm256_andnot_si256(is_ordered, words(0xFFF0)), scale);
     const __m256i fits = _mm256_cmpeq_epi16(_mm256_min_epu16(whole, most_), whole);
@@ -115,7 +123,8 @@ class Numbers {
     return _mm256_max_epu16(_mm256_and_si256(magnitude(b), fits), least);
   }
 
-  // y >> r << (r + 1) | sign << r | (y & (2^r - 1)), at most 65535: all bits if y has the highest
+  // y >> r << (r + 1) | sign << r | (y & (2^r - 1)), but 65535 if that is more, which is where y
+  // has its highest bit set
   BF16CODECS_INLINE __m256i insert_sign(__m256i y, __m256i sign) const {
     const __m256i spread = _mm256_add_epi16(y, _mm256_and_si256(y, above_raw_));
     const __m256i number = _mm256_or_si256(spread, _mm256_and_si256(sign, sign_));

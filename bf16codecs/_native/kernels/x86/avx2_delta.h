@@ -1,6 +1,7 @@
 #pragma once
 
-// The difference mode's kernels for AVX2, of which one file has the coder and one the rest.
+// The difference mode's kernels for AVX2: the coder in avx2_delta_coder.cpp, all else in
+// avx2_delta.cpp.
 
 #include "kernels/x86/avx2.h"
 

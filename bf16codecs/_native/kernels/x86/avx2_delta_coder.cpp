@@ -1,4 +1,9 @@
-// The difference mode's rANS coder for AVX2. Each group of vector instructions is preceded by the
+// The difference mode's rANS coder for AVX2 (docs/format_differences.md, "Coding"). The states are
+// those of x86/avx2_lanes.h, eight 32-bit lanes in a register: x[0] and x[1] have the even items of
+// a step, x[2] and x[3] the odd ones. Items are loaded and stored as words or bytes; those of lanes
+// i and 16 + i are neighbours, which are parted to dwords. Unlike AVX-512, which searches for
+// entries in registers, this looks slots up in a table in memory: searching by shuffles was no
+// faster (docs/experiments.md, "Differences"). Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
 #include "kernels/groups.h"
@@ -8,11 +13,12 @@
 namespace bf16codecs {
 namespace {
 
+// 16 bytes in both halves of a register, for shuffles.
 BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
   return _mm256_broadcastsi128_si256(load16(bytes));
 }
 
-// 16 words of bytes that stand for items 2 i and 2 i + 1 of a step, as dwords of i.
+// Extends 16 bytes, of items 2 i and 2 i + 1, to dwords: dword i has both bytes in its low half.
 BF16CODECS_INLINE __m256i dwords(const uint8_t* bytes) {
   return _mm256_cvtepu16_epi32(load16(bytes));
 }
@@ -22,8 +28,8 @@ BF16CODECS_INLINE __m256i low_bits(__m256i v, __m256i q) {
   return _mm256_andnot_si256(_mm256_sllv_epi32(_mm256_set1_epi32(-1), q), v);
 }
 
-// Two numbers of a table. Scalar loads are quicker than gather instructions: by 8 % where that was
-// measured, and by far where they are slowed down for safety.
+// Two numbers of a table. Scalar loads are faster than gather instructions: by 8 % where that was
+// measured, and by far on processors whose gathers are slowed down for safety.
 BF16CODECS_INLINE __m128i gather2(const uint32_t table[], uint64_t indices) {
   const __m128i first = _mm_cvtsi32_si128(static_cast<int>(table[indices & 0xFFFFFFFF]));
   return _mm_insert_epi32(first, static_cast<int>(table[indices >> 32]), 1);
@@ -39,17 +45,18 @@ BF16CODECS_INLINE __m256i gather(const uint32_t table[], __m256i indices) {
                           gather4(table, _mm256_castsi256_si128(indices)));
 }
 
-// Bit i for item i of a step, by the highest bits of 16 words each.
+// Bit i for item i of a step, taken from the highest bits of two registers of 16 words. Packing
+// keeps signs; the permute undoes its order.
 BF16CODECS_INLINE uint32_t item_mask(__m256i first, __m256i last) {
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, last), 0xD8);
   return static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
 }
 
-// A byte of each item of a step, eight items in dwords.
+// A byte for each of eight even and eight odd items, extended to dwords.
 struct ItemBytes {
   __m256i even, odd;
 
-  // Of bytes 2 i and 2 i + 1 in dword i, with noise above.
+  // Parts bytes 2 i and 2 i + 1, which are in dword i with noise above them.
   explicit BF16CODECS_INLINE ItemBytes(__m256i both)
       : even(_mm256_and_si256(both, _mm256_set1_epi32(255))),
         odd(_mm256_and_si256(_mm256_srli_epi32(both, 8), _mm256_set1_epi32(255))) {}
@@ -57,7 +64,7 @@ struct ItemBytes {
 
 // --- decoding ------------------------------------------------------------------------------------
 
-// slot = slots[4096 c + x mod 4096]
+// slot = slots[4096 c + x mod 4096], of eight lanes
 BF16CODECS_INLINE __m256i find_slots(const uint32_t slots[], __m256i classes, __m256i x) {
   const __m256i a = _mm256_and_si256(x, _mm256_set1_epi32(4095));
   return gather(slots, _mm256_or_si256(_mm256_slli_epi32(classes, 12), a));
@@ -76,13 +83,14 @@ BF16CODECS_INLINE void find_slots(const DeltaTables& t, const uint8_t* classes, 
 // Decodes an item in eight lanes; returns the coded numbers, and all bits of the escapes.
 BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __m256i& escapes) {
   const __m256i low12 = _mm256_set1_epi32(4095);
-  // x = f (x div 4096) + rank
+  // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp
   const __m256i f = _mm256_and_si256(slot, low12);
   const __m256i rank = _mm256_and_si256(_mm256_srli_epi32(slot, 12), low12);
   x = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), rank);
   // number = (base << r) + x mod 2^q,  x = x div 2^q
   const __m256i q = _mm256_and_si256(_mm256_srli_epi32(slot, 24), _mm256_set1_epi32(15));
   const __m256i entry = _mm256_srli_epi32(slot, 28);
+  // The upper three bytes of an entry are 0, and shuffle to kDeltaBase[0], which is 0.
   const __m256i base = _mm256_shuffle_epi8(twice(kDeltaBase), entry);
   const __m256i rest = low_bits(x, q);
   x = _mm256_srlv_epi32(x, q);
@@ -109,8 +117,8 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots
   return item_mask(escapes[0], escapes[1]);
 }
 
-// Steps of kSteps groups, which take turns: a processor does not look far enough ahead to begin
-// with one before the other ends. Two of them were 18 % quicker than one, and 5 % than four.
+// Decodes steps of kSteps groups in turns: a processor does not look far enough ahead to begin with
+// one step before the other ends. Two in turns were 18 % faster than one, and 5 % faster than four.
 template <unsigned kSteps>
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
@@ -136,8 +144,8 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
 
 // --- encoding ------------------------------------------------------------------------------------
 
-// Of each entry of each class q << 28 | start << 12 | f, or where f = 0 that of the escape, which
-// has kEscapeFlag besides.
+// By class and entry, q << 28 | start << 12 | f; where f = 0 that of the escape. Escapes have
+// kEscapeFlag set as well, a bit that start, below 4096, leaves free.
 struct EncodingTable {
   uint32_t entry[kDeltaClasses * kDeltaEntries];
 };
@@ -156,16 +164,17 @@ BF16CODECS_COLD void make_encoding_table(const DeltaTables& t, EncodingTable& ta
   }
 }
 
-// The entries of words v, at most 128.
+// The entries of words v, at most 128. The high bytes of the words are 0, and stay 0.
 BF16CODECS_INLINE __m256i find_entries(__m256i v) {
   static constexpr uint8_t kBelow16[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 9, 10, 10, 11, 11};
   static constexpr uint8_t kFrom16[16] = {0, 12, 13, 13, 14, 14, 14, 14, kDeltaEscape};
-  // From 16 on, the first row gives what is less than what the second gives.
+  // Below 16 the second row gives 0; from 16 on it gives 12 or more, and the first row at most 11,
+  // or 0 where v is 128.
   return _mm256_max_epu8(_mm256_shuffle_epi8(twice(kBelow16), v),
                          _mm256_shuffle_epi8(twice(kFrom16), _mm256_srli_epi16(v, 4)));
 }
 
-// What a step needs of its items, by lanes.
+// The numbers of a step's items and their words of the table, by lanes.
 struct Step {
   __m256i number[4], entry[4];
   uint32_t escapes;
@@ -200,13 +209,14 @@ BF16CODECS_INLINE void prepare(const DeltaTables& t, const EncodingTable& table,
 BF16CODECS_INLINE void encode_lanes(__m256i& x, __m256i number, __m256i entry, uint8_t*& words) {
   const __m256i low12 = _mm256_set1_epi32(4095);
   const __m256i f = _mm256_and_si256(entry, low12), q = _mm256_srli_epi32(entry, 28);
-  // if (x >> (20 - q) >= f) emit a word
+  // if (x >> (20 - q) >= f) emit a word. q is at most 14, so that the shifted state is below 2^26,
+  // and a signed comparison will do.
   const __m256i top = _mm256_srlv_epi32(x, _mm256_sub_epi32(_mm256_set1_epi32(20), q));
   emit(x, _mm256_cmpgt_epi32(f, top), words);
   // x = x << q | number mod 2^q
   x = _mm256_or_si256(_mm256_sllv_epi32(x, q), low_bits(number, q));
   // x = 4096 (x div f) + start + x mod f. The quotient is below 2^20: x >> (20 - q) was below f, or
-  // is now, being below 2^(q - 4), of which f is no less.
+  // a word was put out, and it is below 2^(q - 4) now, which is at most f.
   const Divided divided = divide_lanes(x, f);
   const __m256i start = _mm256_and_si256(_mm256_srli_epi32(entry, 12), low12);
   x = _mm256_add_epi32(_mm256_slli_epi32(divided.q, 12), _mm256_add_epi32(divided.r, start));

@@ -1,12 +1,13 @@
-// Magnitudes for AVX2. Each group of vector instructions is preceded by the scalar formula that it
-// computes.
+// Sums of magnitudes for AVX2, 16 keys at a time; the scalar kernels do the last ones. The order of
+// the additions differs from the scalar definition, but not the sums, as magnitudes are integers.
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx2.h"
 
 namespace bf16codecs {
 namespace {
 
-// As many as can be summed in 16 numbers of 32 bits.
+// Keys that 16 sums of 32 bits hold: each is of 255 magnitudes of at most 2^24.
 constexpr size_t kSummed = 16 * 255;
 
 class Magnitudes {
@@ -53,8 +54,8 @@ BF16CODECS_INLINE uint64_t sum_of(__m256i v) {
 }
 
 struct Sum {
-  __m256i low, high;  // of each 16, those of the first 8 and of the others
-  __m256i zeros;      // less how many, in words
+  __m256i low, high;  // sums of the first 8 of each 16 keys, and of the others
+  __m256i zeros;      // minus the number of keys below 2, in words: -255 at the least
 };
 
 // sum += magnitude of each of 16 keys
@@ -87,7 +88,7 @@ MagnitudeSum sum_all(const MagnitudeShape& shape, const uint16_t* keys, const fl
     Sum sum{zero, zero, zero};
     for (; i < end; i += 16) add_to<has_weights>(magnitudes, keys + i, weights_at(i), sum);
     total.sum += sum_of(sum.low) + sum_of(sum.high);
-    // -1 x -1, and sums of two in 32 bits
+    // Times -1, and added in pairs to 32 bits.
     const __m256i zeros = _mm256_madd_epi16(sum.zeros, _mm256_set1_epi16(-1));
     total.nonzero += end - begin - sum_of(zeros);
   }

@@ -1,5 +1,7 @@
-// The pairs mode's kernels for AVX2. Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// The pairs mode's kernels for AVX2 (docs/format.md, "rANS plane, pairs"). The states are those of
+// x86/avx2_lanes.h. A group is decoded in two halves, lanes 0-7 with 16-23 and lanes 8-15 with
+// 24-31, whose slots have the layout of x86/pairs.h. Each group of vector instructions is preceded
+// by the scalar formula that it computes.
 
 #include "kernels/pairs_decode.h"
 #include "kernels/x86/avx2_lanes.h"
@@ -8,17 +10,19 @@
 namespace bf16codecs {
 namespace {
 
-// A table's rows. There are too few registers to keep them, so they are read where they lie.
+// Looks bytes up in a row of the table. AVX2 has too few registers to keep the rows in them, so
+// they are read from memory each time. The index is below 16.
 BF16CODECS_INLINE __m256i look_up(const uint8_t row[64], __m256i index) {
   return _mm256_shuffle_epi8(_mm256_load_si256(reinterpret_cast<const __m256i*>(row)), index);
 }
 
+// a >= b, of unsigned bytes, for which AVX2 has no comparison.
 BF16CODECS_INLINE __m256i at_least(__m256i a, __m256i b) {
   return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
 }
 
-// Decodes 32 symbols from 8 lanes of the even half and 8 of the odd half. Each dword of the
-// results has the bytes (even a, even b, odd a, odd b).
+// Decodes 32 symbols from lanes 8 h ... 8 h + 7 and the 8 that are 16 lanes on, for half h. Symbols
+// and entries have the layout of x86/pairs.h.
 BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd,
                                       __m256i& entries) {
   const __m256i nibble = _mm256_set1_epi8(15), byte = _mm256_set1_epi16(255);
@@ -32,7 +36,7 @@ BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256
                          _mm256_cmpeq_epi8(bucket, nibble));
   entries = e;
 
-  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  // f = f[i] f[j] <= 65025,  r = f[i] (b - c[j]) + (a - c[i]) < f: both fit in words
   const __m256i frequency = look_up(t.frequency, e);
   const __m256i rest = _mm256_sub_epi8(slots, look_up(t.start, e));
   const __m256i fi = _mm256_and_si256(frequency, byte), fj = _mm256_srli_epi16(frequency, 8);
@@ -47,7 +51,7 @@ BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256
   return look_up(t.symbol, e);
 }
 
-// 64 symbols as a plane, in two halves.
+// Puts 32 symbols of a half into a plane: places 16 h ... 16 h + 15 of the group, and those 32 on.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     const __m256i byte = _mm256_set1_epi16(255);
@@ -57,7 +61,8 @@ struct ToPlane : PlaneSink {
   }
 };
 
-// 64 symbols as high bytes over a low plane, in two halves.
+// Puts 32 symbols of a half into items as their high bytes. Each word has a and b; shifts bring the
+// one that is wanted to bits 7 to 14, where merge() takes it.
 struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     store(items + 2 * at, merge(_mm256_slli_epi16(symbols, 7), load16(low + at)));
@@ -82,7 +87,8 @@ struct PairsGroup : Avx2Group {
   }
 };
 
-// table[index mod 16]
+// table[index mod 16]. A permute looks at the low 3 bits of an index; a blend then chooses by bit
+// 3, which is moved to the highest place.
 BF16CODECS_INLINE __m256i look_up16(const uint32_t table[16], __m256i index) {
   const __m256 low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table), index));
   const __m256 high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table + 8), index));
@@ -96,6 +102,8 @@ BF16CODECS_INLINE __m256 look_up16(const float table[16], __m256i index) {
   return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
 
+// Unsigned numbers to binary32, for which AVX2 has no instruction. The halves, and the product with
+// 2^16, are exact: the result is rounded once, in the sum, as by one conversion.
 BF16CODECS_INLINE __m256 to_float(__m256i unsigned32) {
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(unsigned32, 16));
@@ -103,25 +111,27 @@ BF16CODECS_INLINE __m256 to_float(__m256i unsigned32) {
   return _mm256_add_ps(_mm256_mul_ps(high, _mm256_set1_ps(65536.0f)), low);
 }
 
-// Encodes the symbols with entries i and j, of which the low 4 bits count, in 8 lanes.
+// Puts the symbols of entries i and j on 8 states. Only the low 4 bits of i and j count.
 BF16CODECS_INLINE void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i, __m256i j,
                                     uint8_t*& words) {
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   const __m256i first = look_up16(e.entry, i), second = look_up16(e.entry, j);
   const __m256 first_inverse = look_up16(e.reciprocal, i);
   const __m256i f1 = _mm256_and_si256(first, word);
+  // The product of the low words, at most 65025; that of the starts in the high words is dropped.
   const __m256i f = _mm256_and_si256(_mm256_mullo_epi16(first, second), word);
   emit(x, _mm256_cmpgt_epi32(f, odd_lanes(x)), words);  // x >> 16 >= f
 
-  // q = x / f, r = x % f: the product is the quotient or one less
+  // q = x / f, r = x % f: the product is the quotient or one less (see kReciprocalBias)
   const __m256 inverse = _mm256_mul_ps(first_inverse, look_up16(e.reciprocal, j));
   __m256i q = _mm256_cvttps_epi32(_mm256_mul_ps(to_float(x), inverse));
   __m256i r = _mm256_sub_epi32(x, _mm256_mullo_epi32(q, f));
-  const __m256i exact = _mm256_cmpgt_epi32(f, r);  // r < 2 f < 2^17, so signed will do
+  const __m256i exact = _mm256_cmpgt_epi32(f, r);  // r < 2 f < 2^17: a signed comparison will do
   q = _mm256_add_epi32(q, _mm256_andnot_si256(exact, _mm256_set1_epi32(1)));
   r = _mm256_sub_epi32(r, _mm256_andnot_si256(exact, f));
 
-  // r / f1 < 256: half a unit outweighs every rounding
+  // r2 = r / f1 < 256, r1 = r % f1. (r + 0.5) / f1 is at least 0.5 / f1 > 2^-9 away from every
+  // integer, and the bias and the roundings change it by less.
   const __m256i r2 = _mm256_cvttps_epi32(
       _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(r), _mm256_set1_ps(0.5f)), first_inverse));
   const __m256i r1 = _mm256_sub_epi32(r, _mm256_mullo_epi16(r2, f1));
@@ -132,7 +142,8 @@ BF16CODECS_INLINE void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i
                       _mm256_or_si256(_mm256_slli_epi32(slot2, 8), slot1));
 }
 
-// The entries of 32 symbols.
+// The entries of 32 symbols: one shuffle for each row of 16 symbols in which some have an entry;
+// exponents have few such rows. All other symbols are escapes.
 BF16CODECS_INLINE __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
   const __m256i nibble = _mm256_set1_epi8(15);
   const __m256i low = _mm256_and_si256(symbols, nibble);
@@ -147,6 +158,7 @@ BF16CODECS_INLINE __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
   return entries;
 }
 
+// The highest bits of 64 bytes.
 BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
@@ -156,7 +168,7 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uin
                                     uint8_t*& words) {
   const __m256i escape = _mm256_set1_epi8(static_cast<char>(e.escape));
   const __m256i a = find_entries(e, load(symbols)), b = find_entries(e, load(symbols + 32));
-  // dwords of (even, odd, 0, 0) of each half
+  // Entries of lanes k and 16 + k are the bytes (even, odd, 0, 0) of dword k mod 8 of half k div 8.
   const __m256i first[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
                             _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1))};
   const __m256i second[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(b)),

@@ -1,5 +1,7 @@
-// The tiles mode's kernels for AVX2, without the coder. Each group of vector instructions is
-// preceded by the scalar formula that it computes.
+// The tiles mode's kernels for AVX2 without the coder (docs/format_tiles.md, "Symbols and raw
+// bits", "Tiles" and "Records"). A record's 64 items are handled in four quarters: 16 symbols in
+// 128 bits, and 16 words of keys in a register. The loops over records are in tiles_records.h. Each
+// group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx2_tiles.h"
 #include "kernels/tiles_records.h"
@@ -10,7 +12,7 @@ namespace {
 
 constexpr unsigned kQuarter = kRecordItems / 4;  // the items of a register
 
-// A bit for each of 64 bytes, the one in bit 7.
+// The highest bits of 64 bytes.
 BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
@@ -18,6 +20,8 @@ BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
 
 // --- the order -----------------------------------------------------------------------------------
 
+// Bits 2 and 3 of 64 scales: each is shifted to bit 7 of a byte, where a mask takes it. Shifts of
+// words move bits from a byte into the next one, but not into its bit 7.
 BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
   const __m256i low_byte = _mm256_set1_epi16(255);
   __m256i s[2];  // the low bytes of the scales
@@ -53,7 +57,8 @@ struct Symbols {
   }
 };
 
-// Takes 8 items' symbols from the classes' lists.
+// Takes the symbols of 8 items from the lists of the classes. Each item is in one class: the
+// shuffle of the others gives 0.
 BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned first,
                                 const uint8_t* next[kTileClasses]) {
   __m128i symbols = _mm_setzero_si128();
@@ -69,7 +74,7 @@ BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned fir
 
 // --- keys ----------------------------------------------------------------------------------------
 
-// 8 E 2^R of 16 scales.
+// 8 E 2^R of 16 scales, with E = S div 16: S without its low four bits is 16 E. Modulo 2^16.
 template <unsigned kRawBits>
 BF16CODECS_INLINE __m256i scale_part(__m256i scales) {
   const __m256i whole = _mm256_and_si256(scales, _mm256_set1_epi16(-16));
@@ -83,7 +88,7 @@ BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
   constexpr unsigned kBits = kRawBits % 4, kParts = kRawBits / 4;
   __m256i raw = _mm256_setzero_si256();
   for (unsigned part = 0; part < kParts; ++part) {
-    // byte of item i mod 32, and of that the half of item i
+    // Item i has the low half of byte i if i < 32, otherwise the high half of byte i - 32.
     const __m256i bytes = _mm256_cvtepu8_epi16(load16(record + 32 * part + kQuarter * (k % 2)));
     const __m256i half =
         k < 2 ? _mm256_and_si256(bytes, _mm256_set1_epi16(15)) : _mm256_srli_epi16(bytes, 4);
@@ -92,7 +97,7 @@ BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
   const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
                                            8192, 16384, INT16_MIN);
   for (unsigned bit = 0; bit < kBits; ++bit) {
-    // bit i of the quarter's word
+    // Bit i of this word belongs to item i of the quarter.
     const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
     const __m256i words = _mm256_set1_epi16(static_cast<short>(word[0] | word[1] << 8));
     const __m256i is_set = _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
@@ -111,7 +116,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
     __m256i both[2];
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 2; ++k) {
-      // key >> (B + 4 part) & 15, and that of the item 32 on in the upper half
+      // (key >> (B + 4 part) & 15) | (key of the item 32 on >> (B + 4 part) & 15) << 4
       const auto shift = static_cast<int>(kBits + 4 * part);
       const __m256i low = _mm256_and_si256(_mm256_srli_epi16(keys[k], shift), nibble);
       const __m256i high = _mm256_and_si256(_mm256_srli_epi16(keys[k + 2], shift), nibble);
@@ -120,7 +125,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
     store(record + 32 * part, pack(both[0], both[1]));
   }
   for (unsigned bit = 0; bit < kBits; ++bit) {
-    // the signs of key << (15 - bit)
+    // The bit is shifted to the sign, which packing to bytes with saturation keeps.
     __m256i signs[2];
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 2; ++k) {
@@ -136,7 +141,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
 
 // --- decoding ------------------------------------------------------------------------------------
 
-// Keys to items, or to themselves.
+// Rotates keys right by one bit to items, or leaves them as keys: a shift by 16 gives 0.
 struct Rotation {
   __m128i right, left;
 
@@ -175,7 +180,7 @@ class Joiner {
                                   uint8_t* out) const {
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      // key = (v + 8 E - 208) 2^R + raw
+      // key = (v + 8 E - 208) 2^R + raw, modulo 2^16: escapes and damaged data may leave the range
       const __m256i low = _mm256_or_si256(
           _mm256_slli_epi16(_mm256_cvtepu8_epi16(v.quarter[k]), static_cast<int>(kRawBits)),
           load_raw<kRawBits>(record, k));
@@ -202,7 +207,8 @@ void restore(const TileShape& shape, const TileItems& items, TileEscapes& escape
 // The symbols of 16 keys, 0 for escapes.
 template <unsigned kRawBits>
 BF16CODECS_INLINE __m256i symbols_of(__m256i keys, __m256i scales, __m256i first, __m256i most) {
-  // v - lo = (key >> R) - 8 E + (208 - lo),  if (v - lo <= hi - 1 - lo) v else 0
+  // v = (key >> R) - 8 E + 208;  v - lo <= hi - 1 - lo ? v : 0. A v below lo wraps around and is
+  // larger as an unsigned word. AVX2 has no unsigned comparison: min(a, b) == a is a <= b.
   const __m256i scale = scale_part<0>(scales);
   const __m256i v =
       _mm256_add_epi16(_mm256_sub_epi16(_mm256_srli_epi16(keys, static_cast<int>(kRawBits)), scale),

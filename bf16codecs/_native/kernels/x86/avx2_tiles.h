@@ -1,6 +1,6 @@
 #pragma once
 
-// The tiles mode's kernels for AVX2, of which one file has the coder and one the rest.
+// The tiles mode's kernels for AVX2: the coder in avx2_tiles_coder.cpp, all else in avx2_tiles.cpp.
 
 #include "kernels/x86/avx2.h"
 

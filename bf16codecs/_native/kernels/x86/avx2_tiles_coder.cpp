@@ -1,6 +1,21 @@
-// The tiles mode's rANS coder for AVX2. Each group of vector instructions is preceded by the scalar
-// formula that it computes. Tables are looked up by shuffles of bytes, which are several times as
-// fast as gathers.
+// The tiles mode's rANS coder for AVX2 (docs/format_tiles.md, "Table classes" and "Tiles").
+//
+// A step's 32 lanes are looked up at once, as bytes: a table of 32 words becomes four rows of 16
+// bytes, for the low and the high bytes of its first and of its last 16 entries, and a look-up of
+// words is four byte shuffles. A step takes 25 ns so, 34 ns with gathers (docs/experiments.md,
+// "Tiles").
+//
+// Registers hold 32 lanes in three forms:
+//
+//   states   four registers of eight 32-bit lanes: see x86/avx2_lanes.h
+//   Words    two registers of words in the order of the symbols, 0-15 and 16-31
+//   bytes    one register, in the order that packing Words leaves, as packs and unpacks work within
+//            128 bits: symbols 0-7, 16-23, 8-15, 24-31
+//
+// Packing and unpacking between bytes and Words cost one instruction each that way; the order is
+// only undone, by a permute of 64-bit quarters, where symbols are stored or loaded.
+//
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/tiles_decode.h"
 #include "kernels/x86/avx2_lanes.h"
@@ -9,7 +24,8 @@
 namespace bf16codecs {
 namespace {
 
-// A byte of each entry: of the first 16, twice, and of the others, twice.
+// A byte for each of 32 entries: those of the first 16 in both halves of one register, those of the
+// others in both halves of the other.
 struct Row {
   __m256i low, high;
 };
@@ -20,7 +36,7 @@ BF16CODECS_INLINE Row make_row(__m256i bytes) {
           _mm256_permute2x128_si256(bytes, bytes, 0x11)};
 }
 
-// A word of each entry.
+// A word for each of 32 entries.
 struct WordRow {
   Row low, high;
 };
@@ -35,8 +51,9 @@ BF16CODECS_INLINE WordRow make_word_row(const uint16_t words[kTileEntries]) {
   return make_word_row(load(words), load(words + 16));
 }
 
-// Indices of entries for look-ups in either half of a row: a shuffle gives 0 for an index with
-// bit 7.
+// Indices 0 ... 31 for look-ups in the two registers of a row. A shuffle gives 0 for an index with
+// bit 7 set: adding 0x70 sets it from 16 on, subtracting 16 below 16, and neither changes the low 4
+// bits. So the look-up is the or of two shuffles.
 struct Index {
   __m256i low, high;
 
@@ -50,8 +67,8 @@ BF16CODECS_INLINE __m256i look_up(const Row& row, const Index& index) {
                          _mm256_shuffle_epi8(row.high, index.high));
 }
 
-// 32 words. Bytes of 32 lanes that stand for these are in the order of packus: word i % 8 + 8 j of
-// words[k] is byte i + 8 k + 16 j, i < 8.
+// 32 words. In the bytes that stand for them, word i + 8 j of words[k] is byte i + 8 k + 16 j, i <
+// 8: the order of packus.
 struct Words {
   __m256i v[2];
 
@@ -82,7 +99,7 @@ BF16CODECS_INLINE __m256i interval_masks(__m256i n) {
   return _mm256_shuffle_epi8(masks, n);
 }
 
-// f and n of a lane in the even words, or in the odd ones.
+// f and n of eight lanes, extended to 32 bits.
 struct Coder {
   __m256i f, n;
 };
@@ -114,7 +131,7 @@ struct DecodingRows {
   }
 };
 
-// Where the slots of 32 lanes belong.
+// The entries and ranks of 32 slots.
 struct Places {
   __m256i entries;  // bytes
   Words ranks;
@@ -124,7 +141,8 @@ BF16CODECS_INLINE Places find_places(const DecodingRows& t, const Words& slots) 
   // b = x mod 32,  p = x div 32 mod 128
   const __m256i b = to_bytes(both_and(slots, 31));
   const Words p = both_and({{_mm256_srli_epi16(slots[0], 5), _mm256_srli_epi16(slots[1], 5)}}, 127);
-  // p >= threshold[b], with signed bytes
+  // lent = p >= threshold[b], as p > threshold[b] - 1: AVX2 compares signed bytes, which hold 0 ...
+  // 127 and -1 ... 127
   const Index bucket(b);
   const __m256i lent = _mm256_cmpgt_epi8(to_bytes(p), look_up(t.last_own, bucket));
   // entry = lent ? alias[b] : b,  rank = p + (lent ? shift[b] : 0)
@@ -134,7 +152,7 @@ BF16CODECS_INLINE Places find_places(const DecodingRows& t, const Words& slots) 
           {{_mm256_add_epi16(p[0], shift[0]), _mm256_add_epi16(p[1], shift[1])}}};
 }
 
-// x = f (x div 4096) + r
+// x = f (x div 4096) + r, below 2^32; see the ranges in tiles.cpp
 BF16CODECS_INLINE __m256i advance(__m256i x, __m256i f, __m256i r) {
   return _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), r);
 }
@@ -155,7 +173,8 @@ BF16CODECS_INLINE void decode_step(const DecodingRows& t, Avx2Group& group, cons
     // x = x div 2^n
     x[i] = _mm256_srlv_epi32(v, even.n), x[2 + i] = _mm256_srlv_epi32(w, odd.n);
   }
-  // symbol = base + x mod 2^n, for the x before
+  // symbol = base + x mod 2^n, with the x before its bits were shifted out. base is a multiple of
+  // 2^n, and n at most 5, so that bytes and an or will do.
   const __m256i rest = _mm256_and_si256(to_bytes(both_and(low, 255)), look_up(t.mask, entry));
   const __m256i packed = _mm256_or_si256(look_up(t.base, entry), rest);
   store(symbols, _mm256_permute4x64_epi64(packed, 0xD8));
@@ -167,7 +186,8 @@ BF16CODECS_INLINE void decode_step(const DecodingRows& t, Avx2Group& group, cons
 struct EncodingRows {
   const TileCodeTable* table;
   WordRow coder, first;
-  // Of each 16 symbols from `first_symbol` on: entry ^ escape, twice.
+  // The entries of 16 symbols a register, each xor the escape's, from first_symbol on. Rows in
+  // which no symbol has an entry are left out.
   unsigned first_symbol, symbol_rows;
   __m256i entry_of[256 / 16];
 };
@@ -182,19 +202,20 @@ BF16CODECS_COLD void make_encoding_rows(const TileCodeTable& table, EncodingRows
     const __m256i part = _mm256_broadcastsi128_si256(load16(table.entry_of + symbol));
     const __m256i entries = _mm256_xor_si256(part, escape);
     if (_mm256_testz_si256(entries, entries)) continue;
-    // Intervals leave no gaps.
+    // Intervals leave no gaps, so that the rows that are kept are neighbours.
     if (rows.symbol_rows == 0) rows.first_symbol = symbol;
     rows.entry_of[rows.symbol_rows++] = entries;
   }
 }
 
-// The entries of 32 symbols.
+// The entries of 32 symbols. In round r, `index` is symbol - first_symbol - 16 r modulo 256: below
+// 16 in one round at most. In all others, bit 7 of in_row makes the shuffle give 0, which leaves
+// the escape's entry as it is.
 BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
   const __m256i row = _mm256_set1_epi8(16);
   __m256i entries = _mm256_set1_epi8(kTileEntries - 1);
   __m256i index = _mm256_sub_epi8(symbols, _mm256_set1_epi8(static_cast<char>(t.first_symbol)));
   for (unsigned r = 0; r < t.symbol_rows; ++r) {
-    // Bit 7 for symbols of other rows.
     const __m256i in_row = _mm256_adds_epu8(index, _mm256_set1_epi8(0x70));
     entries = _mm256_xor_si256(entries, _mm256_shuffle_epi8(t.entry_of[r], in_row));
     index = _mm256_sub_epi8(index, row);
@@ -202,7 +223,7 @@ BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
   return entries;
 }
 
-// Four numbers of a table. Scalar loads are quicker than a gather instruction.
+// Four words of a table at four indices. Scalar loads are faster than a gather instruction.
 BF16CODECS_INLINE uint64_t gather4(const uint16_t table[], uint64_t indices) {
   const uint64_t low = table[indices & 0xFFFF] | uint64_t{table[indices >> 16 & 0xFFFF]} << 16;
   const uint64_t high = table[indices >> 32 & 0xFFFF] | uint64_t{table[indices >> 48]} << 16;
@@ -221,7 +242,8 @@ BF16CODECS_INLINE __m256i gather(const uint16_t table[], __m256i indices) {
                           gather8(table, _mm256_castsi256_si128(indices)));
 }
 
-// What a step needs of its symbols, and its quotients.
+// The state of a step between its phases: what its symbols and table say, and its quotients.
+// coder[i] and divided[i] belong to the states x[i].
 struct Step {
   const uint16_t* slots;
   Words first, rest;  // rest = symbol - base
@@ -244,7 +266,8 @@ BF16CODECS_INLINE void prepare(const EncodingRows& t, const uint8_t* symbols, St
   step.rest = zip(_mm256_and_si256(packed, interval_masks(n)), _mm256_setzero_si256());
 }
 
-// if (x div 2^(20 - n) >= f) emit a word
+// if (x div 2^(20 - n) >= f) emit a word, from the last lane to the first. 20 - n is at least 15,
+// so that the shifted state is below 2^17, and a signed comparison will do.
 BF16CODECS_INLINE void make_room(const Step& step, __m256i x[4], uint8_t*& words) {
   BF16CODECS_UNROLL
   for (unsigned turn = 0; turn < 4; ++turn) {
@@ -255,7 +278,7 @@ BF16CODECS_INLINE void make_room(const Step& step, __m256i x[4], uint8_t*& words
   }
 }
 
-// x = 2^n x + symbol - base, divided by f
+// Divides 2^n x + symbol - base, which is below f 2^20, by f.
 BF16CODECS_INLINE void divide(Step& step, const __m256i x[4]) {
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < 4; ++i) {
@@ -278,8 +301,9 @@ BF16CODECS_INLINE void join(const Step& step, __m256i x[4]) {
   }
 }
 
-// Steps of kSteps groups, which take turns: a processor does not look far enough ahead to begin
-// with one before the other ends.
+// Encodes a step of each of kSteps groups, phase by phase in turns: a processor does not look far
+// enough ahead to begin with one step before the other ends. Words are emitted from the last group
+// to the first.
 template <unsigned kSteps>
 BF16CODECS_INLINE void encode_in_turns(const EncodingRows rows[], const uint8_t* classes,
                                        const uint8_t* symbols, Avx2Group groups[],

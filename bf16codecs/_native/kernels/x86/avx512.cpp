@@ -1,5 +1,7 @@
-// Kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// Kernels for AVX-512 F, BW, DQ and VL that are not of a coder: docs/format.md, "Checksum" and
+// "Element layout", and counts. They differ from scalar.cpp in that they take 64 bytes at a time,
+// and the last items by masked loads and stores, which do not touch memory outside of the mask.
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx512.h"
 #include "kernels/bits.h"
@@ -9,6 +11,7 @@ namespace bf16codecs {
 namespace {
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  // Lanes 0-7 and 8-15 of the sixteen, which are the first and second 64 bytes of a stripe.
   __m512i a0 = load(state.a), a1 = load(state.a + 8);
   __m512i c0 = load(state.c), c1 = load(state.c + 8);
   for (; stripes != 0; --stripes, bytes += 128) {
@@ -37,7 +40,9 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   }
 }
 
-// Of 16 items: bits = |item - base|;  (bits is normal, or zero ? bits : 0) >> 15 | 2
+// Of 16 items, as binary32 numbers: bits = |item - base|;  (bits is normal ? bits : 0) >> 15 | 2.
+// Infinities and what is not a number have an exponent of 255, and bits that are not below
+// infinity's; subnormal numbers and zero have an exponent of 0, and fail the test with infinity.
 BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
   const __m512i infinity = _mm512_set1_epi32(0x7F800000);
   const auto number = [&](__m256i v) {
@@ -50,6 +55,7 @@ BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
   const __mmask16 is_finite = _mm512_cmplt_epi32_mask(bits, infinity);
   const __mmask16 is_normal = _mm512_mask_test_epi32_mask(is_finite, bits, infinity);
   const __m512i keys = _mm512_maskz_srli_epi32(is_normal, bits, 15);
+  // Below 0xFF00, so that 16 bits hold them.
   return _mm512_cvtepi32_epi16(_mm512_or_si512(keys, _mm512_set1_epi32(2)));
 }
 
@@ -100,9 +106,12 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   }
 }
 
-// Byte counters overflow at 256, so they are summed after so many vectors.
+// Byte counters overflow at 256, so they are summed after this many vectors: a vector adds at most
+// 1 to a counter.
 constexpr size_t kCountedVectors = 255;
 
+// count[s] counts symbol window + s: byte i counts its occurrences in byte i of the vectors. The
+// sixteen counters fit in registers; symbols outside of the window are counted one by one.
 void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]) {
   const __m512i first = _mm512_set1_epi8(static_cast<char>(window));
   size_t i = 0;
@@ -132,7 +141,8 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
-// Sums that overflow are above every limit.
+// Sums saturate at 32767, which is not below `most`, and cannot fall below -32768, as the row is
+// not negative.
 void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
                  uint16_t* scales) {
   const __m512i from = _mm512_set1_epi16(static_cast<int16_t>(row));

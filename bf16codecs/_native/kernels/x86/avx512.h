@@ -1,6 +1,7 @@
 #pragma once
 
-// What the kernels for AVX-512 share. Everything is static: each of their files has its own.
+// Helpers that the kernels for AVX-512 share, and their declarations. Everything is static, so that
+// each file has a copy of its own.
 
 #include <immintrin.h>
 
@@ -21,8 +22,9 @@ static BF16CODECS_INLINE void store(void* p, __m512i v) {
   _mm512_storeu_si512(p, v);
 }
 
-// 32 items of low bytes and of words with the high byte in bits 7 to 14:
-// (word & 0x7F80) | low >> 1 | low << 15.
+// Makes 32 items, rotated back, of low bytes and of words that have the high byte in bits 7 to 14
+// and noise elsewhere: (word & 0x7F80) | low >> 1 | low << 15. 0xCA takes words where the mask is
+// set, otherwise `outer`.
 static BF16CODECS_INLINE __m512i merge(__m512i words, __m256i low) {
   const __m512i z = _mm512_cvtepu8_epi16(low);
   const __m512i outer = _mm512_or_si512(_mm512_srli_epi16(z, 1), _mm512_slli_epi16(z, 15));

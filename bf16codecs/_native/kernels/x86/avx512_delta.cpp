@@ -1,5 +1,12 @@
-// The difference mode's kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is
-// preceded by the scalar formula that it computes.
+// The difference mode's rANS coder for AVX-512 F, BW, DQ and VL (docs/format_differences.md,
+// "Coding").
+//
+// The states of a group are 32-bit numbers in two registers, `even` with lanes 0-15 and `odd` with
+// lanes 16-31, named after their items' places. All else is words of one register in the order of
+// the items: of lane i at word 2 i, of lane 16 + i at word 2 i + 1. Decoders search for entries as
+// avx512_delta.h describes; the encoder finds them by permutes.
+//
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx512_delta.h"
 
@@ -9,6 +16,7 @@ namespace bf16codecs {
 namespace {
 
 struct Index {
+  // 2 i - (d >> 15), where the shift gives -1 for negative numbers.
   static BF16CODECS_INLINE __m512i append(__m512i i, __m512i d) {
     return _mm512_sub_epi16(_mm512_add_epi16(i, i), _mm512_srai_epi16(d, 15));
   }
@@ -16,8 +24,7 @@ struct Index {
 
 constexpr __mmask32 kOddWords = 0xAAAAAAAA;
 
-// Two registers of states: lanes 0-15 and 16-31 of a group. Words of both are even and odd ones of
-// one register, in the order of the items.
+// The states of a group. low_words() joins the low halves in the order of the items.
 struct Group {
   __m512i even, odd;
 
@@ -33,7 +40,7 @@ BF16CODECS_INLINE __m512i odd_words(__m512i v) {
   return _mm512_srli_epi32(v, 16);
 }
 
-// Decodes 32 numbers.
+// Decodes 32 numbers in classes c, whose entries were found.
 template <unsigned kClassBits>
 BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, const Found& found,
                                        Group& x, uint32_t& escapes) {
@@ -44,13 +51,14 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, c
   const __m512i base = _mm512_sllv_epi16(_mm512_permutexvar_epi16(found.entries, t.base), r);
   escapes = _mm512_movepi16_mask(bits);
 
-  // x = f (x >> 12) + rank
+  // x = f (x >> 12) + rank, below 2^32; see the ranges in delta.cpp
   x.even = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.even, 12), even_words(found.f)),
                             even_words(found.rank));
   x.odd = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.odd, 12), odd_words(found.f)),
                            odd_words(found.rank));
 
-  // number = (base << r) + (x & (2^q - 1));  x >>= q
+  // number = (base << r) + (x & (2^q - 1));  x >>= q. q is at most 14, so the low words of x are
+  // enough. base << r has 0 in the q low bits: 0xF2 is a | ~b & c.
   const __m512i above = _mm512_sllv_epi16(words_of(0xFFFF), q);
   const __m512i numbers = _mm512_ternarylogic_epi32(base, above, x.low_words(), 0xF2);
   x.even = _mm512_srlv_epi32(x.even, even_words(q));
@@ -58,7 +66,9 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, c
   return numbers;
 }
 
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
+// if (x < 2^16) x = x << 16 | next word, lane by lane: expand gives the k-th lane of the mask the
+// k-th word. It always loads 16 words. The expansion merges into x, because with zeroing Zen 5
+// waits for the destination's old value.
 BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   const __mmask16 low = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(kLowestState));
   const __m512i next = _mm512_mask_expand_epi32(x, low, _mm512_cvtepu16_epi32(load32(words)));
@@ -112,7 +122,7 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   kernel(d, tables, classes, steps, numbers, escapes);
 }
 
-// Entries by v below 64.
+// The entries of v below 64, all that two registers hold.
 struct EntryOf {
   uint16_t entry[64];
 };
@@ -129,7 +139,8 @@ constexpr EntryOf make_entry_of() {
 
 alignas(64) constexpr EntryOf kEntryOf = make_entry_of();
 
-// Tables of up to 2^kClassBits classes, for encoding.
+// The tables of up to 2^kClassBits classes, for encoding. The starts of the escapes are in a
+// register.
 template <unsigned kClassBits>
 struct CodeTables {
   const DeltaTables& all;
@@ -144,7 +155,8 @@ struct CodeTables {
     escape_start = load(start);
   }
 
-  // table[16 c + j] of entry j of class c
+  // table[16 c + j]. A permute takes the low 6 bits of the index, which is 64 words in two
+  // registers; bits 2 and 3 of the class choose between four such pairs.
   BF16CODECS_INLINE __m512i look_up(const uint16_t* table, __m512i c, __m512i j) const {
     const __m512i i = _mm512_or_si512(_mm512_slli_epi16(c, 4), j);
     const auto of4 = [&](unsigned first) {
@@ -158,7 +170,8 @@ struct CodeTables {
   }
 };
 
-// What 32 items need to be encoded, in words.
+// What the encoder puts on the states for 32 items, in words: f, q and start of the entry, and the
+// raw bits.
 struct Symbols {
   __m512i f, q, raw, start;
 };
@@ -170,8 +183,8 @@ BF16CODECS_INLINE Symbols odd_words(const Symbols& s) {
   return {odd_words(s.f), odd_words(s.q), odd_words(s.raw), odd_words(s.start)};
 }
 
-// v = number >> r;  q << 12 | f = coder[16 c + entry of v];  where f is 0, that of the escape,
-// whose start and f are all that is left of 4096
+// v = number >> r;  q << 12 | f = coder[16 c + entry of v]. Where f is 0 the item is an escape:
+// that is the last entry, so that its f is 4096 - start, and needs no look-up.
 template <unsigned kClassBits>
 BF16CODECS_INLINE Symbols prepare(const CodeTables<kClassBits>& t, const uint8_t* classes,
                                   const uint16_t* numbers, uint32_t& escapes) {
@@ -209,9 +222,10 @@ BF16CODECS_INLINE void emit(__m512i& x, const Symbols& s, uint8_t*& words) {
 
 // x = x << q | raw;  x = x / f << 12 | (start + x % f)
 //
-// Rounded towards zero, x as binary32 and its quotient by f lack less than 2^-23 of themselves, so
-// that the quotient is never too large. It is below 2^20, as x >> (20 - q) was below f, or x is
-// below 2^16 and 2^q at most 16 f: it lacks less than 2^-2, and is at most 1 too small.
+// Both the conversion of x to binary32 and the division round towards zero, each by less than 2^-23
+// of the result, so that the quotient is never too large. It is below 2^20, because either x >> (20
+// - q) was below f, or a word was put out, x is below 2^16, and 2^q is at most 16 f. So it lacks
+// less than 2^-2, and its integer part is at most 1 too small.
 BF16CODECS_INLINE __m512i divide(__m512i x, const Symbols& s) {
   constexpr int kDown = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
   x = _mm512_or_si512(_mm512_sllv_epi32(x, s.q), s.raw);
@@ -225,7 +239,8 @@ BF16CODECS_INLINE __m512i divide(__m512i x, const Symbols& s) {
   return _mm512_add_epi32(_mm512_slli_epi32(high, 12), _mm512_add_epi32(s.start, rest));
 }
 
-// A step of each group. They take turns: one after the other, four of them took 1.4 times as long.
+// Encodes a step of each group, phase by phase in turns: one after the other, four of them took 1.4
+// times as long. Words are emitted from the last group and lane to the first.
 template <unsigned kGroups, unsigned kClassBits>
 BF16CODECS_INLINE void encode_groups(const CodeTables<kClassBits>& tables, const uint8_t* classes,
                                      const uint16_t* numbers, Group x[kGroups], uint8_t*& words,

@@ -1,6 +1,7 @@
-// Classes and differences of the difference mode for AVX-512 F, BW, DQ and VL: 32 items at a time,
-// the last ones by masked loads and stores. Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// The difference mode's classes and numbers for AVX-512 F, BW, DQ and VL
+// (docs/format_differences.md, "Numbers"): 32 items of 16 bits at a time, the last ones by masked
+// loads and stores. All arithmetic is on words, modulo 2^16, as the format has it for items of 16
+// bits. Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx512_delta.h"
 
@@ -11,7 +12,7 @@ BF16CODECS_INLINE __m128i count_of(unsigned bits) {
   return _mm_cvtsi32_si128(static_cast<int>(bits));
 }
 
-// Which of 32 items are there: all of them, or those before n.
+// Loads and stores of 32 items: all of them, or those of a mask.
 struct All {
   static BF16CODECS_INLINE __m512i words(const void* p) { return load(p); }
   static BF16CODECS_INLINE __m256i bytes(const uint8_t* p) { return load32(p); }
@@ -36,6 +37,8 @@ struct Some {
   }
 };
 
+// Calls the function for each 32 of n items, with how to load and store them and the first one's
+// index.
 template <typename Function>
 BF16CODECS_INLINE void for_each_32(size_t n, const Function& function) {
   size_t i = 0;
@@ -50,7 +53,7 @@ BF16CODECS_INLINE __m512i sign_mask(__m512i v) {
   return _mm512_srai_epi16(v, 15);
 }
 
-// A negative item has all bits but the sign inverted.
+// order() of the format: all bits but the sign are inverted where the sign is set.
 BF16CODECS_INLINE __m512i order(__m512i v, __m512i sign) {
   return _mm512_xor_si512(v, _mm512_srli_epi16(sign, 1));
 }
@@ -68,7 +71,7 @@ BF16CODECS_INLINE __m512i negate(__m512i d, __m512i mask) {
   return _mm512_sub_epi16(_mm512_xor_si512(d, mask), mask);
 }
 
-// What the numbers of a shape are made with.
+// Items to numbers and back, with a shape's constants in registers.
 struct Differences {
   __m256i first_near;
   __m128i scale_shift, to_sign;
@@ -86,7 +89,8 @@ struct Differences {
     return _mm256_cmpge_epu8_mask(classes, first_near);
   }
 
-  // max(|b|, (S >> 4) << (fraction - 1)), of which only 16 bits count
+  // max(|b|, (S >> 4) << (fraction - 1)) modulo 2^16. Where the second term has more than 16 bits
+  // it is larger than any |b|, and its low 16 bits are the result.
   BF16CODECS_INLINE __m512i anchor(__m512i base, __m512i scales) const {
     const __m512i octaves = _mm512_srli_epi16(scales, 4);
     const __m512i least = _mm512_sll_epi16(octaves, scale_shift);
@@ -108,13 +112,17 @@ struct Differences {
   }
 
   // y = zigzag(|x| - anchor);  y >> r << (r + 1) | sign << r | y & (2^r - 1), but 65535 if that is
-  // more. y >> r << (r + 1) is 2 y without the low bits, which is too much where y >= 2^15.
+  // more. y plus y without its r low bits is the number with a 0 in the place of the sign. It
+  // overflows where y >= 2^15: there the sign mask of y makes it 65535.
   BF16CODECS_INLINE __m512i subtract_near(__m512i base, __m512i x, __m512i scales) const {
     const __m512i y = zigzag(_mm512_sub_epi16(magnitude(x), anchor(base, scales)));
     const __m512i parted = _mm512_add_epi16(y, _mm512_andnot_si512(raw_mask, y));
     const __m512i signs = _mm512_srl_epi16(_mm512_xor_si512(base, x), to_sign);
     return _mm512_or_si512(_mm512_ternarylogic_epi32(parted, signs, sign_bit, 0xF8), sign_mask(y));
   }
+  // y = number >> (r + 1) << r | number & (2^r - 1): 0xCA takes number where the mask is set,
+  // otherwise number >> 1. Bit r of the number, moved to bit 15, is whether x and b have different
+  // signs.
   BF16CODECS_INLINE __m512i add_near(__m512i base, __m512i number, __m512i scales) const {
     const __m512i y =
         _mm512_ternarylogic_epi32(raw_mask, number, _mm512_srli_epi16(number, 1), 0xCA);
@@ -126,9 +134,9 @@ struct Differences {
 
 }  // namespace
 
-// place = clamp((S - 16 e + origin) >> step, 0, places - 1). Saturated to what words have without a
-// sign, sums are as good: what is below 0 is 0, and what is above 65535 is, with 16 e or -origin
-// taken from it, still above all places.
+// place = clamp((S - 16 e + origin) >> step, 0, places - 1), in unsigned words that saturate. A sum
+// below 0 becomes 0, which is place 0 as well. S + origin above 65535 becomes 65535, and less 16 e,
+// at most 4080, it is still past the last place, 63 << 4 at most.
 void avx512_delta_classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales,
                              size_t n, uint8_t* classes) {
   const __m512i low = _mm512_cvtepu8_epi16(load32(shape.class_of));
@@ -148,8 +156,8 @@ void avx512_delta_classify16(const DeltaShape& shape, const uint8_t* base, const
   });
 }
 
-// Where there are no near classes, the branch is foreseen; where there are, nearly any 32 items
-// have some of them.
+// The branch on near classes is predicted well: a shape has none of them, or nearly any 32 items
+// have some.
 void avx512_delta_subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* items,
                              const uint16_t* scales, const uint8_t* classes, size_t n,
                              uint16_t* numbers) {

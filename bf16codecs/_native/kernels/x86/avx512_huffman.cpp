@@ -1,5 +1,17 @@
-// Packing Huffman codes with AVX-512: codes are looked up in registers and joined pairwise, until
-// one 64-bit number has the codes of 16 symbols; only those go through the bit buffer.
+// Packing Huffman codes with AVX-512 (docs/format.md, "Huffman plane", "Streams"). Codes of 64
+// symbols are looked up in two registers and joined pairwise, until a 64-bit number has those of 16
+// symbols; only these numbers go one by one through the bit buffer. 0.42 cycles a symbol, where
+// joining 8 symbols takes 0.64, and a table of pairs without vectors 0.65 (docs/experiments.md,
+// "Huffman").
+//
+// Each join is `second << length of first | first`: the codes of earlier symbols are in lower bits.
+//
+//   symbols a number   1        2        4        8        16
+//   bits at most       11       22       44       88       176
+//   lanes of           16       32       64       64       64 bits
+//
+// So up to four symbols always fit. From eight on the sum of the lengths tells whether they do, and
+// where it is above kMaxPut, fewer are put at a time.
 
 #include <cstring>
 
@@ -8,14 +20,15 @@
 namespace bf16codecs {
 namespace {
 
-// Codes and how many bits they have together, in each 64-bit lane.
+// The joined codes of some symbols and their length in bits, in each 64-bit lane.
 struct Codes {
   __m512i bits, length;
 };
 
-// Bits that one put can take, with up to 7 left from the one before.
+// Bits that one put can take: with up to 7 left from the put before, the bit buffer holds 63.
 constexpr int64_t kMaxPut = 56;
 
+// The bit buffer: count < 8 between puts. Each put stores 8 bytes and advances by the whole bytes.
 struct Writer {
   uint64_t bits;
   unsigned count;
@@ -45,7 +58,8 @@ struct Writer {
   }
 };
 
-// Four symbols a lane, from 32 symbols: entries of 16 bits are joined to 32, these to 64.
+// Joins 32 symbols to eight lanes of four. A permute takes the index modulo 64, which is a symbol's
+// low 6 bits.
 BF16CODECS_INLINE Codes look_up(const uint8_t* symbols, __m512i low_half, __m512i high_half) {
   const __m512i words = _mm512_cvtepu8_epi16(load32(symbols));
   const __m512i entries = _mm512_permutex2var_epi16(low_half, words, high_half);
@@ -78,15 +92,17 @@ size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
     const Codes a = look_up(symbols + i, low_half, high_half);
     const Codes b = look_up(symbols + i + 32, low_half, high_half);
 
-    // Eight symbols a lane: of a and b in turn, since unpacking joins neighbours within 128 bits.
+    // Eight symbols a lane. Unpacking joins neighbours within 128 bits, so that the even lanes are
+    // of a, the odd ones of b: lane 0 has symbols 0-7, lane 1 32-39, lane 2 8-15, lane 3 40-47, and
+    // so on.
     const __m512i length_low = _mm512_unpacklo_epi64(a.length, b.length);
     const __m512i code8 =
         _mm512_or_si512(_mm512_unpacklo_epi64(a.bits, b.bits),
                         _mm512_sllv_epi64(_mm512_unpackhi_epi64(a.bits, b.bits), length_low));
     const __m512i length8 = _mm512_add_epi64(length_low, _mm512_unpackhi_epi64(a.length, b.length));
 
-    // Sixteen: lanes 0, 4 (a), 1, 5 (b) and their next but one. What is longer than a lane is lost
-    // here, but then the sum of the lengths says so.
+    // Sixteen symbols a lane: lanes 0, 4 (of a), 1, 5 (of b), each joined with the next one of the
+    // same half. Bits above 64 are lost here, but then the length is above kMaxPut.
     const __m512i first = _mm512_setr_epi64(0, 4, 1, 5, 0, 0, 0, 0);
     const __m512i second = _mm512_setr_epi64(2, 6, 3, 7, 0, 0, 0, 0);
     const auto half = [](__m512i lanes, __m512i v) {

@@ -1,12 +1,13 @@
-// Magnitudes for AVX-512. Each group of vector instructions is preceded by the scalar formula that
-// it computes.
+// Sums of magnitudes for AVX-512, 32 keys at a time, the last ones by masked loads. The order of
+// the additions differs from the scalar definition, but not the sums, as magnitudes are integers.
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx512.h"
 
 namespace bf16codecs {
 namespace {
 
-// As many as can be summed in 32 numbers of 32 bits.
+// Keys that 32 sums of 32 bits hold: each is of 255 magnitudes of at most 2^24.
 constexpr size_t kSummed = 32 * 255;
 
 class Magnitudes {
@@ -50,7 +51,7 @@ BF16CODECS_INLINE uint64_t sum_of(__m512i v) {
   return static_cast<uint64_t>(_mm512_reduce_add_epi64(pairs));
 }
 
-// Of n <= 32 keys.
+// The mask of the first n <= 32 keys.
 BF16CODECS_INLINE __mmask32 mask_of(size_t n) {
   return n < 32 ? (1u << n) - 1 : 0xFFFFFFFF;
 }
@@ -62,11 +63,12 @@ BF16CODECS_INLINE __mmask16 high_half(__mmask32 mask) {
 }
 
 struct Sum {
-  __m512i low, high;  // of each 32, those of the first 16 and of the others
+  __m512i low, high;  // sums of the first 16 of each 32 keys, and of the others
   size_t nonzero;
 };
 
-// sum += magnitude of each of 32 keys that is in the mask
+// sum += magnitude of each of 32 keys that is in the mask. Keys outside of it are read as 0, whose
+// magnitude is that of `first`: so the conversion is masked as well.
 template <bool has_weights>
 BF16CODECS_INLINE void add_to(const Magnitudes& magnitudes, const uint16_t* keys,
                               const float* weights, __mmask32 mask, Sum& sum) {

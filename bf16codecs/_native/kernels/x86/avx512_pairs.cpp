@@ -1,5 +1,12 @@
-// The pairs mode's kernels for AVX-512. Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// The pairs mode's kernels for AVX-512 (docs/format.md, "rANS plane, pairs").
+//
+// The states of a group are 32-bit numbers in two registers, `even` with lanes 0-15 and `odd` with
+// lanes 16-31, named after their symbols' places. To find entries, their low halves are joined to
+// one register of 64 slots: the layout is in x86/pairs.h. Frequencies, remainders and products then
+// are words, of the even lanes in the even words and of the odd lanes in the odd ones, until they
+// are extended to 32 bits for the new states.
+//
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/pairs_decode.h"
 #include "kernels/x86/avx512.h"
@@ -8,7 +15,7 @@
 namespace bf16codecs {
 namespace {
 
-// The table's rows, in registers while a plane is decoded.
+// The table's rows. They stay in registers while a plane is decoded.
 struct DecoderRows {
   __m512i base, threshold, last, frequency, start, symbol, escape;
   explicit DecoderRows(const PairsTable& t)
@@ -21,8 +28,10 @@ struct DecoderRows {
         escape(_mm512_set1_epi8(static_cast<char>(t.escape))) {}
 };
 
-// Decodes 64 symbols of two registers of states. Each dword of the results has, of one lane of the
-// even half and one of the odd half, the bytes (even a, even b, odd a, odd b).
+// Decodes 64 symbols of two registers of states. Symbols and entries have the layout of
+// x86/pairs.h. Both look-ups of a lane start from the old state, so that the chain from state to
+// state is half as long as with one symbol after the other (docs/design_codecs.md, "Two symbols in
+// one step").
 BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRows& t,
                                     __m512i& entries) {
   const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
@@ -40,7 +49,8 @@ BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRo
       _mm512_and_si512(slots, nibble));
   entries = e;
 
-  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i]). Frequencies are at most 255: f is at most
+  // 65025, and r below f, so that both fit in words.
   const __m512i frequency = _mm512_shuffle_epi8(t.frequency, e);
   const __m512i rest = _mm512_sub_epi8(slots, _mm512_shuffle_epi8(t.start, e));
   const __m512i fi = _mm512_and_si512(frequency, byte), fj = _mm512_srli_epi16(frequency, 8);
@@ -56,7 +66,8 @@ BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRo
   return _mm512_shuffle_epi8(t.symbol, e);
 }
 
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
+// if (x < 2^16) x = x << 16 | next word, lane by lane: expand gives the k-th lane of the mask the
+// k-th word. It always loads 16 words, however many the lanes need; kWordMargin allows for that.
 BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   const __mmask16 low = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(1 << 16));
   const __m512i next = _mm512_maskz_expand_epi32(low, _mm512_cvtepu16_epi32(load32(words)));
@@ -64,17 +75,17 @@ BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   x = _mm512_or_si512(_mm512_mask_slli_epi32(x, low, x, 16), next);
 }
 
-// 64 symbols as a plane.
+// Puts 64 symbols into a plane: the low bytes of the words, then the high ones.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
-    // words of (a, b) to a register of a's and one of b's
     const __m512i a = symbols, b = _mm512_srli_epi16(symbols, 8);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at), _mm512_cvtepi16_epi8(a));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at + 32), _mm512_cvtepi16_epi8(b));
   }
 };
 
-// 64 symbols as high bytes over a low plane.
+// Puts 64 symbols into items as their high bytes. Each word has a and b; shifts bring the one that
+// is wanted to bits 7 to 14, where merge() takes it.
 struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
     store(items + 2 * at, merge(_mm512_slli_epi16(symbols, 7), load32(low + at)));
@@ -105,13 +116,15 @@ struct Group {
   }
 };
 
-// What a lane's two symbols need to be encoded.
+// The entries of the two symbols of 16 lanes.
 struct Pair {
   __m512i first, second;  // frequency | start << 16
   __m512 first_inverse, second_inverse;
 };
 
-// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first.
+// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Words go downwards in
+// memory, so those of one register are stored at once in the order of its lanes, under those
+// before.
 BF16CODECS_INLINE void emit(__m512i& x, __m512i f, uint8_t*& words) {
   const __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x, 16), f);
   const unsigned count = popcount(full);
@@ -121,13 +134,16 @@ BF16CODECS_INLINE void emit(__m512i& x, __m512i f, uint8_t*& words) {
   x = _mm512_mask_srli_epi32(x, full, x, 16);
 }
 
+// Puts two symbols on each of 16 states.
 BF16CODECS_INLINE void encode_lanes(__m512i& x, const Pair& p, uint8_t*& words) {
   const __m512i word = _mm512_set1_epi32(0xFFFF);
   const __m512i f1 = _mm512_and_si512(p.first, word);
+  // The product of the low words, at most 65025; that of the starts in the high words is dropped.
   const __m512i f = _mm512_and_si512(_mm512_mullo_epi16(p.first, p.second), word);
   emit(x, f, words);
 
-  // q = x / f, r = x % f: the product is the quotient or one less
+  // q = x / f, r = x % f. The product is the quotient or one less (see kReciprocalBias); q < 2^16,
+  // so that a signed conversion will do.
   const __m512 inverse = _mm512_mul_ps(p.first_inverse, p.second_inverse);
   __m512i q = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_cvtepu32_ps(x), inverse));
   __m512i r = _mm512_sub_epi32(x, _mm512_mullo_epi32(q, f));
@@ -135,7 +151,8 @@ BF16CODECS_INLINE void encode_lanes(__m512i& x, const Pair& p, uint8_t*& words) 
   q = _mm512_mask_sub_epi32(q, short_by_1, q, _mm512_set1_epi32(-1));
   r = _mm512_mask_sub_epi32(r, short_by_1, r, f);
 
-  // r / f1 < 256: half a unit outweighs every rounding
+  // r2 = r / f1 < 256, r1 = r % f1. (r + 0.5) / f1 is at least 0.5 / f1 > 2^-9 away from every
+  // integer, and the bias and the roundings change it by less.
   const __m512i r2 = _mm512_cvttps_epi32(
       _mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(r), _mm512_set1_ps(0.5f)), p.first_inverse));
   const __m512i r1 = _mm512_sub_epi32(r, _mm512_mullo_epi16(r2, f1));
@@ -150,14 +167,15 @@ struct EncoderRows {
   __m512i entry;
   __m512 reciprocal;
 
-  BF16CODECS_INLINE Pair pair(__m512i i,
-                              __m512i j) const {  // only the low 4 bits of an index count
+  // The permutes look at the low 4 bits of an index alone.
+  BF16CODECS_INLINE Pair pair(__m512i i, __m512i j) const {
     return {_mm512_permutexvar_epi32(i, entry), _mm512_permutexvar_epi32(j, entry),
             _mm512_permutexvar_ps(i, reciprocal), _mm512_permutexvar_ps(j, reciprocal)};
   }
 };
 
-// The entries of 64 symbols.
+// The entries of 64 symbols: one shuffle for each row of 16 symbols in which some have an entry;
+// exponents have few such rows. All other symbols are escapes.
 BF16CODECS_INLINE __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
   const __m512i nibble = _mm512_set1_epi8(15);
   const __m512i low = _mm512_and_si512(symbols, nibble);
@@ -178,7 +196,8 @@ BF16CODECS_INLINE __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& rows,
                                     const uint8_t* symbols, uint32_t lanes[32], uint8_t*& words) {
   const __m512i entries = find_entries(e, load(symbols));
-  // dwords of (even, odd, 0, 0) for the first symbols of the lanes and for the second
+  // Entries i and j of lanes k and 16 + k, places 2 k and 2 k + 1, are the bytes (even, odd, 0, 0)
+  // of dword k.
   const __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(entries));
   const __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(entries, 1));
   __m512i even = load(lanes), odd = load(lanes + 16);
@@ -202,7 +221,8 @@ size_t avx512_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_
   return decode_pairs<Group>(d, limit, ToItems{{low, items}}, steps);
 }
 
-// The states stay in memory: held in registers, all eight of them, this was no faster.
+// The states stay in memory between steps: keeping all eight registers of them was no faster
+// (docs/experiments.md, "Encoding").
 void avx512_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   const EncoderRows rows{load(e.entry), _mm512_loadu_ps(e.reciprocal)};
   uint8_t* words = e.words;

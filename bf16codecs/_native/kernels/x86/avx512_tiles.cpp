@@ -1,8 +1,17 @@
-// The tiles mode's kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is
-// preceded by the scalar formula that it computes.
+// The tiles mode's kernels for AVX-512 F, BW, DQ and VL (docs/format_tiles.md, "Table classes" and
+// "Tiles").
 //
-// Lanes are expanded and compressed into a register that has something in it, even where only those
-// lanes count: with zeros in the others, Zen 5 waits for what the register had before.
+// The states of a group are 32-bit numbers in two registers, `even` with lanes 0-15 and `odd` with
+// lanes 16-31, named after their symbols' places. Everything that is looked up is words of one
+// register, of lane i at word 2 i and of lane 16 + i at word 2 i + 1: that is the order of the
+// symbols. A table row of 32 words is a register, and a look-up a permute, which takes the low 5
+// bits of each index.
+//
+// Each group of vector instructions is preceded by the scalar formula that it computes.
+//
+// Expansions and compressions merge into a register that holds something, even where the other
+// lanes do not count: with zeroing, Zen 5 waits for what the destination had before, 1.1 ns instead
+// of 0.24 where bytes and words were measured (docs/experiments.md, "Tiles").
 
 #include "kernels/x86/avx512_tiles.h"
 
@@ -13,8 +22,7 @@ namespace {
 
 constexpr __mmask32 kOddWords = 0xAAAAAAAA;
 
-// Two registers of states: lanes 0-15 and 16-31 of a group. Words of both, as of symbols, are even
-// and odd ones of one register.
+// The states of a group. low_words() joins the low halves in the order of the symbols.
 struct Group {
   __m512i even, odd;
 
@@ -30,9 +38,11 @@ BF16CODECS_INLINE __m512i odd_words(__m512i v) {
   return _mm512_srli_epi32(v, 16);
 }
 
-// Decodes 32 symbols, to words. Only the low 5 bits of an index count.
+// Decodes 32 symbols, to words. Only the low 5 bits of an index count, so that a slot serves as its
+// bucket and an alias word as its entry.
 BF16CODECS_INLINE __m512i decode_group(Group& x, const TileTable& t) {
-  // is_alias = p >= threshold[b]; with p << 8 | 255, what is below a threshold does not matter
+  // is_alias = p >= threshold[b], of words p << 8 | 255 and threshold << 8 | alias: with 255 below
+  // p, the alias below the threshold does not change the outcome. 0xEA is a & b | c.
   const __m512i slots = x.low_words();
   const __m512i places = _mm512_ternarylogic_epi32(_mm512_slli_epi16(slots, 3), words_of(0x7F00),
                                                    words_of(0xFF), 0xEA);
@@ -44,7 +54,7 @@ BF16CODECS_INLINE __m512i decode_group(Group& x, const TileTable& t) {
   const __m512i r =
       _mm512_mask_add_epi16(p, is_alias, p, _mm512_permutexvar_epi16(slots, load(t.shift)));
 
-  // x = f (x >> 12) + r
+  // x = f (x >> 12) + r, below 2^32; see the ranges in tiles.cpp
   const __m512i coder = _mm512_permutexvar_epi16(entries, load(t.coder));
   const __m512i f = _mm512_and_si512(coder, words_of(0x1FFF)), n = _mm512_srli_epi16(coder, 13);
   x.even = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.even, 12), even_words(f)),
@@ -61,7 +71,8 @@ BF16CODECS_INLINE __m512i decode_group(Group& x, const TileTable& t) {
   return symbols;
 }
 
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
+// if (x < 2^16) x = x << 16 | next word, lane by lane: expand gives the k-th lane of the mask the
+// k-th word. It always loads 16 words.
 BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   const __mmask16 low = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(kLowestState));
   const __m512i next = _mm512_mask_expand_epi32(x, low, _mm512_cvtepu16_epi32(load32(words)));
@@ -94,7 +105,7 @@ void decode_steps(TileDecoder& d, const TileTable tables[], const uint8_t* class
   d.words = words;
 }
 
-// What the lanes of a register need to be encoded; only the low n bits of a symbol count.
+// The entries of the lanes of a register, and their symbols; only the low n bits of a symbol count.
 struct Lanes {
   __m512i f, n, symbols;
   __m512 reciprocal;
@@ -115,7 +126,10 @@ struct Quotient {
   __m512i q, r;
 };
 
-// x = x << n | symbol & (2^n - 1);  q = x / f, r = x % f: the product is the quotient or one less
+// x = x << n | symbol & (2^n - 1);  q = x / f, r = x % f. The product is the quotient or one less,
+// times 4096: a bias of 2^-21 outweighs four roundings of 2^-24 (the division, the bias, x, the
+// product), and together they stay below 2^-20, so that a quotient below 2^20 lacks less than 1.
+// 0xF2 is a | ~b & c.
 BF16CODECS_INLINE Quotient divide(__m512i x, const Lanes& lanes) {
   const __m512i mask = _mm512_sllv_epi32(_mm512_set1_epi32(-1), lanes.n);
   x = _mm512_ternarylogic_epi32(_mm512_sllv_epi32(x, lanes.n), mask, lanes.symbols, 0xF2);
@@ -128,8 +142,9 @@ BF16CODECS_INLINE Quotient divide(__m512i x, const Lanes& lanes) {
   return {q, r};
 }
 
-// The entries of 32 symbols, in words whose high bits are noise: the table is of bytes, pairs of
-// which are looked up as words.
+// The entries of 32 symbols, in words whose high bits are noise. Without VBMI there is no permute
+// of bytes: a symbol's pair of bytes is looked up as a word by symbol / 2, 64 words at a time in
+// two registers, and then its byte is taken.
 BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symbols) {
   const __m512i pairs = _mm512_srli_epi16(symbols, 1);
   const __m512i low = _mm512_permutex2var_epi16(load(entry_of), pairs, load(entry_of + 64));
@@ -140,7 +155,11 @@ BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symb
 }
 
 // P = first[entry] + r;  k = max(pieces[entry], piece_at[P / 32]);  while (P > last[k]) ++k;
-// slot = 32 P + place[k], where only the low 6 bits of k count
+// slot = 32 P + place[k]
+//
+// piece_at has bytes, which are looked up in pairs as above. The loop looks `from` up in the table
+// moved by i words, and counts how many of the next t.steps pieces end before P: pieces ascend, so
+// that is the same. Only the low 6 bits of an index count, so that noise above them does no harm.
 BF16CODECS_INLINE __m512i find_slots(const TileCodeTable& t, __m512i entries, __m512i r) {
   const __m512i position = _mm512_add_epi16(r, _mm512_permutexvar_epi16(entries, load(t.first)));
   __m512i from = _mm512_permutex2var_epi16(load(t.piece_at), _mm512_srli_epi16(position, 6),
@@ -204,7 +223,9 @@ void encode_steps(TileEncoder& e, const TileCodeTable tables[], const uint8_t* c
   e.words = words;
 }
 
-// Without VBMI2, bytes are ordered as dwords.
+// Expands and compresses symbols as dwords, 16 at a time: without VBMI2 there is no such
+// instruction for bytes. With it, restoring runs at 31 GB/s instead of 14, arranging at 25 instead
+// of 11 (docs/experiments.md, "Tiles").
 struct Classes {
   static BF16CODECS_INLINE __m512i widened(const uint8_t* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -243,7 +264,8 @@ struct Classes {
 }  // namespace
 
 void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order) {
-  uint64_t sums = 0;  // a word for each class
+  // How many items each class has had so far: a word for each class, which holds 12288.
+  uint64_t sums = 0;
   for (size_t i = 0; i < n; i += 64) {
     // class = S >> 2 & 3
     const __m512i a = load(scales + i), b = load(scales + i + 32);
@@ -266,6 +288,8 @@ void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order) {
     order.begin[c + 1] = order.begin[c] + (sums >> 16 * c & 0xFFFF);
     begins |= uint64_t{order.begin[c]} << 16 * c;
   }
+  // Eight records at a time: the places are an array of whole registers, with noise past the
+  // records.
   const __m512i all = _mm512_set1_epi64(static_cast<int64_t>(begins));
   for (size_t i = 0; i < n / 64; i += 8) {
     store(order.place[i], _mm512_add_epi16(load(order.place[i]), all));

@@ -1,12 +1,16 @@
 #pragma once
 
-// What the tiles mode's kernels for AVX-512 share: putting symbols and raw bits together, and
-// taking them apart. Each file that includes this has a copy of its own, built for its instruction
-// set, and says how bytes are ordered by class:
+// TileKernels::restore and arrange for AVX-512: putting symbols and raw bits together, and taking
+// them apart (docs/format_tiles.md, "Symbols and raw bits", "Tiles" and "Records"). A record's 64
+// symbols are the bytes of one register; its keys are words of two, the first 32 items and the
+// others.
+//
+// Each file that includes this has a copy of its own, built for its instruction set, and defines
+// how bytes are ordered by class:
 //
 //   struct Classes {
-//     // 64 symbols, of which those in mask[c] are the next ones of class c.
-//     static __m512i join(const uint64_t mask[4], const uint8_t* next[4]);
+//     // Joins 64 symbols: those in mask[c] are the next ones of class c. May read 64 bytes of
+//     each. static __m512i join(const uint64_t mask[4], const uint8_t* next[4]);
 //     // Appends those of 64 symbols that are in the mask; may write 64 bytes.
 //     static void append(uint64_t mask, const uint8_t* symbols, uint8_t*& next);
 //   };
@@ -19,7 +23,7 @@
 namespace bf16codecs {
 namespace {
 
-// Of 64 items, the first 32 and the others.
+// Words of 64 items: the first 32 and the others.
 struct Halves {
   __m512i first, second;
 };
@@ -28,6 +32,7 @@ BF16CODECS_INLINE __m512i words_of(unsigned v) {
   return _mm512_set1_epi16(static_cast<int16_t>(v));
 }
 
+// Shifts words by a constant, to the right if it is negative.
 template <int kLeft>
 BF16CODECS_INLINE __m512i shift(__m512i v) {
   if constexpr (kLeft >= 0) {
@@ -37,17 +42,22 @@ BF16CODECS_INLINE __m512i shift(__m512i v) {
   }
 }
 
-// Where the raw bits of an item are: R mod 4 single ones and R div 4 times 4. An item is its key
-// rotated to the right: the last single bit, if there are any, is put in its place at once.
+// Where a kernel puts the raw bits: kBits = R mod 4 single ones and kParts = R div 4 times four.
+//
+// An item is its key rotated right by one bit. Where a key's bit 0 is a single raw bit, as the sign
+// of a bfloat16 is (R = 5: one single bit and one part of four), it is put into bit 15 of the item
+// at once, and all else one bit lower: kIsPlaced. Otherwise the finished key is rotated:
+// kIsRotated.
 template <unsigned kRawBits, bool kToItems>
 struct RawLayout {
   static constexpr int kBits = kRawBits % 4, kParts = kRawBits / 4;
   static constexpr bool kIsPlaced = kToItems && kBits != 0, kIsRotated = kToItems && kBits == 0;
-  static constexpr int kLow = kIsPlaced ? 1 : 0;  // bits that are not below the others
+  static constexpr int kLow = kIsPlaced ? 1 : 0;  // raw bits that are placed apart
   static constexpr int kSymbol = static_cast<int>(kRawBits) - kLow;
 };
 
-// x |= part << kTo
+// x |= part << kTo, of 32 bytes that have four bits of item i in the low half and of item i + 32 in
+// the high half of byte i. 0xF8 is a | b & c.
 template <int kTo>
 BF16CODECS_INLINE void add_part(Halves& x, const uint8_t* part) {
   const __m512i mask = words_of(15u << kTo), v = _mm512_cvtepu8_epi16(load32(part));
@@ -55,6 +65,7 @@ BF16CODECS_INLINE void add_part(Halves& x, const uint8_t* part) {
   x.second = _mm512_ternarylogic_epi32(x.second, shift<kTo - 4>(v), mask, 0xF8);
 }
 
+// The bits of a u64, bit i that of item i, each at bit `to` of a word.
 BF16CODECS_INLINE Halves load_bits(const uint8_t* part, unsigned to) {
   uint64_t bits;
   std::memcpy(&bits, part, sizeof bits);
@@ -63,6 +74,7 @@ BF16CODECS_INLINE Halves load_bits(const uint8_t* part, unsigned to) {
           _mm512_maskz_mov_epi16(static_cast<__mmask32>(bits >> 32), bit)};
 }
 
+// (8 E - kSymbolOrigin) << kSymbol modulo 2^16: S without its low four bits is 16 E.
 template <int kSymbol>
 BF16CODECS_INLINE __m512i scaled(const uint16_t* scales) {
   const __m512i octaves = _mm512_and_si512(load(scales), words_of(0xFFF0));
@@ -70,7 +82,8 @@ BF16CODECS_INLINE __m512i scaled(const uint16_t* scales) {
                           words_of(0u - (unsigned{kSymbolOrigin} << kSymbol)));
 }
 
-// key = ((symbol + 8 E - kSymbolOrigin) << R | raw) & key_mask
+// key = ((symbol + 8 E - kSymbolOrigin) << R | raw) & key_mask, or the item of that key. Sums are
+// modulo 2^16; the mask leaves the bits of a key, or 15 bits of an item whose bit 15 is placed.
 template <typename L>
 BF16CODECS_INLINE Halves restore_record(__m512i symbols, const uint16_t* scales,
                                         const uint8_t* record, __m512i key_mask) {
@@ -101,7 +114,8 @@ BF16CODECS_INLINE Halves restore_record(__m512i symbols, const uint16_t* scales,
   return x;
 }
 
-// Puts the records of a tile together, one by one.
+// Puts the next record of a tile together at each call, so that a decoder can do so between its
+// steps.
 template <typename Classes, unsigned kClasses, unsigned kRawBits, bool kToItems>
 class Restorer {
  public:
@@ -121,7 +135,8 @@ class Restorer {
       v = load(symbols_);
       symbols_ += 64;
     } else {
-      // Pointers that advance would take four registers.
+      // The places are read from the order, because four pointers that advance would take four
+      // registers.
       const uint16_t* const place = *place_++;
       const uint8_t* next[kTileClasses] = {symbols_ + place[0], symbols_ + place[1],
                                            symbols_ + place[2], symbols_ + place[3]};
@@ -152,7 +167,8 @@ void restore_as(const TileShape& shape, const TileItems& items, TileEscapes& esc
   for (size_t i = 0; i < items.n; i += 64) restore_next();
 }
 
-// Item bits kFrom ... kFrom + 3 of the first 32 and of the others, in one byte each.
+// Stores bits kFrom ... kFrom + 3 of the keys: of the first 32 in the low halves of 32 bytes, of
+// the others in the high halves.
 template <int kFrom>
 BF16CODECS_INLINE void save_part(const Halves& keys, uint8_t* part) {
   const __m512i both = _mm512_ternarylogic_epi32(words_of(15), shift<-kFrom>(keys.first),
@@ -180,7 +196,8 @@ struct Range {
   __m512i first, size;
 };
 
-// symbol = (key >> R) + kSymbolOrigin - 8 E, or 0 if it is out of range
+// symbol = (key >> R) + kSymbolOrigin - 8 E, or 0 if it is out of range. A symbol below the range
+// wraps around, and is above it as an unsigned word.
 template <unsigned kRawBits>
 BF16CODECS_INLINE __m512i symbols_of(__m512i keys, const uint16_t* scales, const Range& range,
                                      __mmask32& in_range) {
@@ -208,8 +225,8 @@ BF16CODECS_INLINE uint16_t* arrange_record(const uint16_t* keys, const uint16_t*
   return escapes;
 }
 
-// A class at a time, in ascending order: what is written past the end of one is in the place of the
-// next ones, which come later.
+// Orders symbols class by class, in ascending order: what is written past the end of a class is in
+// the place of the next ones, which overwrite it, or in the slack.
 template <typename Classes>
 BF16CODECS_INLINE void order_symbols(const TileOrder& order, const uint8_t* symbols, size_t n,
                                      uint8_t* ordered) {
@@ -235,7 +252,8 @@ uint16_t* arrange_as(const TileShape& shape, const TileOrder& order, const uint1
   return escapes;
 }
 
-// Those of all the shapes that there are.
+// The choice of a kernel for a shape. By R: 0 and 1 are 8-bit keys, which are never made items; 2
+// is float64, 5 bfloat16 and float32, 8 float16.
 
 template <typename Classes, unsigned kClasses, bool kToItems>
 BF16CODECS_INLINE auto choose_restore(unsigned raw_bits) {

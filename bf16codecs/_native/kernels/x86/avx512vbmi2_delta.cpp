@@ -1,6 +1,12 @@
-// The difference mode's decoder for AVX-512 with VBMI and VBMI2: states as words, which are shifted
-// in pairs and expanded. Each group of vector instructions is preceded by the scalar formula that
-// it computes.
+// The difference mode's decoder for AVX-512 with VBMI and VBMI2 (docs/format_differences.md,
+// "Coding").
+//
+// As in avx512vbmi2_tiles.cpp, the states of a group are planes: the low and the high words of its
+// 32 lanes in two registers, lane l at word l. VBMI2 shifts words of both as if they were one, and
+// expands words. So everything is in the order of the lanes until numbers and escapes are permuted
+// to the order of the items. Entries are searched for as avx512_delta.h describes.
+//
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/x86/avx512_delta.h"
 
@@ -10,12 +16,13 @@ namespace bf16codecs {
 namespace {
 
 struct Index {
+  // A double shift appends the sign of d in one instruction.
   static BF16CODECS_INLINE __m512i append(__m512i i, __m512i d) {
     return _mm512_shldi_epi16(i, d, 1);
   }
 };
 
-// The states of a group's 32 lanes: their low and their high words.
+// The states of a group's 32 lanes: their low and their high words, in the order of the lanes.
 struct Planes {
   __m512i low, high;
 };
@@ -40,7 +47,8 @@ void store_planes(uint32_t x[32], const Planes& planes) {
         join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
 }
 
-// Words that an expansion would take from memory, for which it waits until it has the mask.
+// Loads 64 bytes that are about to be expanded. The empty statement keeps the compiler from making
+// the load an operand of the expansion, which would wait for the mask before it loads.
 BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
   __m512i v = load(words);
 #if defined(__GNUC__)
@@ -49,7 +57,8 @@ BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
   return v;
 }
 
-// Classes, as words, in the order of the lanes.
+// Loads 32 classes, as words in the order of the lanes: the even items', then the odd ones'. The
+// mask makes the high bytes 0.
 BF16CODECS_INLINE __m512i load_classes(const uint8_t* classes) {
   alignas(64) static constexpr uint8_t kOrder[64] = {
       0,  0, 2,  0, 4,  0, 6,  0, 8,  0, 10, 0, 12, 0, 14, 0,  //
@@ -60,7 +69,7 @@ BF16CODECS_INLINE __m512i load_classes(const uint8_t* classes) {
                                        _mm512_castsi256_si512(load32(classes)));
 }
 
-// Words in the order of the items.
+// Permutes words from the order of the lanes to that of the items.
 BF16CODECS_INLINE __m512i in_order(__m512i lanes) {
   alignas(64) static constexpr uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -68,7 +77,7 @@ BF16CODECS_INLINE __m512i in_order(__m512i lanes) {
   return _mm512_permutexvar_epi16(load(kOrder), lanes);
 }
 
-// Decodes 32 numbers.
+// Decodes 32 numbers in classes c, whose entries were found.
 template <unsigned kClassBits>
 BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, const Found& found,
                                        Planes& x, const uint8_t*& words, uint32_t& escapes) {
@@ -79,7 +88,10 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, c
   const __m512i base = _mm512_sllv_epi16(_mm512_permutexvar_epi16(found.entries, t.base), r);
   escapes = _mm512_movepi16_mask(in_order(bits));
 
-  // x = f (x >> 12) + rank: what is added to the high word's product has 16 bits
+  // x = f (x >> 12) + rank, of words:
+  //   f (x >> 12) = 16 f x.high + f (x.low >> 12)
+  // 16 f is below 2^16. The second product is at most 15 x 4095; with rank < f it fits in a word,
+  // `more`. The low word of the sum has overflowed if it is below `more`, and then carries 1.
   const __m512i f16 = _mm512_slli_epi16(found.f, 4);
   const __m512i more =
       _mm512_add_epi16(_mm512_mullo_epi16(found.f, _mm512_srli_epi16(x.low, 12)), found.rank);
@@ -87,7 +99,9 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, c
   const __m512i carry = _mm512_min_epu16(_mm512_subs_epu16(more, low), words_of(1));
   const __m512i high = _mm512_add_epi16(_mm512_mulhi_epu16(f16, x.high), carry);
 
-  // number = (base << r) + (x & (2^q - 1));  x >>= q;  if (x < 2^16) x = x << 16 | next word
+  // number = (base << r) + (x & (2^q - 1));  x >>= q;  if (x < 2^16) x = x << 16 | next word. q is
+  // at most 14: x >> q is below 2^16 if the high word has no bit from bit q on. The new high word
+  // then is the low one, whose place the next word takes.
   const __m512i above = _mm512_sllv_epi16(words_of(0xFFFF), q);
   const __m512i numbers = _mm512_ternarylogic_epi32(base, above, low, 0xF2);
   const __mmask32 is_low = _mm512_testn_epi16_mask(high, above);

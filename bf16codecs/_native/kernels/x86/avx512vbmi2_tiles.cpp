@@ -1,4 +1,19 @@
-// The tiles mode's kernels for AVX-512 with VBMI2, which orders bytes by masks.
+// The tiles mode's kernels for AVX-512 with VBMI and VBMI2 (docs/format_tiles.md, "Table classes"
+// and "Tiles").
+//
+// VBMI2 expands and compresses bytes and words, and shifts words of two registers as if they were
+// one. So the states of a group are not 32-bit numbers here but **planes**: the low and the high
+// words of its 32 lanes in two registers, lane l at word l. A step is then one register of
+// everything, where avx512_tiles.cpp has two, and products of 32 bits are made of 16-bit ones.
+//
+//   decode   look-ups by x.low; x = f (x >> 12) + r in words; shift both planes right by n; expand
+//            the words of the lanes that need one into x.low. Words are in the order of the lanes,
+//            and a permute of bytes brings symbols from there to their places.
+//   encode   in phases, for all groups in turns: entries, words out, division, slots
+//
+// Expansions and compressions merge into live registers: with zeroing, this took decoding from 16
+// to 11.8 GB/s and restoring from 31 to 22, as Zen 5 then waits for the destination's old value
+// (docs/experiments.md, "Tiles").
 
 #include "kernels/x86/avx512_tiles.h"
 
@@ -7,7 +22,8 @@
 namespace bf16codecs {
 namespace {
 
-// Words that an expansion would take from memory, for which it waits until it has the mask.
+// Loads 64 bytes that are about to be expanded. The empty statement keeps the compiler from making
+// the load an operand of the expansion, which would wait for the mask before it loads.
 BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
   __m512i v = load(words);
 #if defined(__GNUC__)
@@ -35,15 +51,20 @@ struct Classes {
   }
 };
 
-// The states of a group's 32 lanes: their low and their high words.
+// The states of a group's 32 lanes: their low and their high words, in the order of the lanes.
 struct Planes {
   __m512i low, high;
 };
 
 // Decodes 32 symbols, to words in the order of the lanes. Only the low 5 bits of an index count.
-// What the next step waits for is short, rather than the whole.
+//
+// The chain from state to state is kept short, at the price of more instructions: f and the symbols
+// of a bucket's own entry and of its alias are looked up while the comparison is made that chooses
+// between them, instead of one after the other as in avx512_tiles.cpp.
 BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint8_t*& words) {
-  // p = x >> 5 & 127;  own = p < threshold[b] ? -1 : 0; a mask takes longer
+  // p = x >> 5 & 127;  own = p < threshold[b] ? -1 : 0, by the sign of the difference, which is
+  // within
+  // +-128; a comparison to a mask register takes longer
   const __m512i p = _mm512_and_si512(_mm512_srli_epi16(x.low, 5), words_of(127));
   const __m512i threshold = _mm512_permutexvar_epi16(x.low, load(t.threshold));
   const __m512i own = _mm512_srai_epi16(_mm512_sub_epi16(p, threshold), 15);
@@ -52,18 +73,26 @@ BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint
                                      _mm512_permutexvar_epi16(x.low, load(table[1])), 0xCA);
   };
   const __m512i f = look_up(t.bucket_frequency), symbols = look_up(t.bucket_symbols);
-  // r = own ? p : p + shift[b]; saturated, so that no compiler changes the order of the additions
+  // r = own ? p : p + shift[b]. The sum is below 4096; a saturating addition keeps compilers from
+  // changing the order of the additions that follow.
   const __m512i shift = _mm512_permutexvar_epi16(x.low, load(t.shift));
   const __m512i r = _mm512_adds_epu16(p, _mm512_andnot_si512(own, shift));
 
-  // x = f (x >> 12) + r: what is added to the high word's product has 16 bits
+  // x = f (x >> 12) + r, of words, with 16 f from the table:
+  //   f (x >> 12) = 16 f x.high + f (x.low >> 12)
+  // The second product is the high word of 16 f (x.low & 0xF000), at most 15 x 4095; with r < f it
+  // fits in a word, `more`. The low word of the sum has overflowed if it is below `more`, and then
+  // carries 1.
   const __m512i top = _mm512_and_si512(x.low, words_of(0xF000));
   const __m512i more = _mm512_add_epi16(_mm512_mulhi_epu16(f, top), r);
   const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(f, x.high), more);
   const __m512i carry = _mm512_min_epu16(_mm512_subs_epu16(more, low), words_of(1));
   const __m512i high = _mm512_add_epi16(_mm512_mulhi_epu16(f, x.high), carry);
 
-  // symbol = base | x & (2^n - 1);  x >>= n;  if (x < 2^16) x = x << 16 | next word
+  // symbol = base | x & (2^n - 1);  x >>= n;  if (x < 2^16) x = x << 16 | next word. Shifts take
+  // the low 4 bits of a count, which in base << 8 | n are n. rest = 2^n - 1, and x >> n is below
+  // 2^16 if x.high has no bit above those. The new high word then is the low one, whose place the
+  // next word takes.
   const __m512i rest = _mm512_shldv_epi16(_mm512_setzero_si512(), words_of(0xFFFF), symbols);
   const __m512i decoded = _mm512_ternarylogic_epi32(low, rest, _mm512_srli_epi16(symbols, 8), 0xEA);
   const __mmask32 is_low = _mm512_cmple_epu16_mask(high, rest);
@@ -75,7 +104,9 @@ BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint
   return decoded;
 }
 
-// The low bytes of 32 words of two groups in the order of the lanes, in that of the symbols.
+// Permutes the low bytes of the words of two groups from the order of the lanes to that of the
+// symbols: symbol 2 i is word i of its group, byte 2 i, and symbol 2 i + 1 word 16 + i, byte 32 + 2
+// i.
 BF16CODECS_INLINE __m512i symbol_order() {
   alignas(64) static constexpr uint8_t kOrder[64] = {
       0,  32,  2,  34,  4,  36,  6,  38,  8,  40,  10, 42,  12, 44,  14, 46,
@@ -105,7 +136,7 @@ void store_planes(uint32_t x[32], const Planes& planes) {
         join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
 }
 
-// Calls `between` after the steps of all groups.
+// Decodes steps. Symbols of two groups are stored at once, and `between` is called after each two.
 template <unsigned kGroups, typename Between>
 BF16CODECS_INLINE void decode_steps(TileDecoder& d, const TileTable tables[],
                                     const uint8_t* classes, size_t steps, uint8_t* symbols,
@@ -148,8 +179,9 @@ void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, si
   kernel(d, tables, classes, steps, symbols);
 }
 
-// Two groups' steps are 64 items, and leave most of the time that they take to something else. Four
-// groups' steps leave too little.
+// Decodes a tile while the one before it is restored: after each two steps, which are 64 items, a
+// record. Decoding two groups waits most of the time for the chain from state to state, and
+// restoring fills that time; four groups leave too little of it.
 template <unsigned kClasses, unsigned kRawBits, bool kToItems>
 void decode_restore_as(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols, const TileShape& shape,
@@ -183,7 +215,7 @@ void decode_restore(TileDecoder& d, const TileTable tables[], const uint8_t* cla
   decode(d, tables, classes, steps, symbols);
 }
 
-// Symbols in the order of the lanes, each in both bytes of a word.
+// Loads 32 symbols in the order of the lanes, each in both bytes of a word.
 BF16CODECS_INLINE __m512i load_lanes(const uint8_t* symbols) {
   alignas(64) static constexpr uint8_t kOrder[64] = {
       0,  0,  2,  2,  4,  4,  6,  6,  8,  8,  10, 10, 12, 12, 14, 14,  //
@@ -193,6 +225,8 @@ BF16CODECS_INLINE __m512i load_lanes(const uint8_t* symbols) {
   return _mm512_permutexvar_epi8(load(kOrder), load(symbols));
 }
 
+// The entries of the symbols, in both bytes of words. A permute of two registers takes the low 7
+// bits of an index, and bit 7 chooses between two of them.
 BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symbols) {
   return _mm512_mask_blend_epi8(
       _mm512_movepi8_mask(symbols),
@@ -202,7 +236,8 @@ BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symb
 
 // if (x >> (20 - n) >= f) emit x, x >>= 16, from the last lane to the first.
 BF16CODECS_INLINE void emit(Planes& x, __m512i f, __m512i n, uint8_t*& words) {
-  // x >> 16 >= f << (4 - n): f is even where n = 5
+  // x >> 16 >= (f << 4) >> n is the same, as f << 4 is a multiple of 2^n: f is even where n = 5. It
+  // is below 2^16, as f is below 4096.
   const __m512i limit = _mm512_srlv_epi16(_mm512_slli_epi16(f, 4), n);
   const __mmask32 full = _mm512_cmpge_epu16_mask(x.high, limit);
   const unsigned count = popcount(full);
@@ -213,7 +248,9 @@ BF16CODECS_INLINE void emit(Planes& x, __m512i f, __m512i n, uint8_t*& words) {
   x.high = _mm512_mask_mov_epi16(x.high, full, _mm512_setzero_si512());
 }
 
-// 4096 (x / f), with noise in the low 12 bits; the quotient may be one less than it is.
+// 4096 (x / f) in planes, with noise in the low 12 bits; the quotient may be one too small (see
+// divide() in avx512_tiles.cpp). Unpacking low and high words makes 32-bit states of half of the
+// lanes each.
 BF16CODECS_INLINE Planes divide(const Planes& x, const float reciprocal[kTileEntries],
                                 __m512i entries) {
   const auto quotients = [&](__m512i v, __m512i of) {
@@ -225,7 +262,8 @@ BF16CODECS_INLINE Planes divide(const Planes& x, const float reciprocal[kTileEnt
       quotients(_mm512_unpacklo_epi16(x.low, x.high), _mm512_unpacklo_epi16(entries, entries));
   const __m512i b =
       quotients(_mm512_unpackhi_epi16(x.low, x.high), _mm512_unpackhi_epi16(entries, entries));
-  // The low and the high words of both.
+  // Unpacking works within 128 bits: a has lanes 0-3, 8-11, 16-19 and 24-27, b the others. These
+  // permutes take the low and the high words of both in the order of the lanes.
   alignas(64) static constexpr uint16_t kLow[32] = {0,  2,  4,  6,  32, 34, 36, 38, 8,  10, 12,
                                                     14, 40, 42, 44, 46, 16, 18, 20, 22, 48, 50,
                                                     52, 54, 24, 26, 28, 30, 56, 58, 60, 62};
@@ -236,8 +274,8 @@ BF16CODECS_INLINE Planes divide(const Planes& x, const float reciprocal[kTileEnt
           _mm512_permutex2var_epi16(a, load(kHigh), b)};
 }
 
-// What a step needs of its symbols, its quotients, and its remainders: r, or less = r - f if that
-// is not negative.
+// The state of a step between its phases. r is the remainder by the estimated quotient, below 2 f,
+// and less = r - f modulo 2^16: the smaller one as an unsigned word is the remainder.
 struct Step {
   const TileCodeTable* table;
   __m512i symbols, entries, f, n, r, less, position, from, piece;
@@ -253,7 +291,8 @@ BF16CODECS_INLINE void prepare(const TileCodeTable& t, const uint8_t* symbols, S
   step.n = _mm512_srli_epi16(coder, 13);
 }
 
-// x = x << n | symbol & (2^n - 1);  q = x / f, r = x % f
+// x = x << n | symbol & (2^n - 1);  q = x / f, r = x % f. Remainders are below 2^13, so that the
+// low 16 bits of q and of the product are enough for them.
 BF16CODECS_INLINE void divide(Planes& x, Step& step) {
   const __m512i rest = _mm512_shldv_epi16(_mm512_setzero_si512(), words_of(0xFFFF), step.n);
   x.high = _mm512_shldv_epi16(x.high, x.low, step.n);
@@ -276,7 +315,7 @@ BF16CODECS_INLINE void find_position(Step& step) {
   step.piece = step.from;
 }
 
-// if (P > last[k]) ++k, once more; of k, only the low 6 bits count
+// if (P > last[k]) ++k, for the i-th time; see find_slots() in avx512_tiles.cpp
 BF16CODECS_INLINE void advance(Step& step, unsigned i) {
   const uint16_t* const table = step.table->last + i;
   const __m512i last =
@@ -285,7 +324,9 @@ BF16CODECS_INLINE void advance(Step& step, unsigned i) {
   step.piece = _mm512_add_epi16(step.piece, _mm512_min_epu16(past, words_of(1)));
 }
 
-// x = q << 12 | slot,  slot = 32 P + place[k]
+// x = q << 12 | slot,  slot = 32 P + place[k]. Where r >= f the quotient is one larger: 0x1000 is
+// added to the low word, and if that overflows, which leaves 0 in its upper four bits, 1 to the
+// high word.
 BF16CODECS_INLINE Planes join(const Step& step) {
   const uint16_t* const place = step.table->place;
   const __mmask32 short_by_1 = _mm512_cmpge_epu16_mask(step.r, step.f);
@@ -299,8 +340,8 @@ BF16CODECS_INLINE Planes join(const Step& step) {
   return {_mm512_add_epi16(top, rest), _mm512_mask_add_epi16(high, carry, high, words_of(1))};
 }
 
-// A step of each group. They take turns: a processor does not look far enough ahead to begin with
-// one before the other ends.
+// Encodes a step of each group, phase by phase in turns: a processor does not look far enough ahead
+// to begin with one step before the other ends. Words are emitted from the last group to the first.
 template <unsigned kGroups>
 BF16CODECS_INLINE void encode_groups(const TileCodeTable tables[], const uint8_t* classes,
                                      const uint8_t* symbols, Planes x[kGroups], uint8_t*& words) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What AVX2 and AVX-512 do alike with bits in general registers. Each file that includes this has a
-// copy of its own, built for its instruction set.
+// Kernels::differing_bits for AVX2 and AVX-512, whose POPCNT counts 64 bits at a time. Each file
+// that includes this has a copy of its own, built for its instruction set.
 
 #include <immintrin.h>
 
