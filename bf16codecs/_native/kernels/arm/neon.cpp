@@ -1,4 +1,6 @@
-// Kernels for NEON. Each group of vector instructions is preceded by the scalar formula that it
+// Kernels for NEON that are not of a coder: docs/format.md, "Checksum" and "Element layout", and
+// counts. They differ from scalar.cpp in that they take 8 or 16 items at a time; the scalar kernels
+// do the last ones. Each group of vector instructions is preceded by the scalar formula that it
 // computes.
 
 #include "kernels/arm/neon_delta.h"
@@ -9,6 +11,7 @@ namespace bf16codecs {
 namespace {
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  // a[i] has lanes 2 i and 2 i + 1 of the sixteen.
   uint64x2_t a[8], c[8];
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < 8; ++i)
@@ -27,7 +30,8 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
 }
 
 void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
-  // bits = |item - base|;  (bits is normal, or zero ? bits : 0) >> 15 | 2
+  // bits = |item - base|, as binary32 numbers;  (bits is normal ? bits : 0) >> 15 | 2. Infinities
+  // and what is not a number have bits that are not below infinity's. The result is below 0xFF00.
   const uint32x4_t infinity = vdupq_n_u32(0x7F800000);
   const auto normal = [&](uint32x4_t bits) { return vandq_u32(bits, vtstq_u32(bits, infinity)); };
   const auto number = [&](uint16x4_t item) {
@@ -73,8 +77,8 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
-// Two symbols of the window share a byte's nibbles, so that one look-up counts both; these are
-// summed after so many vectors, before they overflow.
+// Two symbols of the window share the halves of a byte counter, so that one look-up counts both. A
+// half overflows at 16, so they are summed after this many vectors.
 constexpr size_t kCountedVectors = 15;
 constexpr unsigned kCounters = kWindowSymbols / 2;
 
@@ -93,7 +97,8 @@ constexpr CountTables make_count_tables() {
 
 constexpr CountTables kCountTables = make_count_tables();
 
-// Counts at most kCountedVectors vectors.
+// Counts at most kCountedVectors vectors. A look-up with an index above 15 gives 0: symbols outside
+// of the window are counted one by one.
 void count(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts[256]) {
   uint8x16_t counters[kCounters];
   BF16CODECS_UNROLL
@@ -114,7 +119,7 @@ void count(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts
   }
   BF16CODECS_UNROLL
   for (unsigned t = 0; t < kCounters; ++t) {
-    // 16 nibbles of at most 15 are less than 256
+    // Sums over the 16 bytes of a vector, each at most 15, fit in a byte: 240 at most.
     counts[(window + 2 * t) & 255] += vaddvq_u8(vandq_u8(counters[t], vdupq_n_u8(15)));
     counts[(window + 2 * t + 1) & 255] += vaddvq_u8(vshrq_n_u8(counters[t], 4));
   }
@@ -131,7 +136,8 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
-// Sums that overflow are above every limit.
+// Sums saturate at 32767, which is not below `most`, and cannot fall below -32768, as the row is
+// not negative.
 void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
                  uint16_t* scales) {
   const int16x8_t from = vdupq_n_s16(static_cast<int16_t>(row));

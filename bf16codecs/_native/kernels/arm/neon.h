@@ -1,8 +1,9 @@
 #pragma once
 
-// What the kernels for NEON share. It is the baseline of AArch64: nothing here is built for more
-// than the rest of the program, so inline functions of the standard library do no harm. Vector
-// constants come from memory and no function is overloaded by vector types, for MSVC's sake.
+// Helpers that the kernels for NEON share, and their declarations. NEON is the baseline of AArch64,
+// so that nothing here is compiled for more than the rest of the program, and inline functions of
+// the standard library do no harm. MSVC has one type for all vectors of a size: so vector constants
+// come from memory, and no function is overloaded by vector types.
 
 #include <arm_neon.h>
 
@@ -10,14 +11,15 @@
 
 namespace bf16codecs {
 
-// Four bits for each of 16 bytes that are 0 or 255.
+// Four bits for each of 16 bytes that are 0 or 255. NEON has no instruction that takes one bit of
+// each, but a narrowing shift takes the upper half of one byte and the lower half of the next.
 static BF16CODECS_INLINE uint64_t nibble_mask(uint8x16_t bytes) {
   const uint8x8_t nibbles = vshrn_n_u16(vreinterpretq_u16_u8(bytes), 4);
   return vget_lane_u64(vreinterpret_u64_u8(nibbles), 0);
 }
 
-// 16 rotated items, high << 8 | low, turned back: their lower bytes, low >> 1 | high << 7, and
-// their upper bytes, high >> 1 | low << 7.
+// Rotates 16 items back, given their high and low bytes: [0] has the items' lower bytes,
+// low >> 1 | high << 7, and [1] the upper ones, high >> 1 | low << 7.
 static BF16CODECS_INLINE uint8x16x2_t merge(uint8x16_t high, uint8x16_t low) {
   uint8x16x2_t item;
   item.val[0] = vsliq_n_u8(vshrq_n_u8(low, 1), high, 7);

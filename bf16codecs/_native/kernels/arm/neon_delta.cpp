@@ -1,5 +1,6 @@
-// The difference mode's classes and numbers for NEON. Each group of vector instructions is preceded
-// by the scalar formula that it computes.
+// The difference mode's classes and numbers for NEON (docs/format_differences.md, "Numbers"): eight
+// items of 16 bits in a register, modulo 2^16 as in the format; the scalar kernels do the last
+// ones. Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon_delta.h"
 
@@ -8,7 +9,7 @@
 namespace bf16codecs {
 namespace {
 
-constexpr size_t kItems = 8;  // of a vector
+constexpr size_t kItems = 8;  // in a vector
 
 BF16CODECS_INLINE uint16x8_t load(const uint8_t* items) {
   return vreinterpretq_u16_u8(vld1q_u8(items));
@@ -17,7 +18,7 @@ BF16CODECS_INLINE uint16x8_t load(const uint8_t* items) {
 BF16CODECS_INLINE uint16x8_t words(unsigned v) {
   return vdupq_n_u16(static_cast<uint16_t>(v));
 }
-// Of shifts to the right, too, which have negative counts.
+// Counts of shifts; those to the right are negative.
 BF16CODECS_INLINE int16x8_t counts(int v) {
   return vdupq_n_s16(static_cast<int16_t>(v));
 }
@@ -29,9 +30,11 @@ BF16CODECS_INLINE uint16x8_t sign_mask(uint16x8_t v) {
 BF16CODECS_INLINE uint16x8_t magnitude(uint16x8_t v) {
   return vandq_u16(v, words(0x7FFF));
 }
+// d < 0 ? -2 d - 1 : 2 d
 BF16CODECS_INLINE uint16x8_t zigzag(uint16x8_t d) {
   return veorq_u16(vaddq_u16(d, d), sign_mask(d));
 }
+// z % 2 ? -(z + 1) / 2 : z / 2
 BF16CODECS_INLINE uint16x8_t unzigzag(uint16x8_t z) {
   return veorq_u16(vshrq_n_u16(z, 1), vtstq_u16(z, words(1)));
 }
@@ -48,9 +51,11 @@ class Classifier {
     for (unsigned i = 0; i < 4; ++i) class_of_.val[i] = vld1q_u8(shape.class_of + 16 * i);
   }
 
-  // class_of[clamp((scale - 16 exponent + origin) >> step, 0, places - 1)], of eight items. What is
-  // added to the scale is more than -20500 and a place ends below 1024, so a sum that saturates, or
-  // is of a scale above 32767, is in the last place in any case.
+  // class_of[clamp((scale - 16 exponent + origin) >> step, 0, places - 1)], of eight items, in
+  // signed words that saturate. The origin less the exponent's part is at least -16383 - 4080, and
+  // the last place begins below 1024. So a sum that saturates is in the last place, and so is one
+  // of a scale above 32767, which counts as 32767. Narrowing with unsigned saturation makes
+  // negative places 0.
   BF16CODECS_INLINE uint8x8_t classes(const uint8_t* base, const uint16_t* scales) const {
     const uint16x8_t exponent = vshlq_u16(magnitude(load(base)), exponent_);
     const int16x8_t from = vsubq_s16(origin_, vreinterpretq_s16_u16(vshlq_n_u16(exponent, 4)));
@@ -77,9 +82,12 @@ void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* sc
 
 // --- numbers -------------------------------------------------------------------------------------
 
-// Near classes or not, numbers count from a magnitude. With s all bits if b and x have different
-// signs and otherwise none, (|x| ^ s) - |b| is order(x) - order(b), or order(b) - order(x) if b is
-// negative: order(u) is |u|, or ~|u| if u is negative. And s is the sign of |x| ^ s.
+// Items to numbers and back, with a shape's constants in registers.
+//
+// One formula serves near classes and the others, which are called ordered here: both count from a
+// magnitude. Let s be all bits if b and x have different signs, otherwise none. Then (|x| ^ s) -
+// |b| is order(x) - order(b), or order(b) - order(x) if b is negative, because order(u) is |u|, or
+// ~|u| if u is negative. In the other direction, s is the sign of |x| ^ s.
 class Numbers {
  public:
   explicit BF16CODECS_INLINE Numbers(const DeltaShape& shape)
@@ -95,16 +103,17 @@ class Numbers {
     return vcltq_u16(vmovl_u8(vld1_u8(classes)), near_);
   }
 
-  // What magnitudes are counted from, modulo 2^16: if ordered |b|, otherwise
-  // max(|b|, (scale >> 4) << (fraction - 1)). If that has more bits than a word, |b| does not
-  // count.
+  // The magnitude to count from, modulo 2^16: if ordered |b|, otherwise
+  // max(|b|, (scale >> 4) << (fraction - 1)). Where the second term has more than 16 bits, it is
+  // larger than any |b|, and its low 16 bits are the result.
   BF16CODECS_INLINE uint16x8_t anchor(uint16x8_t b, uint16x8_t scale, uint16x8_t is_ordered) const {
     const uint16x8_t whole = vandq_u16(vbicq_u16(words(0xFFF0), is_ordered), scale);
     const uint16x8_t fits = vcleq_u16(whole, most_);
     return vmaxq_u16(vandq_u16(magnitude(b), fits), vshlq_u16(whole, hidden_));
   }
 
-  // y >> r << (r + 1) | sign << r | (y & (2^r - 1)), at most 65535: all bits if y has the highest
+  // y >> r << (r + 1) | sign << r | (y & (2^r - 1)), but 65535 if that is more, which is where y
+  // has its highest bit set
   BF16CODECS_INLINE uint16x8_t insert_sign(uint16x8_t y, uint16x8_t sign) const {
     const uint16x8_t spread = vaddq_u16(y, vandq_u16(y, above_raw_));
     return vorrq_u16(vorrq_u16(spread, vandq_u16(sign, sign_)), sign_mask(y));

@@ -1,6 +1,7 @@
 #pragma once
 
-// The difference mode's kernels for NEON, of which one file has the coder and one the rest.
+// The difference mode's kernels for NEON: the coder in neon_delta_coder.cpp, all else in
+// neon_delta.cpp.
 
 #include "kernels/arm/neon.h"
 

@@ -1,5 +1,8 @@
-// The difference mode's rANS coder for NEON. Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// The difference mode's rANS coder for NEON (docs/format_differences.md, "Coding"). The states are
+// those of neon_lanes.h: octets 0 and 1 have the even items of a step, octets 2 and 3 the odd ones.
+// Classes and numbers are parted by the loads and interleaved by the stores; between them
+// everything is words of eight lanes. Slots and entries are looked up in memory, lane by lane. Each
+// group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon_delta.h"
 #include "kernels/arm/neon_lanes.h"
@@ -8,7 +11,7 @@
 namespace bf16codecs {
 namespace {
 
-// The words of 32 items by lanes, eight in a vector, from the even items and the odd ones.
+// Extends bytes of 32 items, the even ones and the odd ones, to words of eight lanes.
 struct LaneWords {
   uint16x8_t v[4];
 
@@ -26,7 +29,7 @@ struct Classes {
         raw(vqtbl1q_u8(raw_row, classes.val[0]), vqtbl1q_u8(raw_row, classes.val[1])) {}
 };
 
-// Bit i for item i of a step, of words by lanes that are all bits or none.
+// Bit i for item i of a step, given words of the lanes that are all bits or none.
 BF16CODECS_INLINE uint32_t item_mask(const uint16x8_t words[4]) {
   const uint8x16_t even = vuzp1q_u8(vreinterpretq_u8_u16(words[0]), vreinterpretq_u8_u16(words[1]));
   const uint8x16_t odd = vuzp1q_u8(vreinterpretq_u8_u16(words[2]), vreinterpretq_u8_u16(words[3]));
@@ -47,7 +50,7 @@ BF16CODECS_INLINE uint32x4_t gather4(const uint32_t table[], const uint16_t indi
   return vld1q_lane_u32(table + indices[3], v, 3);
 }
 
-// x = f (x div 4096) + rank
+// x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp
 BF16CODECS_INLINE uint32x4_t advance(uint32x4_t x, uint32x4_t slot) {
   const uint32x4_t low12 = vdupq_n_u32(4095);
   const uint32x4_t rank = vandq_u32(vshrq_n_u32(slot, 12), low12);
@@ -62,7 +65,7 @@ BF16CODECS_INLINE uint32x4_t shift_out(uint32x4_t x, int16x4_t q) {
 // Decodes an item in eight lanes; returns the coded numbers, and all bits of the escapes.
 BF16CODECS_INLINE uint16x8_t decode_octet(const uint32_t slots[], uint16x8_t classes,
                                           uint16x8_t raw, Octet& x, uint16x8_t& escapes) {
-  // slot = slots[4096 c + x mod 4096]
+  // slot = slots[4096 c + x mod 4096]: a class is below 16, so that the index fits in a word
   uint16_t indices[8];
   vst1q_u16(indices, vsliq_n_u16(x.low, classes, 12));
   const uint32x4_t slot[2] = {gather4(slots, indices), gather4(slots, indices + 4)};
@@ -98,8 +101,8 @@ BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, Octet x[4], const u
 
 // --- encoding ------------------------------------------------------------------------------------
 
-// Of each entry of each class q << 28 | start << 12 | f, and 1 / f, short of it by kReciprocalBias.
-// Where f = 0 that of the escape, which has kEscapeFlag besides.
+// By class and entry, q << 28 | start << 12 | f and (1 - kReciprocalBias) / f; where f = 0 those of
+// the escape. Escapes have kEscapeFlag set as well, a bit that start, below 4096, leaves free.
 struct EncodingTable {
   struct Entry {
     uint32_t bits;
@@ -121,7 +124,7 @@ BF16CODECS_COLD void make_encoding_table(const DeltaTables& t, EncodingTable& ta
   }
 }
 
-// What four lanes take of the table.
+// The table's entries for four lanes, each loaded as 8 bytes.
 struct Entries {
   uint32x4_t bits;
   float32x4_t reciprocal;
@@ -148,20 +151,20 @@ struct Entries {
   }
 };
 
-// j of numbers.
+// The entries j of numbers.
 BF16CODECS_INLINE uint16x8_t find_entries(uint16x8_t numbers, uint16x8_t raw) {
   static constexpr uint8_t kBelow16[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 9, 10, 10, 11, 11};
   static constexpr uint8_t kFrom16[16] = {0, 12, 13, 13, 14, 14, 14, 14, kDeltaEscape};
   // v = min(number >> r, 128)
   const uint16x8_t shifted = vshlq_u16(numbers, vnegq_s16(vreinterpretq_s16_u16(raw)));
   const uint16x8_t v = vminq_u16(shifted, vdupq_n_u16(kMaxDeltaValue + 1));
-  // Beyond a row a look-up gives 0.
+  // An index above 15 gives 0: below 16 the second row gives 0, from 16 on the first one.
   const uint8x16_t low = vqtbl1q_u8(vld1q_u8(kBelow16), vreinterpretq_u8_u16(v));
   const uint8x16_t high = vqtbl1q_u8(vld1q_u8(kFrom16), vreinterpretq_u8_u16(vshrq_n_u16(v, 4)));
   return vreinterpretq_u16_u8(vorrq_u8(low, high));
 }
 
-// What eight lanes need of their items.
+// The numbers of eight items, and their entries of the table.
 struct Items {
   uint16x8_t numbers;
   Entries first, last;
@@ -185,9 +188,10 @@ BF16CODECS_INLINE uint32x4_t is_full(uint32x4_t x, const Entries& e) {
 BF16CODECS_INLINE uint32x4_t encode_four(uint32x4_t x, uint16x4_t numbers, const Entries& e) {
   const uint32x4_t above = vshlq_u32(vdupq_n_u32(0xFFFFFFFF), e.q()), f = e.f();
   x = vorrq_u32(vshlq_u32(x, e.q()), vbicq_u32(vmovl_u16(numbers), above));
-  // The product is the quotient or one less: a bias of 2^-21 outweighs three roundings of 2^-24,
-  // and together they stay below 2^-20. The quotient is below 2^20: x >> (20 - q) was below f, or
-  // is now, being below 2^(q - 4), of which f is no less.
+  // The product is the quotient or one less: a bias of 2^-21 outweighs three roundings of 2^-24
+  // (the division, x, the product), and together they stay below 2^-20. The quotient is below 2^20:
+  // x >> (20 - q) was below f, or a word was put out, and it is below 2^(q - 4) now, which is at
+  // most f.
   uint32x4_t quotient = vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), e.reciprocal));
   uint32x4_t r = vmlsq_u32(x, quotient, f);
   const uint32x4_t short_by_1 = vcgeq_u32(r, f);

@@ -1,12 +1,25 @@
 #pragma once
 
-// What the rANS kernels for NEON share: eight lanes in two registers.
+// The states of the rANS kernels for NEON (docs/format.md, "Interleaved rANS"): four octets a
+// group, each of eight lanes, with the low and the high words of their states in two registers.
+//
+//   octet      x[0]   x[1]    x[2]     x[3]
+//   lanes      0-7    8-15    16-23    24-31
+//   symbols    even, 0-14     even, 16-30    odd, 1-15    odd, 17-31
+//
+// So look-ups by the low bits read x.low alone, 16 lanes at a time as bytes, and a lane needs a
+// word exactly if its x.high is 0. For products of 32 bits the words are zipped to four states a
+// register. Even and odd symbols are interleaved by the stores, and parted by the loads, of pairs
+// (st2, ld2).
+//
+// Words are handed out, and collected, by byte look-ups with a row of a table for each mask of
+// eight lanes, because NEON has no expand and compress.
 
 #include "kernels/arm/neon.h"
 
 namespace bf16codecs {
 
-// A permutation of eight words for each mask of eight lanes.
+// A permutation of eight words for each mask of eight lanes, as indices of bytes.
 struct LanePermutations {
   alignas(64) uint8_t row[256][16];
 
@@ -38,7 +51,7 @@ static BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
   vst1q_u32(x + 4, vreinterpretq_u32_u16(vzip2q_u16(octet.low, octet.high)));
 }
 
-// The states of four lanes.
+// The states of four lanes of an octet as 32-bit numbers.
 static BF16CODECS_INLINE uint32x4_t first_four(const Octet& x) {
   return vreinterpretq_u32_u16(vzip1q_u16(x.low, x.high));
 }
@@ -49,7 +62,8 @@ static BF16CODECS_INLINE Octet make_octet(uint32x4_t first, uint32x4_t last) {
   return {lower_halves(first, last), upper_halves(first, last)};
 }
 
-// One bit for each of 32 bytes that are 0 or 255, in the first four bytes.
+// One bit for each of 32 bytes that are 0 or 255, in the first four bytes of the result. Byte i
+// keeps bit i mod 8 alone; three additions of neighbours then add up each eight bytes.
 static BF16CODECS_INLINE uint8x16_t bit_mask(uint8x16_t v, uint8x16_t w) {
   const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   uint8x16_t sums = vpaddq_u8(vandq_u8(v, bits), vandq_u8(w, bits));
@@ -61,8 +75,10 @@ static BF16CODECS_INLINE uint32_t first_dword(uint8x16_t v) {
   return vgetq_lane_u32(vreinterpretq_u32_u8(v), 0);
 }
 
-// Which of a group's lanes read or write a word: byte k of `lanes` has a bit for each lane of
-// octet k, byte k of `bytes` says how many bytes those of octets 0 to k take together.
+// The lanes of a group that read or write a word. Byte k of `lanes` has a bit for each lane of
+// octet k; byte k of `bytes` is how many bytes the words of octets 0 ... k take: at most 64. The
+// product with 0x02020202 adds up the counts of all octets up to each one, times 2, so that all
+// four places in the words are known at once, and octets do not wait for the one before.
 struct WordUse {
   uint32_t lanes, bytes;
 
@@ -80,7 +96,7 @@ struct WordUse {
   BF16CODECS_INLINE unsigned end(unsigned octet) const { return bytes >> 8 * octet & 255; }
 };
 
-// Gives each lane of the mask the next word.
+// Gives each lane of the mask the next word. The other lanes get noise, which is not used.
 static constexpr LanePermutations make_expand() {
   LanePermutations expand{};
   for (unsigned m = 0; m < 256; ++m) {
@@ -95,7 +111,8 @@ static constexpr LanePermutations make_expand() {
 
 static constexpr LanePermutations kExpand = make_expand();
 
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
+// if (x < 2^16) x = x << 16 | next word, lane by lane. Each octet loads 8 words, from at most 48
+// bytes after `words` on, however many its lanes need.
 static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
   uint16x8_t low[4];
   BF16CODECS_UNROLL
@@ -110,7 +127,7 @@ static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
   words += use.end(3);
 }
 
-// Moves the words of the mask's lanes to the end.
+// Moves the words of the mask's lanes to the end, in order.
 static constexpr LanePermutations make_compress() {
   LanePermutations compress{};
   for (unsigned m = 0; m < 256; ++m) {
@@ -124,12 +141,13 @@ static constexpr LanePermutations make_compress() {
 
 static constexpr LanePermutations kCompress = make_compress();
 
-// if (full) emit x, x >>= 16, from the last lane to the first. Writes up to 16 bytes
-// below `words`.
+// if (full) emit x, x >>= 16, from the last lane to the first. Each octet stores 16 bytes, whose
+// upper ones are its words. The noise below the words of octet 0 is in the kEncodeMargin.
 static BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t full[4], uint8_t*& words) {
   const WordUse use(full);
   words -= use.end(3);
-  // From the last to the first: what is below the words of one octet is the next one's.
+  // From the last octet to the first: the next store overwrites the noise below the words of this
+  // one.
   BF16CODECS_UNROLL
   for (unsigned turn = 0; turn < 4; ++turn) {
     const unsigned k = 3 - turn;
@@ -140,7 +158,7 @@ static BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t full[4], uint8_t
   }
 }
 
-// 16 floats of their bytes.
+// 16 floats, made of their bytes: b0 has the lowest ones.
 static BF16CODECS_INLINE void zip_floats(uint8x16_t b0, uint8x16_t b1, uint8x16_t b2, uint8x16_t b3,
                                          float32x4_t floats[4]) {
   const uint16x8_t v = vreinterpretq_u16_u8(vzip1q_u8(b0, b1));
@@ -155,7 +173,7 @@ static BF16CODECS_INLINE void zip_floats(uint8x16_t b0, uint8x16_t b1, uint8x16_
 
 namespace {
 
-// The states of a group of 32 lanes, eight in each.
+// The states of a group of 32 lanes, eight in each octet.
 struct NeonGroup {
   Octet x[4];
 

@@ -1,12 +1,13 @@
-// Magnitudes for NEON. Each group of vector instructions is preceded by the scalar formula that it
-// computes.
+// Sums of magnitudes for NEON, 8 keys at a time; the scalar kernels do the last ones. The order of
+// the additions differs from the scalar definition, but not the sums, as magnitudes are integers.
+// Each group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon.h"
 
 namespace bf16codecs {
 namespace {
 
-// As many as can be summed in 8 numbers of 32 bits.
+// Keys that 8 sums of 32 bits hold: each is of 255 magnitudes of at most 2^24.
 constexpr size_t kSummed = 8 * 255;
 
 class Magnitudes {
@@ -38,7 +39,7 @@ BF16CODECS_INLINE uint32x4_t whole(float32x4_t x) {
 }
 
 struct Sum {
-  uint32x4_t low, high;  // of each 8, those of the first 4 and of the others
+  uint32x4_t low, high;  // sums of the first 4 of each 8 keys, and of the others
   uint16x8_t nonzero;
 };
 
@@ -55,7 +56,7 @@ BF16CODECS_INLINE void add_to(const Magnitudes& magnitudes, const uint16_t* keys
   }
   sum.low = vaddq_u32(sum.low, whole(x));
   sum.high = vaddq_u32(sum.high, whole(y));
-  // key > 1 is all ones: -1
+  // A comparison that holds is all ones, -1.
   sum.nonzero = vsubq_u16(sum.nonzero, vcgtq_u16(key, vdupq_n_u16(1)));
 }
 

@@ -1,5 +1,9 @@
-// The pairs mode's decoders for NEON. Each group of vector instructions is preceded by the scalar
-// formula that it computes.
+// The pairs mode's decoders for NEON (docs/format.md, "rANS plane, pairs"). The states are those of
+// neon_lanes.h; 16 lanes, two octets, are decoded at a time. Their low words are parted to a
+// register of slots a and one of slots b, so that everything that is looked up is bytes in the
+// order of the lanes: octets 0 and 1 give the even symbols, octets 2 and 3 the odd ones, slots a
+// symbols 0-31 and slots b symbols 32-63. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
 #include "kernels/pairs_decode.h"
@@ -7,7 +11,7 @@
 namespace bf16codecs {
 namespace {
 
-// A table's rows.
+// The table's rows, in registers while a plane is decoded.
 struct DecoderRows {
   uint8x16_t base, threshold, last, frequency, start, symbol, escape;
 
@@ -21,8 +25,9 @@ struct DecoderRows {
         escape(vdupq_n_u8(t.escape)) {}
 };
 
-// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]: its
-// slots, less 240, are the only ones that are an index of 16 bytes
+// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]. The slots
+// of the last bucket, less 240 modulo 256, are the only ones below 16: vqtbx1q keeps the entry of
+// all others.
 BF16CODECS_INLINE uint8x16_t entries_of_slots(const DecoderRows& t, uint8x16_t slots) {
   const uint8x16_t bucket = vshrq_n_u8(slots, 4);
   const uint8x16_t reached = vcgeq_u8(slots, vqtbl1q_u8(t.threshold, bucket));
@@ -30,7 +35,7 @@ BF16CODECS_INLINE uint8x16_t entries_of_slots(const DecoderRows& t, uint8x16_t s
   return vqtbx1q_u8(entries, t.last, vsubq_u8(slots, vdupq_n_u8(240)));
 }
 
-// x = f (x >> 16) + r
+// x = f (x >> 16) + r, where f is at most 65025 and r below f: x.high is x >> 16
 BF16CODECS_INLINE void advance(Octet& x, uint16x8_t f, uint16x8_t r) {
   const uint32x4_t v = vmlal_u16(vmovl_u16(vget_low_u16(r)), vget_low_u16(x.high), vget_low_u16(f));
   const uint32x4_t w = vmlal_high_u16(vmovl_high_u16(r), x.high, f);
@@ -53,7 +58,7 @@ BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], uint8x16_t& i
   advance(x[1], vmull_high_u8(fi, fj), vaddw_high_u8(vmull_high_u8(fi, rb), ra));
 }
 
-// 32 symbols as a plane.
+// Puts 32 symbols into a plane, interleaved by the store.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
     uint8x16x2_t symbols;
@@ -62,7 +67,7 @@ struct ToPlane : PlaneSink {
   }
 };
 
-// 32 symbols as high bytes over a low plane.
+// Puts 32 symbols into items as their high bytes.
 struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
     uint8_t* out = items + 2 * at;
@@ -71,7 +76,7 @@ struct ToItems : ItemSink {
   }
 };
 
-// Entries of a group: of the even and the odd places of the first half, then of the second.
+// The entries of a group: of the even and the odd places of the first half, then of the second.
 struct Entries {
   uint8x16_t entries[4], escape;
 

@@ -1,5 +1,7 @@
-// The pairs mode's encoder for NEON. Each group of vector instructions is preceded by the scalar
-// formula that it computes.
+// The pairs mode's encoder for NEON (docs/format.md, "rANS plane, pairs"). The states are those of
+// neon_lanes.h, and symbols are loaded as in the decoder: bytes of 16 lanes, the even places of 32
+// and the odd ones. All lanes of a group emit their words first, and are divided then. Each group
+// of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
 #include "kernels/groups.h"
@@ -8,7 +10,8 @@
 namespace bf16codecs {
 namespace {
 
-// The entries' bytes, apart: a byte look-up finds all of an entry's.
+// The entries, parted into rows of bytes, so that byte look-ups find them: each of the four bytes
+// of a reciprocal has a row.
 struct EncoderRows {
   uint8x16_t frequency, start;
   uint8x16x4_t reciprocal;
@@ -19,7 +22,9 @@ struct EncoderRows {
       vst1q_u8(bytes + 16 * i, vreinterpretq_u8_u32(vld1q_u32(e.entry + 4 * i)));
     }
     const uint8x16x4_t entry = vld4q_u8(bytes);
-    frequency = entry.val[0], start = entry.val[2];  // below 256, where entries are in use
+    // Of entry = frequency | start << 16 the lower bytes: both are below 256 where entries are in
+    // use.
+    frequency = entry.val[0], start = entry.val[2];
     for (unsigned i = 0; i < 4; ++i) {
       vst1q_u8(bytes + 16 * i, vreinterpretq_u8_f32(vld1q_f32(e.reciprocal + 4 * i)));
     }
@@ -42,21 +47,23 @@ struct Divided {
 
 BF16CODECS_INLINE Divided divide(uint32x4_t x, uint32x4_t f, float32x4_t inverse_i,
                                  float32x4_t inverse_j) {
-  // q = x / f, r = x % f: the product is the quotient or one less. To binary32, x is rounded once:
-  // these are the seven roundings of kReciprocalBias, and no product and sum that might be fused.
+  // q = x / f, r = x % f. The product is the quotient or one less, by the seven roundings of
+  // kReciprocalBias: x is rounded once, and there is no product with a sum that might be fused.
   const float32x4_t inverse = vmulq_f32(inverse_i, inverse_j);
   uint32x4_t q = vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), inverse));
   uint32x4_t r = vmlsq_u32(x, q, f);
   const uint32x4_t short_by_1 = vcgeq_u32(r, f);
   q = vsubq_u32(q, short_by_1);
   r = vsubq_u32(r, vandq_u32(short_by_1, f));
-  // r / f[i] < 256: half a unit outweighs every rounding
+  // r / f[i] < 256. (r + 0.5) / f[i] is at least 0.5 / f[i] > 2^-9 away from every integer, and the
+  // bias and the roundings change it by less.
   const float32x4_t half = vaddq_f32(vcvtq_f32_u32(r), vdupq_n_f32(0.5f));
   return {q, vcvtq_u32_f32(vmulq_f32(half, inverse_i)), r};
 }
 
-// Encodes a pair of symbols, whose frequencies are fi and fj and starts ci and cj, in each of
-// eight lanes that have room for it; f = fi fj.
+// Puts a pair of symbols, with frequencies fi and fj and starts ci and cj, on each of eight states
+// that have room for it; f = fi fj. Quotients are below 2^16, remainders below f: all of it is
+// words again.
 BF16CODECS_INLINE void encode_octet(Octet& x, uint16x8_t f, uint8x8_t fi, uint8x8_t ci,
                                     uint8x8_t cj, const float32x4_t inverse_i[2],
                                     const float32x4_t inverse_j[2]) {
@@ -71,8 +78,9 @@ BF16CODECS_INLINE void encode_octet(Octet& x, uint16x8_t f, uint8x8_t fi, uint8x
   x.high = lower_halves(v.q, w.q);
 }
 
-// The entries of a group's symbols: of the even and the odd places of the first half, then of
-// the second.
+// The entries of a group's symbols: of the even and the odd places of the first half, then of the
+// second. One look-up for each row of 16 symbols in which some have an entry; an index above 15
+// leaves an entry as it is, so that all other symbols are escapes.
 BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* symbols,
                                           uint8x16_t entries[4]) {
   const uint8x16x2_t first = vld2q_u8(symbols), second = vld2q_u8(symbols + 32);

@@ -1,5 +1,8 @@
-// The tiles mode's kernels for NEON, without the coder. Each group of vector instructions is
-// preceded by the scalar formula that it computes. Shifts by the raw bits are by registers.
+// The tiles mode's kernels for NEON without the coder (docs/format_tiles.md, "Symbols and raw
+// bits", "Tiles" and "Records"). A record's 64 items are handled in four quarters of 16 bytes; keys
+// and scales are words, eight in a register. The loops over records are in tiles_records.h. Shifts
+// by the number of raw bits take it from registers, so that one function serves all dtypes. Each
+// group of vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon_tiles.h"
 
@@ -16,7 +19,8 @@ struct RecordBytes {
   uint8x16_t quarter[4];
 };
 
-// A bit for each byte that is 255, not 0.
+// A bit for each of 64 bytes that are 0 or 255: byte i keeps bit i mod 8 alone, and three additions
+// of neighbours add up each eight bytes.
 BF16CODECS_INLINE uint64_t byte_mask(const RecordBytes& bytes) {
   const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   uint8x16_t v[4];
@@ -26,7 +30,7 @@ BF16CODECS_INLINE uint64_t byte_mask(const RecordBytes& bytes) {
   return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)), 0);
 }
 
-// The bytes in which a bit of `bits` is set.
+// A bit for each byte that has a bit of `bits` set.
 BF16CODECS_INLINE uint64_t tested_mask(const RecordBytes& bytes, unsigned bits) {
   RecordBytes tested;
   BF16CODECS_UNROLL
@@ -45,6 +49,7 @@ BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
 
 // --- the order -----------------------------------------------------------------------------------
 
+// Bits 2 and 3 of 64 scales. The loads part the scales' low bytes from the high ones.
 BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
   RecordBytes lowest;
   BF16CODECS_UNROLL
@@ -58,7 +63,7 @@ void order(const uint16_t* scales, size_t n, TileOrder& order) {
   order_records(scales, n, order, class_bits);
 }
 
-// How many bits each byte of a mask has.
+// The number of bits in each byte of a mask.
 BF16CODECS_INLINE uint64_t count_by_byte(uint64_t mask) {
   return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0);
 }
@@ -77,7 +82,7 @@ BF16CODECS_INLINE RecordBytes load_raw(const uint8_t* record, unsigned raw_bits)
   RecordBytes raw;
   for (unsigned k = 0; k < 4; ++k) raw.quarter[k] = vdupq_n_u8(0);
   for (unsigned part = 0; part < parts; ++part, record += 32) {
-    // byte of item i mod 32, and of that the half of item i
+    // Item i has the low half of byte i if i < 32, otherwise the high half of byte i - 32.
     const int8x16_t shift = byte_shift(static_cast<int>(bits + 4 * part));
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 2; ++k) {
@@ -92,7 +97,7 @@ BF16CODECS_INLINE RecordBytes load_raw(const uint8_t* record, unsigned raw_bits)
     const uint8x16_t value = vdupq_n_u8(static_cast<uint8_t>(1 << bit));
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      // bit i of the quarter's word
+      // Bit i of this word belongs to item i of the quarter.
       const uint8x16_t word = vcombine_u8(vdup_n_u8(record[2 * k]), vdup_n_u8(record[2 * k + 1]));
       raw.quarter[k] = vorrq_u8(raw.quarter[k], vandq_u8(vtstq_u8(word, bit_of), value));
     }
@@ -103,7 +108,7 @@ BF16CODECS_INLINE RecordBytes load_raw(const uint8_t* record, unsigned raw_bits)
 BF16CODECS_INLINE void store_raw(uint8_t* record, unsigned raw_bits, const RecordBytes& raw) {
   const unsigned bits = raw_bits % 4, parts = raw_bits / 4;
   for (unsigned part = 0; part < parts; ++part, record += 32) {
-    // raw >> (B + 4 part) & 15, and that of the item 32 on in the upper half
+    // (raw >> (B + 4 part) & 15) | (raw of the item 32 on >> (B + 4 part)) << 4
     const int8x16_t shift = byte_shift(-static_cast<int>(bits + 4 * part));
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 2; ++k) {
@@ -132,10 +137,11 @@ struct Joiner {
         right(word_shift(shape.to_items ? -1 : 0)),
         left(word_shift(shape.to_items ? 15 : 16)) {}
 
-  // Eight keys, or items, of symbols and raw bits.
+  // Makes eight keys, or items, of symbols and raw bits. A shift to the left by 16 gives 0, which
+  // leaves keys as they are.
   BF16CODECS_INLINE void make(uint8x8_t symbols, uint8x8_t raw, const uint16_t* scales,
                               uint8_t* out) const {
-    // key = (v + 8 E - 208) 2^R + raw
+    // key = (v + 8 E - 208) 2^R + raw, modulo 2^16; S without its low four bits is 16 E
     const uint16x8_t whole = vandq_u16(vld1q_u16(scales), vdupq_n_u16(0xFFF0));
     const uint16x8_t scale = vsubq_u16(vshlq_u16(whole, scale_shift), origin);
     const uint16x8_t symbol = vshlq_u16(vmovl_u8(symbols), symbol_shift);
@@ -207,7 +213,8 @@ struct Splitter {
 
   // The symbols of eight keys, 0 for escapes.
   BF16CODECS_INLINE uint16x8_t symbols(uint16x8_t keys, const uint16_t* scales) const {
-    // v = (key >> R) - 8 E + 208,  if (v - lo <= hi - 1 - lo) v else 0
+    // v = (key >> R) - 8 E + 208;  v - lo <= hi - 1 - lo ? v : 0. A v below lo wraps around, and is
+    // larger as an unsigned word.
     const uint16x8_t scale = vshrq_n_u16(vandq_u16(vld1q_u16(scales), vdupq_n_u16(0xFFF0)), 1);
     const uint16x8_t relative = vsubq_u16(vshlq_u16(keys, right), scale);
     const uint16x8_t v = vaddq_u16(relative, vdupq_n_u16(kSymbolOrigin));

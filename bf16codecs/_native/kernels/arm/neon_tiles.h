@@ -1,6 +1,6 @@
 #pragma once
 
-// The tiles mode's kernels for NEON, of which one file has the coder and one the rest.
+// The tiles mode's kernels for NEON: the coder in neon_tiles_coder.cpp, all else in neon_tiles.cpp.
 
 #include "kernels/arm/neon.h"
 

@@ -1,5 +1,8 @@
-// The tiles mode's rANS coder for NEON. Each group of vector instructions is preceded by the scalar
-// formula that it computes.
+// The tiles mode's rANS coder for NEON (docs/format_tiles.md, "Table classes" and "Tiles"). The
+// states are those of neon_lanes.h; 16 lanes, two octets, are decoded at a time, octets 0 and 1
+// with the even symbols, octets 2 and 3 with the odd ones. A row of 32 bytes is two registers, in
+// which one instruction looks 16 bytes up; a look-up of words is two of bytes. Each group of vector
+// instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/arm/neon_lanes.h"
 #include "kernels/arm/neon_tiles.h"
@@ -8,10 +11,10 @@
 namespace bf16codecs {
 namespace {
 
-// A byte of each entry.
+// A byte for each of 32 entries.
 using Row = uint8x16x2_t;
 
-// The two bytes of words of each entry.
+// A word for each of 32 entries, its bytes apart.
 struct WordRow {
   Row low, high;
 };
@@ -67,7 +70,7 @@ struct DecodingRows {
   }
 };
 
-// x = f (x div 4096) + r, four lanes at a time
+// x = f (x div 4096) + r, of four lanes, below 2^32; see the ranges in tiles.cpp
 BF16CODECS_INLINE uint32x4_t advance(uint32x4_t x, uint16x4_t f, uint16x4_t r) {
   return vmlaq_u32(vmovl_u16(r), vshrq_n_u32(x, 12), vmovl_u16(f));
 }
@@ -77,7 +80,8 @@ BF16CODECS_INLINE uint32x4_t shift_out(uint32x4_t x, int16x4_t n) {
   return vshlq_u32(x, vnegq_s32(vmovl_s16(n)));
 }
 
-// Decodes a symbol in eight lanes; returns the states' lower halves before their lowest bits left.
+// Takes symbols off eight states; returns the states' low halves before the n bits were shifted
+// out.
 BF16CODECS_INLINE uint16x8_t decode_octet(Octet& x, const Coder& coder, uint16x8_t r) {
   const uint32x4_t v = advance(first_four(x), vget_low_u16(coder.f), vget_low_u16(r));
   const uint32x4_t w = advance(last_four(x), vget_high_u16(coder.f), vget_high_u16(r));
@@ -87,7 +91,7 @@ BF16CODECS_INLINE uint16x8_t decode_octet(Octet& x, const Coder& coder, uint16x8
 
 // Decodes 16 symbols.
 BF16CODECS_INLINE uint8x16_t decode_16(const DecodingRows& t, Octet x[2]) {
-  // b = x mod 32,  p = x div 32 mod 128
+  // b = x mod 32,  p = x div 32 mod 128: the narrowing shift keeps bits 5 ... 12
   const uint8x16_t b = vandq_u8(low_bytes(x[0].low, x[1].low), vdupq_n_u8(31));
   const uint8x16_t p =
       vandq_u8(vcombine_u8(vshrn_n_u16(x[0].low, 5), vshrn_n_u16(x[1].low, 5)), vdupq_n_u8(127));
@@ -100,7 +104,7 @@ BF16CODECS_INLINE uint8x16_t decode_16(const DecodingRows& t, Octet x[2]) {
   const Words coder = look_up(t.coder, entries);
   const uint16x8_t v = decode_octet(x[0], Coder(coder.v[0]), vaddw_u8(shift.v[0], vget_low_u8(p)));
   const uint16x8_t w = decode_octet(x[1], Coder(coder.v[1]), vaddw_high_u8(shift.v[1], p));
-  // symbol = base + x mod 2^n
+  // symbol = base + x mod 2^n, where base is a multiple of 2^n
   const uint8x16_t rest = vandq_u8(low_bytes(v, w), vqtbl2q_u8(t.mask, entries));
   return vorrq_u8(vqtbl2q_u8(t.base, entries), rest);
 }
@@ -139,7 +143,8 @@ struct EncodingRows {
   }
 };
 
-// The entries of 16 symbols: each table of 64 leaves what is not its own.
+// The entries of 16 symbols: four look-ups in 64 bytes each. Where the index is not below 64,
+// vqtbx4q leaves the entry as it is.
 BF16CODECS_INLINE uint8x16_t find_entries(const EncodingRows& t, uint8x16_t symbols) {
   uint8x16_t entries = vqtbl4q_u8(t.entry_of[0], symbols);
   entries = vqtbx4q_u8(entries, t.entry_of[1], vsubq_u8(symbols, vdupq_n_u8(64)));
@@ -166,8 +171,9 @@ struct Divided {
 BF16CODECS_INLINE Divided divide(uint32x4_t x, uint16x4_t rest, uint16x4_t f, int16x4_t n,
                                  float32x4_t inverse) {
   x = vaddw_u16(vshlq_u32(x, vmovl_s16(n)), rest);
-  // The product is the quotient or one less: a bias of 2^-21 outweighs four roundings of 2^-24, and
-  // together they stay below 2^-20, a quotient's unit.
+  // The product is the quotient or one less, times 4096: a bias of 2^-21 outweighs four roundings
+  // of 2^-24 (the division, the bias, x, the product), and together they stay below 2^-20, so that
+  // a quotient below 2^20 lacks less than 1.
   uint32x4_t q = vshrq_n_u32(vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), inverse)), 12);
   const uint32x4_t divisor = vmovl_u16(f);
   uint32x4_t r = vmlsq_u32(x, q, divisor);
@@ -177,6 +183,7 @@ BF16CODECS_INLINE Divided divide(uint32x4_t x, uint16x4_t rest, uint16x4_t f, in
   return {q, r};
 }
 
+// Words of a table at eight indices: loads of one lane each, as NEON has no gather.
 BF16CODECS_INLINE uint16x8_t gather(const uint16_t table[], uint16x8_t indices) {
   uint16_t i[8];
   vst1q_u16(i, indices);
@@ -190,7 +197,7 @@ BF16CODECS_INLINE uint16x8_t gather(const uint16_t table[], uint16x8_t indices) 
   return vld1q_lane_u16(table + i[7], v, 7);
 }
 
-// Encodes eight symbols in lanes that have room for them.
+// Puts symbols on eight states that have room for them.
 BF16CODECS_INLINE void encode_octet(const uint16_t slots[], Octet& x, const Coder& coder,
                                     uint16x8_t rest, uint16x8_t first,
                                     const float32x4_t inverse[2]) {
