@@ -1,5 +1,7 @@
-// Kernels for WebAssembly's vectors of 128 bits: what decoding needs. Each group of vector
-// instructions is preceded by the scalar formula that it computes.
+// Kernels for WebAssembly's vectors of 128 bits: those that decoding needs (docs/format.md,
+// "Checksum" and "Element layout"). They differ from scalar.cpp in that they take 16 items at a
+// time; the scalar kernels do the last ones. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
 
 #include "kernels/wasm/simd128.h"
 
@@ -7,6 +9,7 @@ namespace bf16codecs {
 namespace {
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  // a[i] has lanes 2 i and 2 i + 1 of the sixteen.
   v128_t a[8], c[8];
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < 8; ++i) {
@@ -48,7 +51,7 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
-// The others are the scalar ones, of which the compiler makes what vectors it can.
+// All other kernels are the scalar ones, which the compiler may vectorize.
 Kernels make_kernels() {
   Kernels kernels = kScalarKernels;
   kernels.name = "simd128";

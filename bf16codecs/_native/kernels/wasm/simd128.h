@@ -1,7 +1,8 @@
 #pragma once
 
-// What the kernels for WebAssembly's vectors share. A module with vectors is compiled, all of it,
-// or refused, as a whole: nothing here is built for more than the rest of the program.
+// Helpers that the kernels for WebAssembly's vectors share, and their declarations. An engine
+// compiles or refuses a module as a whole, so that nothing here is compiled for more than the rest
+// of the program.
 
 #include <wasm_simd128.h>
 
@@ -22,7 +23,7 @@ static BF16CODECS_INLINE v128_t odd8(v128_t a, v128_t b) {
   return wasm_i8x16_shuffle(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-// Stores 16 rotated items, high << 8 | low, turned back.
+// Rotates 16 items back, given their high and low bytes, and stores them.
 static BF16CODECS_INLINE void store_merged(v128_t high, v128_t low, uint8_t* items) {
   const v128_t v = zip_low8(low, high), w = zip_high8(low, high);
   // item >> 1 | item << 15

@@ -1,6 +1,15 @@
 #pragma once
 
-// What the rANS kernels for WebAssembly's vectors share: eight lanes in two of them.
+// The states of the rANS kernels for WebAssembly's vectors (docs/format.md, "Interleaved rANS"):
+// four times eight lanes a group, with the low and the high words of their states in two vectors.
+//
+//   lanes      x[0]   x[1]    x[2]     x[3]
+//              0-7    8-15    16-23    24-31
+//   symbols    even, 0-14     even, 16-30    odd, 1-15    odd, 17-31
+//
+// So look-ups by the low bits read x.low alone, 16 lanes at a time as bytes, and a lane needs a
+// word exactly if its x.high is 0. Words are handed out by a swizzle from a table by the mask of
+// eight lanes.
 
 #include <bit>
 
@@ -30,7 +39,8 @@ static BF16CODECS_INLINE void store_states(uint32_t x[8], const EightLanes& octe
   wasm_v128_store(x + 4, wasm_i16x8_shuffle(octet.low, octet.high, 4, 12, 5, 13, 6, 14, 7, 15));
 }
 
-// For each mask of eight lanes, which bytes give each lane of the mask the next word.
+// For each mask of eight lanes, the swizzle that gives each lane of the mask the next word. The
+// other lanes get noise, which is not used.
 struct ExpandWords {
   alignas(16) uint8_t row[256][16];
 };
@@ -50,15 +60,17 @@ static constexpr ExpandWords make_expand() {
 
 static constexpr ExpandWords kExpand = make_expand();
 
+// Gives words to the lanes of a mask, which is is_low as well, and returns the next word. Loads 8
+// words, however many the lanes need.
 static BF16CODECS_INLINE const uint8_t* renormalize_octet(EightLanes& x, v128_t is_low,
                                                           unsigned mask, const uint8_t* words) {
   const v128_t next = wasm_i8x16_swizzle(wasm_v128_load(words), wasm_v128_load(kExpand.row[mask]));
-  x.high = wasm_v128_or(x.high, wasm_v128_and(x.low, is_low));  // it is 0 where is_low
+  x.high = wasm_v128_or(x.high, wasm_v128_and(x.low, is_low));  // x.high is 0 where is_low is set
   x.low = wasm_v128_bitselect(next, x.low, is_low);
   return words + 2 * std::popcount(mask);
 }
 
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
+// if (x < 2^16) x = x << 16 | next word, lane by lane. One mask serves 16 lanes.
 static BF16CODECS_INLINE void renormalize(EightLanes x[4], const uint8_t*& words) {
   const v128_t zero = wasm_i8x16_splat(0);
   BF16CODECS_UNROLL
@@ -73,7 +85,7 @@ static BF16CODECS_INLINE void renormalize(EightLanes x[4], const uint8_t*& words
 
 namespace {
 
-// The states of a group of 32 lanes, eight in each.
+// The states of a group of 32 lanes.
 struct Simd128Group {
   EightLanes x[4];
 

@@ -1,5 +1,9 @@
-// The pairs mode's decoders for WebAssembly's vectors. Each group of vector instructions is
-// preceded by the scalar formula that it computes.
+// The pairs mode's decoders for WebAssembly's vectors (docs/format.md, "rANS plane, pairs"). The
+// states are those of simd128_lanes.h; 16 lanes are decoded at a time. Their low words are parted
+// to a vector of slots a and one of slots b, so that everything that is looked up is bytes in the
+// order of the lanes: x[0] and x[1] give the even symbols, x[2] and x[3] the odd ones, slots a
+// symbols 0-31 and slots b symbols 32-63. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
 
 #include "kernels/pairs_decode.h"
 #include "kernels/wasm/simd128_lanes.h"
@@ -7,7 +11,7 @@
 namespace bf16codecs {
 namespace {
 
-// A table's rows.
+// The table's rows.
 struct DecoderRows {
   v128_t base, threshold, last, frequency, start, symbol, escape;
 
@@ -16,8 +20,8 @@ struct DecoderRows {
         start(wasm_v128_load(t.start)),
         symbol(wasm_v128_load(t.symbol)),
         escape(wasm_u8x16_splat(t.escape)) {
-    // The last bucket's entries come from `last` alone: its base is 0, and what its last slot gets
-    // for reaching the threshold is taken off before.
+    // The entries of the last bucket come from `last` alone: its base is 0. Its threshold is 255,
+    // which its last slot reaches, so that 1 is subtracted from that slot's entry in advance.
     base = wasm_u8x16_replace_lane(wasm_v128_load(t.base), 15, 0);
     threshold = wasm_u8x16_replace_lane(wasm_v128_load(t.threshold), 15, 255);
     last = wasm_v128_load(t.last);
@@ -26,8 +30,9 @@ struct DecoderRows {
   }
 };
 
-// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]: its
-// slots, less 240, are the only ones that are an index of 16 bytes; others find 0
+// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]. The slots
+// of the last bucket, less 240 modulo 256, are the only ones below 16; a swizzle gives 0 for all
+// others, so that the two can be added.
 BF16CODECS_INLINE v128_t entries_of_slots(const DecoderRows& t, v128_t slots) {
   const v128_t bucket = wasm_u8x16_shr(slots, 4);
   const v128_t reached = wasm_u8x16_ge(slots, wasm_i8x16_swizzle(t.threshold, bucket));
@@ -36,7 +41,7 @@ BF16CODECS_INLINE v128_t entries_of_slots(const DecoderRows& t, v128_t slots) {
   return wasm_i8x16_add(entries, wasm_i8x16_swizzle(t.last, in_last));
 }
 
-// x = f (x >> 16) + r
+// x = f (x >> 16) + r, where f is at most 65025 and r below f: x.high is x >> 16
 BF16CODECS_INLINE void advance(EightLanes& x, v128_t f, v128_t r) {
   const v128_t v =
       wasm_i32x4_add(wasm_u32x4_extmul_low_u16x8(x.high, f), wasm_u32x4_extend_low_u16x8(r));
@@ -61,7 +66,7 @@ BF16CODECS_INLINE void decode_16(const DecoderRows& t, EightLanes x[2], v128_t& 
           wasm_i16x8_add(wasm_u16x8_extmul_high_u8x16(fi, rb), wasm_u16x8_extend_high_u8x16(ra)));
 }
 
-// 32 symbols, of the even and the odd places, as a plane.
+// Puts 32 symbols, of the even and the odd places, into a plane.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(v128_t even, v128_t odd, size_t at) {
     wasm_v128_store(plane + at, zip_low8(even, odd));
@@ -69,7 +74,7 @@ struct ToPlane : PlaneSink {
   }
 };
 
-// 32 symbols as high bytes over a low plane.
+// Puts 32 symbols into items as their high bytes.
 struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(v128_t even, v128_t odd, size_t at) {
     store_merged(zip_low8(even, odd), wasm_v128_load(low + at), items + 2 * at);
@@ -77,14 +82,14 @@ struct ToItems : ItemSink {
   }
 };
 
-// One bit for each of 32 places whose entry is the escape.
+// A bit for each of 32 places whose entry is the escape.
 BF16CODECS_INLINE uint64_t escaped_places(v128_t even, v128_t odd, v128_t escape) {
   const v128_t is_even = wasm_i8x16_eq(even, escape), is_odd = wasm_i8x16_eq(odd, escape);
   return static_cast<uint32_t>(wasm_i8x16_bitmask(zip_low8(is_even, is_odd))) |
          static_cast<uint32_t>(wasm_i8x16_bitmask(zip_high8(is_even, is_odd))) << 16;
 }
 
-// Entries of a group: of the even and the odd places of the first half, then of the second.
+// The entries of a group: of the even and the odd places of the first half, then of the second.
 struct Entries {
   v128_t entries[4], escape;
 

@@ -1,5 +1,8 @@
-// The tiles mode's kernels for WebAssembly's vectors, without the decoder. Each group of vector
-// instructions is preceded by the scalar formula that it computes.
+// The tiles mode's kernels for WebAssembly's vectors without the decoder (docs/format_tiles.md,
+// "Symbols and raw bits", "Tiles" and "Records"): those that decoding needs. A record's 64 items
+// are handled in four quarters of 16 bytes; keys and scales are words, eight in a vector. The loops
+// over records are in tiles_records.h. Each group of vector instructions is preceded by the scalar
+// formula that it computes.
 
 #include <bit>
 
@@ -16,6 +19,7 @@ struct RecordBytes {
   v128_t quarter[4];
 };
 
+// The highest bits of a record's bytes.
 BF16CODECS_INLINE uint64_t byte_mask(const RecordBytes& bytes) {
   uint64_t mask = 0;
   BF16CODECS_UNROLL
@@ -34,6 +38,8 @@ BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
   return byte_mask(zero);
 }
 
+// Bits 2 and 3 of 64 scales, moved to bit 7 of bytes. Shifts of words move bits from a byte into
+// the next one, but not into its bit 7.
 BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
   RecordBytes upper, lower;  // bits 3 and 2 in bit 7
   BF16CODECS_UNROLL
@@ -49,7 +55,8 @@ void order(const uint16_t* scales, size_t n, TileOrder& order) {
   order_records(scales, n, order, class_bits);
 }
 
-// Takes 8 items' symbols from the classes' lists.
+// Takes the symbols of 8 items from the lists of the classes. Each item is in one class: the
+// swizzle of the others gives 0.
 BF16CODECS_INLINE v128_t take8(const uint64_t masks[kTileClasses], unsigned first,
                                const uint8_t* next[kTileClasses]) {
   v128_t symbols = wasm_i8x16_splat(0);
@@ -71,7 +78,7 @@ BF16CODECS_INLINE v128_t load_raw(const uint8_t* record, unsigned k) {
   v128_t raw = wasm_i8x16_splat(0);
   BF16CODECS_UNROLL
   for (unsigned part = 0; part < kParts; ++part) {
-    // byte of item i mod 32, and of that the half of item i
+    // Item i has the low half of byte i if i < 32, otherwise the high half of byte i - 32.
     const v128_t bytes = wasm_v128_load(record + 32 * part + kQuarter * (k % 2));
     const v128_t half =
         k < 2 ? wasm_v128_and(bytes, wasm_u8x16_splat(15)) : wasm_u8x16_shr(bytes, 4);
@@ -80,7 +87,7 @@ BF16CODECS_INLINE v128_t load_raw(const uint8_t* record, unsigned k) {
   const v128_t bit_of = wasm_u8x16_make(1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128);
   BF16CODECS_UNROLL
   for (unsigned bit = 0; bit < kBits; ++bit) {
-    // bit i of the quarter's word
+    // Bit i of this word belongs to item i of the quarter.
     const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
     const v128_t bytes = wasm_i8x16_shuffle(wasm_v128_load16_splat(word), bit_of, 0, 0, 0, 0, 0, 0,
                                             0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -102,16 +109,16 @@ struct Joiner {
         right(shape.to_items ? 1 : 0),
         left(shape.to_items ? 15 : 0) {}
 
-  // Eight keys, or items, of words of symbols and raw bits.
+  // Makes eight keys, or items, of words of symbols and raw bits.
   BF16CODECS_INLINE void make(v128_t symbols, v128_t raw, const uint16_t* scales,
                               uint8_t* out) const {
-    // key = (v + 8 E - 208) 2^R + raw
+    // key = (v + 8 E - 208) 2^R + raw, modulo 2^16; S without its low four bits is 16 E
     const v128_t whole = wasm_v128_and(wasm_v128_load(scales), wasm_u16x8_splat(0xFFF0));
     const v128_t scale =
         kRawBits == 0 ? wasm_u16x8_shr(whole, 1) : wasm_i16x8_shl(whole, kRawBits - 1);
     const v128_t low = wasm_v128_or(wasm_i16x8_shl(symbols, kRawBits), raw);
     const v128_t key = wasm_v128_and(wasm_i16x8_add(low, wasm_i16x8_sub(scale, origin)), key_mask);
-    // where they stay as they are, both shifts are by nothing
+    // Keys that stay keys are shifted by 0 both ways: shift counts are modulo 16 here.
     wasm_v128_store(out, wasm_v128_or(wasm_u16x8_shr(key, right), wasm_i16x8_shl(key, left)));
   }
 
