@@ -32,8 +32,8 @@ BF16CODECS_INLINE void fetch_some(FetchAhead& ahead) {
 }
 
 // Decodes rounds of n streams. All streams take each look-up level together: 0.46 to 0.48 cycles a
-// symbol with eight of them, 0.62 with one stream after the other, because the processor's window is
-// too short to reach the other streams. The levels are unrolled: 0.48 cycles instead of 0.70
+// symbol with eight of them, 0.62 with one stream after the other, because the processor's window
+// is too short to reach the other streams. The levels are unrolled: 0.48 cycles instead of 0.70
 // (docs/experiments.md, "Huffman").
 template <unsigned n>
 BF16CODECS_INLINE void decode_rounds(const LookupEntry* entries, HuffmanCursor* cursors,

@@ -41,7 +41,7 @@ struct ChecksumState {
 inline constexpr size_t kWordMargin = 2 * kMaxLanes + 64;
 
 // Bytes below its last word that a rANS encoder may overwrite: where there is no compressing store,
-// a kernel stores 16 bytes of which only the upper ones are words.
+// a kernel stores 16 bytes, and only the upper ones are words.
 inline constexpr size_t kEncodeMargin = 16;
 
 // Look-up tables of the pairs mode. Each has 16 bytes, repeated four times to fill a register,

@@ -170,7 +170,7 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
   const unsigned first = shape.first, symbols_in_use = shape.end - first;
   for (; n != 0; n -= kRecordItems, scales += kRecordItems, keys += kRecordItems) {
     for (unsigned i = 0; i < kRecordItems; ++i) {
-      // Modulo 2^32: what is below the range wraps around, and is above it as an unsigned number.
+      // Modulo 2^32: a symbol below the range wraps around, and is above it as an unsigned number.
       const unsigned relative = static_cast<unsigned>(keys[i] >> shape.raw_bits) + kSymbolOrigin -
                                 scales[i] / kScaleFractions * 8;
       v[i] = static_cast<uint8_t>(relative - first < symbols_in_use ? relative : 0);

@@ -38,9 +38,8 @@ struct Lenders {
 unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
   const Lenders lenders(alias, table);
   unsigned k = 0, lender = 0;
-  // Appends the piece of bucket b whose slots have p < end, and of which p = 0 has, or would have,
-  // the position `first`. So the slot of position P is 32 (P - first) + b, and place = b - 32 first
-  // modulo 2^16.
+  // Appends the piece of bucket b that ends before p = end. Slot p has the position first + p. So
+  // the slot of position P is 32 (P - first) + b, and place = b - 32 first modulo 2^16.
   const auto append = [&](unsigned b, unsigned first, unsigned end) {
     table.last[k] = static_cast<uint16_t>(first + end - 1);
     table.place[k++] = static_cast<uint16_t>(b - kTileEntries * first);
