@@ -111,7 +111,9 @@ class Home:
     @property
     def opened(self) -> ModelReader:
         """The opened model; not after `close`."""
-        if self._opened is None or (self._run is not None and self._run._opened is None):
+        if self._run is not None:
+            _ = self._run.opened  # whose files a step reads
+        if self._opened is None:
             what = "run" if self.arguments[-1] == ALL_STEPS else "model"
             raise ValueError(f"{self.arguments[0]}: the {what} is closed")
         return self._opened

@@ -73,22 +73,9 @@ def header_path(number: int) -> str:
     return f"{RESERVED_ROOT}/header/{number}"
 
 
-def plan_bytes(
-    path: str, nbytes: int, chunk_size: int, file: int = 0, offset: int = 0
-) -> ArrayPlan:
-    """Plan an array of bytes: a header, or the index.
-
-    Parameters
-    ----------
-    path
-        Of the array in the store.
-    nbytes, chunk_size
-        Of the array, and of its largest chunks.
-    file, offset
-        Where the bytes lie in the model's files.
-    """
-    chunks = chunk_shape((nbytes,), 1, chunk_size)
-    return ArrayPlan(path, "uint8", (nbytes,), chunks, file=file, offset=offset)
+def plan_bytes(path: str, nbytes: int, chunk_size: int) -> ArrayPlan:
+    """Plan an array of bytes: a header, or the index."""
+    return ArrayPlan(path, "uint8", (nbytes,), chunk_shape((nbytes,), 1, chunk_size))
 
 
 def plan_arrays(

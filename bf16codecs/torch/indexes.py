@@ -37,6 +37,8 @@ class ShardIndex:
     @classmethod
     def read(cls, path: Path) -> ShardIndex | None:
         """Read an index; None if it is none, or its files are elsewhere than in its folder."""
+        # Not by `weight_map`, which refuses indexes that transformers reads: with a key twice, NaN,
+        # a number that is out of range, half of a surrogate pair, or in UTF-16.
         try:
             document = json.loads(read_index(path))
             where, metadata = document["weight_map"], document.get("metadata")

@@ -244,8 +244,16 @@ def test_a_closed_run_is_not_read(path: Path) -> None:
         lambda: model["embed"],
         lambda: part[0],
     ):
-        with pytest.raises(ValueError, match="closed"):
+        with pytest.raises(ValueError, match="the run is closed"):
             read()
+
+
+def test_a_closed_step_is_not_read(run: bf16codecs.Run) -> None:
+    model = run[0]
+    model.close()
+    with pytest.raises(ValueError, match="the model is closed"):
+        model["embed"]
+    assert run.steps
 
 
 def test_pickles_are_references(run: bf16codecs.Run) -> None:

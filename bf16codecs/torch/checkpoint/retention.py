@@ -55,7 +55,7 @@ class Retention:
             if value is not None and as_integer(name, value) < 1:
                 raise ValueError(f"{name} must be positive, not {value}")
         if keep_every is not None and keep_last is None:
-            raise ValueError("keep_every is for what keep_last would remove: say keep_last, too")
+            raise ValueError("keep_every requires keep_last, whose removals it limits")
         return cls(keep_last, keep_every)
 
     def keeps_before(self, path: str) -> bool:

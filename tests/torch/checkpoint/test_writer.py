@@ -201,7 +201,7 @@ def test_arguments(tmp_path: Path) -> None:
         ({"threads": 0}, ValueError, "threads must be positive"),
         ({"keep_last": 0}, ValueError, "keep_last must be positive"),
         ({"keep_last": 1.5}, TypeError, "keep_last must be an integer"),
-        ({"keep_every": 10}, ValueError, "say keep_last"),
+        ({"keep_every": 10}, ValueError, "keep_every requires keep_last"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be positive"),
         ({"base": ""}, ValueError, "base is empty"),
         ({"base": "auto:."}, ValueError, "name the base"),
