@@ -18,9 +18,8 @@ from bf16codecs._arrays.chunk_base import BaseReader, ChunkBase
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_run
-from bf16codecs._arrays.stored import Source
-from bf16codecs._arrays.touched import touched_ranges
-from bf16codecs._arrays.wanted import Wanted, base_advice
+from bf16codecs._arrays.sources import Source
+from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES

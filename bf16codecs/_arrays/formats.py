@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.stored import (
+from bf16codecs._arrays.sources import (
     AtMost,
     InMemory,
     Known,

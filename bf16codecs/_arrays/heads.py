@@ -1,20 +1,27 @@
-"""Heads of stored chunks, as their bytes have them."""
+"""Heads of frames and of growing frames: where the blocks of their versions are."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Generator, Mapping, Sequence
+
 from bf16codecs import _core
-from bf16codecs._arrays.blocks import Head, Task
-from bf16codecs._arrays.stored import Range
+from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
+from bf16codecs._arrays.sources import Range, Reading
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place, decode_blocks
-from bf16codecs._base.messages import counted
-from bf16codecs.errors import CorruptDataError, TruncatedDataError
+from bf16codecs._base.messages import counted, named_errors
+from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
 
-__all__ = ["FrameHead", "head_bytes"]
+__all__ = ["FrameHead", "GrowingHead", "head_bytes"]
 
 # The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
 _PREFIX_BYTES = 4096
 _PREFIX_SHIFT = 15
+# What of a frame says how long its head is: header, size of the model, base field.
+_HEADER_BYTES = 48
+_NOT_THERE = 255
 
 
 def head_bytes(nbytes: int) -> int:
@@ -73,3 +80,140 @@ class FrameHead(Head):
         """Return the blocks of a task, counted in the frame."""
         begin, (first, last) = task.version * self.version_blocks, task.places
         return begin + first, begin + last
+
+
+class GrowingHead(Head):
+    """The known parts of a growing frame: its directory, and the frames needed so far.
+
+    Parameters
+    ----------
+    prefix : buffer
+        The first bytes: at least the directory. It is kept.
+    nbytes : int
+        Size of the chunk that it has to hold.
+    size : int or None
+        Size of the stored chunk, if that is known.
+
+    Raises
+    ------
+    CodecError
+        If it is not such a growing frame.
+    """
+
+    # Heads of frames between blocks, which are as small as that unless versions are large.
+    gap = 4096
+
+    def __init__(self, prefix: Bytes, nbytes: int, size: int | None) -> None:
+        index = self._index = _core.GrowingIndex(prefix)
+        if index.raw_size != nbytes:
+            raise CorruptDataError(
+                f"the growing frame has room for {counted(index.raw_size, 'byte')},"
+                f" a chunk of this array has {nbytes}"
+            )
+        self._bounds, self._size = (index.directory_size, *index.ends), size
+        self.stored_end = self._bounds[-1]
+        # What was appended after the chunk was opened is not there for this reader.
+        there = len(index.ends) if size is None else bisect_right(index.ends, size)
+        parents = tuple(index.parents[:there])
+        super().__init__(nbytes, index.item_size, index.block_items, parents, index.version_size)
+        self._prefix = prefix
+        self._head_bytes = max(_HEADER_BYTES, head_bytes(index.version_size))
+        #: Of versions that were needed, the frame and where its blocks are in it.
+        self._frames: dict[int, tuple[_core.Index, list[int]]] = {}
+
+    def lacks(self, wanted: Wanted) -> bool:
+        """Tell whether a version is wanted that was not there when the directory was read."""
+        return self._last_version(wanted) >= len(self.parents)
+
+    def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
+        """Read the heads of the frames that a part takes; pad what is not there, if that is asked.
+
+        Raises
+        ------
+        CodecError
+            If a version is wanted that is not there, or a head is damaged.
+        """
+        if self.lacks(wanted):
+            self._pad(wanted)
+        ranges = {}
+        for version in sorted(self._with_ancestors(self._wanted_runs(wanted))):
+            size = 0 if version in self._frames else self._find_head(version)
+            if size:
+                ranges[version] = self._head_at(version, size)
+        while ranges:
+            ranges = yield from self._read_heads(ranges, piece)
+
+    def stored_at(self, task: Task) -> Range:
+        """Return where a version's frame has a task's blocks."""
+        begin, offsets = self._bounds[task.version], self._frames[task.version][1]
+        first, last = task.places
+        return begin + offsets[first], begin + offsets[last]
+
+    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
+        """Decode a task's blocks from these bytes, against those of the same places."""
+        with named_errors(f"version {task.version}"):
+            try:
+                decode_blocks(self._frames[task.version][0], payload, *task.places, out, base)
+            except BaseMismatchError as e:
+                raise CorruptDataError("its parent is not what it was encoded against") from e
+
+    def _pad(self, wanted: Wanted) -> None:
+        """Pad what is not there, if that is asked."""
+        last, there = self._last_version(wanted), len(self.parents)
+        if there + 1 < len(self._bounds) and (wanted.pads or last + 1 < len(self._bounds)):
+            raise TruncatedDataError(
+                f"the growing frame has {self._size} bytes of {self.stored_end}"
+            )
+        if not wanted.pads:
+            raise CorruptDataError(
+                f"the chunk has {there} of {counted(self._index.room, 'version')},"
+                f" and version {last} was asked for"
+            )
+        wanted.out[max(0, there * self.version_bytes - wanted.offset) :] = _NOT_THERE
+
+    def _wanted_runs(self, wanted: Wanted) -> dict[int, list[Range]]:
+        """Return the runs of wanted blocks of each version that is there."""
+        runs = super()._wanted_runs(wanted)
+        return {version: own for version, own in runs.items() if version < len(self.parents)}
+
+    def _last_version(self, wanted: Wanted) -> int:
+        """Return the last version that is wanted; -1 if nothing is."""
+        ranges = wanted.ranges()
+        return (ranges[-1][1] - 1) // self.version_bytes if ranges else -1
+
+    def _head_at(self, version: int, size: int) -> Range:
+        """Return where so many bytes of a version's frame are, or all of them."""
+        begin, end = self._bounds[version : version + 2]
+        return begin, min(begin + size, end)
+
+    def _find_head(self, version: int) -> int:
+        """Look for a head behind the directory; return how many bytes to read for it if not."""
+        begin, end = self._bounds[version : version + 2]
+        part = self._prefix[begin:end]
+        if part.size < min(_HEADER_BYTES, end - begin):
+            return self._head_bytes
+        return self._take_head(version, part)
+
+    def _take_head(self, version: int, part: Bytes) -> int:
+        """Take the head of a frame whose first bytes these are; return its size if it has more."""
+        size = self._index.head_size(version, part)
+        if size > part.size:
+            return size
+        frame = self._index.frame(version, part)
+        self._frames[version] = frame, frame.offsets
+        return 0
+
+    def _read_heads(
+        self, ranges: Mapping[int, Range], piece: int | None
+    ) -> Generator[Sequence[Range], Sequence[Bytes], dict[int, Range]]:
+        """Read heads, and return where those are that are longer than was asked for."""
+        longer = {}
+        # Where requests cost nothing, one after the other: in the memory for one.
+        for group in [list(ranges)] if piece is None else [[version] for version in ranges]:
+            asked = joined((ranges[version] for version in group), self.gap)
+            fetched = Fetched(asked, (yield asked))
+            for version in group:
+                size = self._take_head(version, fetched.part(*ranges[version]))
+                if size:
+                    longer[version] = self._head_at(version, size)
+        return longer

@@ -1,4 +1,4 @@
-"""Where stored chunks lie: in a folder, or in parts of a file.
+"""Stored chunks and their sources: what can be asked of them, and folders and files.
 
 Local files are read without zarr, whose event loop costs more than decoding a block does. What
 is read may be a buffer of the thread: it is valid until that thread reads again.
@@ -7,34 +7,217 @@ is read may be a buffer of the thread: it is valid until that thread reads again
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Hashable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.stored import (
-    AtMost,
-    KeySource,
-    Request,
-    Source,
-    StoredChunk,
-)
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._base.messages import advised, named_errors
+from bf16codecs._base.messages import advised, counted, named_damage, named_errors
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.reading import SharedFile, read_at
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import ServerError, StoreError
 
 __all__ = [
+    "IGNORES_RANGES",
     "PIECE_BYTES",
+    "AtMost",
     "FilePart",
     "FileSource",
     "FolderSource",
+    "InMemory",
+    "KeySource",
+    "Known",
     "LocalChunk",
     "LocalKeys",
     "OpenPart",
+    "Part",
+    "Range",
+    "Reading",
+    "Request",
+    "Source",
+    "StoredChunk",
+    "check_range",
+    "drive",
 ]
+
+#: What messages say of a server that sends all where a part was asked for.
+IGNORES_RANGES = "the server ignores ranges: download it, or use a server that sends parts of files"
+#: First byte, and the one after the last.
+Range = tuple[int, int]
+
+
+class AtMost(NamedTuple):
+    """Asks for all of a stored chunk, which has at most that many bytes."""
+
+    nbytes: int
+
+
+#: What is asked of a stored chunk.
+Request = Sequence[Range] | AtMost
+#: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
+Reading = Generator[Request, Sequence[Bytes], None]
+
+
+class Known:
+    """A stored chunk's key and size, known before it is read."""
+
+    #: What tells it from the others of its source; None where nothing does.
+    key: Hashable = None
+    #: Its size in bytes, or None where asking for it would cost a request.
+    size: int | None = None
+
+    @property
+    def piece(self) -> int | None:
+        """How many bytes to read at a time, or None where requests cost more than memory."""
+        return None
+
+
+class StoredChunk(Known, ABC):
+    """A stored chunk, open for reading."""
+
+    @abstractmethod
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, or all of it; each is shorter only where the chunk ends."""
+
+    def read_into(self, start: int, out: Bytes) -> int:
+        """Fill `out` from a byte on; return how many bytes there were until the chunk's end."""
+        (part,) = self.read([(start, start + out.size)])
+        out[: part.size] = part
+        return part.size
+
+    def close(self) -> None:
+        """Release what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Source(ABC):
+    """Stored chunks by key; several threads may read."""
+
+    #: How many reads at a time pay off.
+    concurrency = 1
+
+    @abstractmethod
+    def open(self, key: Any) -> StoredChunk:
+        """Open a chunk.
+
+        Raises
+        ------
+        StoreError
+            If there is none.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Release what is open."""
+
+
+class KeySource(Source):
+    """A source whose keys are those of a Zarr store, metadata included."""
+
+    @abstractmethod
+    def read(self, key: str) -> Bytes | None:
+        """Read a document, which may not exist.
+
+        Raises
+        ------
+        StoreError
+            If it is larger than metadata are.
+        """
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """Return the size of a key, 0 if it does not exist."""
+
+    def refusal(self, key: str) -> str:
+        """Return what a server answered instead of a key that may exist; empty if it did not."""
+        return ""
+
+    def zip_names(self) -> Sequence[str]:
+        """Return the names of all keys, if they are members of a ZIP file."""
+        return ()
+
+    @abstractmethod
+    def folder_size(self, path: str) -> int | None:
+        """Return the size of all keys below a path, or None if they cannot be listed."""
+
+
+class InMemory(StoredChunk, Source):
+    """A stored chunk whose bytes are here already; a source that has no other."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = np.frombuffer(data, np.uint8)
+        self.size = self._data.size
+
+    def open(self, key: Any) -> InMemory:
+        """Return the chunk itself."""
+        return self
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Return ranges of it."""
+        if isinstance(request, AtMost):
+            return [self._data]
+        return [self._data[start:stop] for start, stop in request]
+
+
+class Part(StoredChunk, Source):
+    """A range of a stored chunk as a chunk of its own; a source that has no other.
+
+    Parameters
+    ----------
+    whole
+        The chunk, such as a file.
+    offset, size
+        The range.
+    """
+
+    def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
+        self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size
+
+    @property
+    def piece(self) -> int | None:
+        """How many bytes to read at a time."""
+        return self._whole.piece
+
+    def open(self, key: Any) -> Part:
+        """Return the chunk itself."""
+        return self
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, all at once."""
+        offset, end = self._offset, self._end
+        ranges = [(0, end - offset)] if isinstance(request, AtMost) else request
+        return self._whole.read([(min(offset + a, end), min(offset + b, end)) for a, b in ranges])
+
+
+def check_range(
+    count: int, start: int, stop: int, where: str = "", error: type[ValueError] = ServerError
+) -> None:
+    """Refuse a reply that is longer than the range asked for: it holds other bytes."""
+    if count > stop - start:
+        raise error(
+            f"{where}asked for {counted(stop - start, 'byte')} at {start}, got {count}:"
+            f" {IGNORES_RANGES}"
+        )
+
+
+@named_damage()
+def drive(reading: Reading, stored: StoredChunk) -> None:
+    """Read what is asked for, and wait for every reply."""
+    try:
+        request = next(reading)
+        while True:
+            request = reading.send(stored.read(request))
+    except StopIteration:
+        return
+
 
 #: What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
 # 15 % slower than 2 with two threads. But every thread gets a block of it.

@@ -1,12 +1,13 @@
-"""Arrays whose first axis is the step: one step of them, and several as one."""
+"""Arrays made of others: converted ones, one step of an array, and steps of several as one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,9 +17,17 @@ from bf16codecs._arrays.grid import chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
+from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 from bf16codecs.codecs.growing import directory_nbytes
 
-__all__ = ["StepView", "StepsArray", "step_nbytes"]
+__all__ = [
+    "ConvertedArray",
+    "StepView",
+    "StepsArray",
+    "rounded_array",
+    "step_nbytes",
+    "widened_array",
+]
 
 
 class StepView(ArrayReader):
@@ -198,3 +207,68 @@ class StepsArray(ArrayReader):
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
         raise NotImplementedError("its units are those of other arrays")
+
+
+class ConvertedArray(ArrayReader):
+    """An array whose items are converted when they are read.
+
+    Parameters
+    ----------
+    array
+        What is converted.
+    dtype
+        Its data type after that.
+    convert
+        Converts items, given in C order and of any shape, to items of `dtype`, or their bits.
+    """
+
+    def __init__(
+        self,
+        array: ArrayReader,
+        dtype: np.dtype[Any],
+        convert: Callable[[NDArray[Any]], NDArray[Any]],
+    ) -> None:
+        super().__init__(array.label, array.shape, dtype, array.chunks, array._unit)
+        self._array, self._convert = array, convert
+        self.decoded_nbytes, self.concurrency = array.decoded_nbytes, array.concurrency
+        self.reads_ranges, self.versions = array.reads_ranges, array.versions
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside what it is read into."""
+        return self._array.scratch_nbytes + self._array.unit_nbytes
+
+    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
+        """Return how many bytes are decoded to read single elements."""
+        return self._array.points_work(indices)
+
+    def _chunk_work(self, axes: Sequence[Axis]) -> int:
+        return self._array._chunk_work(axes)
+
+    def _find(self, index: Index) -> Any:
+        return self._array._find(index)
+
+    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        values = np.empty(out.shape, self._array.dtype)
+        self._array._read_box(index, found, axes, values)
+        out[...] = self._convert(values).view(self.dtype)
+
+    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+        values = self._array._read_points(index, found, points)
+        return self._convert(np.ascontiguousarray(values)).view(self.dtype)
+
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        values = np.empty(out.size // self.dtype.itemsize, self._array.dtype)
+        self._array._read_unit(index, values.view(np.uint8))
+        out.view(self.dtype)[:] = self._convert(values).view(self.dtype)
+
+
+def rounded_array(array: ArrayReader) -> ConvertedArray:
+    """Return a float32 array rounded to bfloat16: see `round_to_bfloat16`."""
+    return ConvertedArray(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
+
+
+def widened_array(array: ArrayReader) -> ConvertedArray:
+    """Return a bfloat16 or float16 array as float32, which has all of its numbers."""
+    convert = from_half if array.dtype == np.float16 else from_bfloat16
+    return ConvertedArray(array, np.dtype(np.float32), convert)

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arrays.sources import LocalChunk, LocalKeys, OpenPart
-from bf16codecs._arrays.stored import AtMost, InMemory, Request
+from bf16codecs._arrays.sources import AtMost, InMemory, LocalChunk, LocalKeys, OpenPart, Request
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import check_metadata, check_parsed

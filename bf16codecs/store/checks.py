@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bf16codecs._arrays.array import ArrayReader
-from bf16codecs._arrays.converted import widened_array
 from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.views import widened_array
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
 from bf16codecs._base.messages import advised

@@ -15,8 +15,15 @@ import numpy as np
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._arrays.formats import RawFormat
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.sources import PIECE_BYTES, OpenPart
-from bf16codecs._arrays.stored import AtMost, InMemory, Part, Request, StoredChunk
+from bf16codecs._arrays.sources import (
+    PIECE_BYTES,
+    AtMost,
+    InMemory,
+    OpenPart,
+    Part,
+    Request,
+    StoredChunk,
+)
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits

@@ -13,8 +13,8 @@ import numpy as np
 
 from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray, RangeReader
-from bf16codecs._arrays.converted import rounded_array, widened_array
 from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.views import rounded_array, widened_array
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import Limits, check_metadata, check_parsed

@@ -20,9 +20,8 @@ from zarr.storage import StorePath
 
 from bf16codecs._arrays.formats import read
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.stored import AtMost, InMemory, Known, Request, check_range
-from bf16codecs._arrays.touched import touched_ranges
-from bf16codecs._arrays.wanted import Wanted
+from bf16codecs._arrays.sources import AtMost, InMemory, Known, Request, check_range
+from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import AUTO, CHUNK_MEMORY, Bytes
 from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import BLOCKS_ID, PREFIX

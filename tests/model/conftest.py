@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bf16codecs._arrays import sources
-from bf16codecs._arrays.stored import AtMost
+from bf16codecs._arrays.sources import AtMost
 from object_store import CREDENTIALS, s3_server
 
 

@@ -17,7 +17,6 @@ from bf16codecs._arrays import heads
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.blocks import block_runs
-from bf16codecs._arrays.converted import rounded_array
 from bf16codecs._arrays.formats import (
     RAW,
     Fletcher32Format,
@@ -30,10 +29,9 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._arrays.indexing import as_index, cut_run
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
-from bf16codecs._arrays.touched import touched_ranges
-from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
-from bf16codecs._arrays.wanted import Wanted
+from bf16codecs._arrays.sources import AtMost, InMemory, Range, Request, Source, StoredChunk
+from bf16codecs._arrays.views import StepsArray, StepView, rounded_array, step_nbytes
+from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.threads import run_all
 from native_core import core

@@ -31,8 +31,7 @@ from bf16codecs._arrays.formats import (
 )
 from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
-from bf16codecs._arrays.sources import LocalKeys
-from bf16codecs._arrays.stored import KeySource
+from bf16codecs._arrays.sources import KeySource, LocalKeys
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, named_errors
