@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from bf16codecs.analysis.kinds import *
     from bf16codecs.analysis.results import *
     from bf16codecs.analysis.scales import *
-    from bf16codecs.analysis.spread import *
     from bf16codecs.analysis.statistics import *
-    from bf16codecs.analysis.words import *
+    from bf16codecs.analysis.tables import reasons as reasons
 
 __all__ = [
     "KINDS",
@@ -49,12 +48,11 @@ __getattr__, __dir__ = lazy_names(
         "bf16codecs.analysis.block_sizes": "study_blocks",
         "bf16codecs.analysis.histogram": "Histogram",
         "bf16codecs.analysis.kinds": "KINDS kind_of",
-        "bf16codecs.analysis.words": "reasons",
+        "bf16codecs.analysis.tables": "reasons",
         "bf16codecs.analysis.html_report": "report write_report",
         "bf16codecs.analysis.results": "Analysis GroupAnalysis StepAnalysis TensorAnalysis",
         "bf16codecs.analysis.scales": "Scales",
-        "bf16codecs.analysis.spread": "Spread",
-        "bf16codecs.analysis.statistics": "Change Entropies Prediction Statistics",
+        "bf16codecs.analysis.statistics": "Change Entropies Prediction Spread Statistics",
     },
     submodules=["plots"],
 )

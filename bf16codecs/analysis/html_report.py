@@ -17,7 +17,7 @@ from bf16codecs._base.version import __version__
 from bf16codecs.analysis import plots, tables
 from bf16codecs.analysis.reach import CODECS
 from bf16codecs.analysis.results import Analysis
-from bf16codecs.analysis.words import reasons, summary
+from bf16codecs.analysis.tables import reasons, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

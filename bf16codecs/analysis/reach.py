@@ -14,7 +14,7 @@ from bf16codecs import _core
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.fields import row_entropies
 from bf16codecs.analysis.counts import BLOCK_BYTES, block_counts
-from bf16codecs.analysis.spread import Spread
+from bf16codecs.analysis.statistics import Spread
 from bf16codecs.codecs.frames import encode_delta, encode_version
 from bf16codecs.store.choice import CodecChoice
 

@@ -9,8 +9,7 @@ from typing import Any
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.scales import Scales
-from bf16codecs.analysis.spread import Spread
-from bf16codecs.analysis.statistics import Statistics
+from bf16codecs.analysis.statistics import Spread, Statistics
 from bf16codecs.errors import Damage
 
 __all__ = ["Analysis", "GroupAnalysis", "StepAnalysis", "TensorAnalysis"]

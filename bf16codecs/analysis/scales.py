@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._base.half import from_bfloat16
-from bf16codecs.analysis.spread import Spread
+from bf16codecs.analysis.statistics import Spread
 
 __all__ = ["PieceSums", "ScaleSums", "Scales"]
 

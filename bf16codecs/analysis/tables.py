@@ -1,13 +1,15 @@
-"""The tables that people read of an analysis: titles and rows, on terminals and in reports."""
+"""An analysis as people read it: titles and rows of tables, and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.messages import counted
 from bf16codecs.analysis.reach import CODECS, DIFFERENCE
-from bf16codecs.analysis.results import GroupAnalysis, StepAnalysis
-from bf16codecs.analysis.statistics import Change
+from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
+from bf16codecs.analysis.statistics import Change, Prediction
 
 __all__ = [
     "CHANGES",
@@ -16,8 +18,10 @@ __all__ = [
     "Percent",
     "change_row",
     "kind_row",
+    "reasons",
     "shown",
     "step_row",
+    "summary",
 ]
 
 #: A cell: a name, a count, a figure, or nothing.
@@ -92,3 +96,72 @@ def _kind(group: GroupAnalysis) -> str:
 
 def _reached(group: GroupAnalysis, prefix: str = "") -> Iterator[Any]:
     return (group.bits.get(prefix + name) for name in CODECS)
+
+
+# Bits that are shown as none.
+_NOTHING = 0.005
+
+
+def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
+    """Yield sentences that say why values get as small as they do, and no smaller."""
+    own, found = group.statistics, group.statistics.entropies
+    fields = FIELDS.get(own.dtype)
+    if fields is None or found.exponent is None:
+        yield f"{own.dtype} numbers have no exponent: only what repeats among them can be saved."
+        return
+    there = sum(count > 0 for count in own.exponents)
+    text = (
+        f"Exponents: {there} of {len(own.exponents)} occur, so they hold {found.exponent:.2f} bits"
+        f" and not {fields.exponent}"
+    )
+    if isinstance(group, GroupAnalysis) and group.tensors > 1 and group.exponent_per_tensor:
+        text += f"; {group.exponent_per_tensor:.2f} with a table for each tensor"
+    yield f"{text}."
+    strange = sum(own.exponents[fields.normal.stop :])
+    if strange:
+        yield f"{100 * strange / own.values:.2g} % of the values are infinite or NaN."
+    if found.sign_and_mantissa is not None:
+        yield (
+            f"Signs and mantissas hold {found.sign_and_mantissa:.2f} of their"
+            f" {fields.sign + fields.mantissa} bits."
+        )
+    # The most significant byte after a rotation by one bit is the exponent, if that has 8 bits.
+    plane, name = "exponent byte", "exponent"
+    if fields.exponent != 8:
+        plane = name = "high byte"
+    for prediction in own.predictions:
+        given, alone = prediction.given, prediction.alone
+        if prediction.of == plane and given is not None:
+            yield (
+                f"The {prediction.neighbour} neighbour tells {max(0, alone - given):.2f} bits of"
+                f" the {name}. Predicting from it costs {prediction.delta:.2f} (delta) or"
+                f" {prediction.xor:.2f} (XOR) bits, without {alone:.2f}: {_verdict(prediction)}."
+            )
+
+
+def _verdict(prediction: Prediction) -> str:
+    gain = prediction.alone - min(prediction.delta, prediction.xor)
+    if abs(gain) < _NOTHING:
+        return "no gain"
+    return "it helps" if gain > 0 else "it is worse"
+
+
+def summary(found: Analysis) -> Iterator[str]:
+    """Yield lines that say what was looked at, and what it was compared with."""
+    values = sum(group.statistics.values for group in found.dtypes)
+    tensors, noun = counted(len(found.tensors), "tensor"), "value" if values == 1 else "values"
+    yield f"{found.path}: {tensors}, {values:,} {noun} looked at"
+    if found.share < 1:
+        yield f"looked at: {100 * found.share:.1f} % of the bytes"
+    if found.base is not None:
+        yield f"compared with: {found.base}{_compared(found)}"
+    if found.steps:
+        yield f"the last of {len(found.steps)} checkpoints, each compared with the one before it"
+
+
+def _compared(found: Analysis) -> str:
+    """Say how many tensors were compared, if not all: those of the same name, dtype and shape."""
+    count = sum(tensor.statistics.change is not None for tensor in found.tensors)
+    if count == len(found.tensors):
+        return ""
+    return f" ({count} of {len(found.tensors)} tensors: the others are not there, or not alike)"

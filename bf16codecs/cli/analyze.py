@@ -129,9 +129,9 @@ def _damage_line(found: Analysis) -> str:
 
 
 def _show(found: Analysis) -> None:
-    from bf16codecs.analysis import reasons, tables, words
+    from bf16codecs.analysis import reasons, tables
 
-    for line in words.summary(found):
+    for line in tables.summary(found):
         say(printable(line))
     show("")
     say("Entropies of fields, and what codecs reach, in bits a value:")

@@ -19,11 +19,10 @@ from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.codecs import encode_delta
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import Kind, detect, path_of
 from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.plan import plan_arrays
 from bf16codecs.store.reader import ModelReader

@@ -21,8 +21,8 @@ from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.safetensors import Header
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, StoredFile
+from bf16codecs.store.kinds import path_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.paths import array_paths

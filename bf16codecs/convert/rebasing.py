@@ -23,11 +23,10 @@ from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.bases import identity, place_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, PLAIN_ZSTD
-from bf16codecs.store.kinds import detect
+from bf16codecs.store.kinds import detect, path_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader

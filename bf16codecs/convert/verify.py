@@ -29,11 +29,10 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.attributes import ROUNDED, array_loss
-from bf16codecs.store.checks import faults
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.reader import ModelReader, faults
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bf16codecs.model.frameworks import read_array
+from bf16codecs.model.frameworks import Slice, read_array
 from bf16codecs.model.model import Model
-from bf16codecs.model.slices import Slice
 from bf16codecs.model.tensor import LazyTensor
 
 __all__ = ["safe_open"]

@@ -1,21 +1,21 @@
-"""Output frameworks: arrays of NumPy or JAX, or tensors of PyTorch."""
+"""Output frameworks: arrays of NumPy or JAX, or tensors of PyTorch, and slices that give them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs.model.gpu import gpu_of, torch_selection, torch_tensors
-from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.model.whole import check_together, read_all
+from bf16codecs.model.tensor import LazyTensor, check_together, read_all
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "Slice",
     "as_jax",
     "checked_framework",
     "load_torch",
@@ -144,3 +144,37 @@ def _are_same(tensor: Any, other: Any) -> bool:
 
     parts = (t.reshape(-1).view(torch.uint8) for t in (tensor, other))
     return not tensor.is_meta and torch.equal(*parts)
+
+
+class Slice:
+    """A tensor of a model whose selections are of a framework; `Model.get_slice` makes it.
+
+    Index it as a `LazyTensor`.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    read
+        Reads a selection of it.
+    """
+
+    def __init__(self, tensor: LazyTensor, read: Callable[[LazyTensor, Any], Any]) -> None:
+        self._tensor, self._read = tensor, read
+
+    def get_shape(self) -> list[int]:
+        """Return the shape."""
+        return self._tensor.get_shape()
+
+    def get_dtype(self) -> str:
+        """Return the dtype by its name in safetensors."""
+        return self._tensor.get_dtype()
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._read(self._tensor, selection)
+
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._tensor!r})"

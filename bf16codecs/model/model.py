@@ -11,6 +11,7 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted, near_names
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.frameworks import (
+    Slice,
     as_jax,
     checked_framework,
     load_torch,
@@ -18,10 +19,8 @@ from bf16codecs.model.frameworks import (
     read_torch,
 )
 from bf16codecs.model.info import Info, info_of
-from bf16codecs.model.shown import model_html
-from bf16codecs.model.slices import Slice
-from bf16codecs.model.tensor import Home, LazyTensor
-from bf16codecs.model.whole import read_all
+from bf16codecs.model.notebook import model_html
+from bf16codecs.model.tensor import Home, LazyTensor, read_all
 from bf16codecs.store.objects import read_checkpoint, read_object, sizes_of_objects
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]

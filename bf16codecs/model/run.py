@@ -10,7 +10,7 @@ from bf16codecs._base.messages import counted, near_names
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model
-from bf16codecs.model.shown import model_html, tensor_html
+from bf16codecs.model.notebook import model_html, tensor_html
 from bf16codecs.model.tensor import ALL_STEPS, ANY_STEPS, Home, LazyTensor
 from bf16codecs.store.runs.reader import RunReader
 

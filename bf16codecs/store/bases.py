@@ -17,8 +17,8 @@ from bf16codecs._arrays.bases import runs_work
 from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
+from bf16codecs.store.kinds import path_of
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.reader import ModelReader
 

@@ -17,9 +17,8 @@ from bf16codecs._base.tables import Column, format_size
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
 from bf16codecs.errors import TensorNotFoundError
-from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import Kind, detect, kind_of_address, path_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.reader import ModelReader, Storage, stored_arrays
 from bf16codecs.store.runs.layout import RunInfo, listed

@@ -1,24 +1,31 @@
-"""Which kind of model a path is: by what is there, or by its name where nothing is."""
+"""Which kind of model is at a path or an address: by what is there, or by its name."""
 
 from __future__ import annotations
 
 import os
+import re
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from bf16codecs._base.paths import given_path, index_suffix
 from bf16codecs._files.journal import HDF5_MAGIC
 from bf16codecs._files.publish import recover_missing
+from bf16codecs.errors import StoreError
 
 __all__ = [
     "FOREIGN_SUFFIXES",
+    "LOCAL_SCHEMES",
     "MAKERS",
     "RESTORERS",
     "STORE_SUFFIXES",
     "ZARR_MARKERS",
     "Kind",
     "detect",
+    "kind_of_address",
+    "path_of",
+    "plain_address",
+    "refuse_hdf5",
     "suffix_of",
 ]
 
@@ -131,3 +138,56 @@ def _detect_folder(path: Path) -> Kind | None:
         if os.path.samestat(before, os.stat(path)):
             return None
         # It was being removed: another has its name.
+
+
+#: Of addresses that are paths.
+LOCAL_SCHEMES = ("file", "local")
+# Of addresses that begin with a host or a bucket; others, such as memory://, may be whole as they
+# are.
+_SCHEMES_OF_PLACES = {
+    *("http", "https", "ftp", "sftp", "ssh", "webdav"),
+    *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos", "hf"),
+}
+
+
+def path_of(text: str) -> str | None:
+    """Return a local path, with or without a scheme before it; None for an address."""
+    scheme, has_scheme, path = text.partition("://")
+    if not has_scheme:
+        return text
+    return path if scheme.lower() in LOCAL_SCHEMES else None
+
+
+def kind_of_address(address: str) -> Kind:
+    """Return what is at an address, which its end says: a Zarr store, if it says nothing."""
+    return suffix_of(_place(address))[1] or Kind.FOLDER
+
+
+def _place(address: str) -> str:
+    """Return what of an address names what is there."""
+    return re.split(r"[?#]", address, maxsplit=1)[0].rstrip("/")
+
+
+def plain_address(address: str) -> str:
+    """Return an address with its scheme in lower case, the only one that fsspec knows.
+
+    Raises
+    ------
+    StoreError
+        If there is nothing behind the scheme of a host or bucket.
+    """
+    last, _, place = address.rpartition("://")
+    if not place.strip("/") and last.rpartition("::")[2].lower() in _SCHEMES_OF_PLACES:
+        raise StoreError(f"{address}: an address of nothing: no host or bucket is named")
+    scheme, separator, rest = address.partition("://")
+    return f"{scheme.lower()}{separator}{rest}"
+
+
+def refuse_hdf5(address: str) -> NoReturn:
+    """Raise: libhdf5 reads local files."""
+    suffix, _ = suffix_of(_place(address))
+    raise StoreError(
+        f"{address}: an address that ends in {suffix}: HDF5 files are read from local disks alone:"
+        " download it, or let the address have a Zarr store, which is read in parts (h52st, then"
+        " st2zarr)"
+    )

@@ -21,10 +21,17 @@ from bf16codecs._base.messages import damaged, named_errors, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.files import open_safetensors
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
+from bf16codecs.store.kinds import (
+    RESTORERS,
+    Kind,
+    detect,
+    kind_of_address,
+    path_of,
+    refuse_hdf5,
+    suffix_of,
+)
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
 from bf16codecs.store.reader import ModelReader

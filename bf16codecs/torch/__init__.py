@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from bf16codecs._base.lazy import lazy_names
 from bf16codecs._base.torch_tensors import as_tensor
-from bf16codecs.torch.files import load_file, save_file
+from bf16codecs.torch.files import load_file, load_model, save_file, save_model
 from bf16codecs.torch.loading import load_into
-from bf16codecs.torch.modules import load_model, save_model
 from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
 from bf16codecs.torch.pretrained import from_pretrained
 

@@ -1,4 +1,4 @@
-"""Loads and saves model stores with PyTorch, like `safetensors.torch`."""
+"""Loads and saves tensors and modules as model stores, like `safetensors.torch`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from bf16codecs.convert.options import Options
 from bf16codecs.convert.store import convert_model
 from bf16codecs.model.model import open_model
 from bf16codecs.store.kinds import Kind, suffix_of
-from bf16codecs.torch.memory import source_of
-from bf16codecs.torch.tied import check_metadata, checked_tensors, tied_names, with_tied
+from bf16codecs.torch.loading import checked_names, refuse_computed
+from bf16codecs.torch.tensors import (
+    check_metadata,
+    checked_tensors,
+    source_of,
+    tied_names,
+    with_tied,
+)
 
-__all__ = ["as_tensor", "load_file", "save_file"]
+__all__ = ["as_tensor", "load_file", "load_model", "save_file", "save_model"]
 
 
 def load_file(
@@ -122,3 +128,69 @@ def _kind(path: Path) -> Kind:
         f"{path}: a store is a folder (.zarr), a ZIP file (.zarr.zip) or an HDF5 file (.h5, .hdf5),"
         f" and its name must not end in {path.suffix!r:.80}"
     )
+
+
+def save_model(
+    model: torch.nn.Module,
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Save a module's tensors, as `safetensors.torch.save_model` does.
+
+    Of tensors that are tied only the first one is saved; the metadata say of the others, by name,
+    which one it is.
+
+    Parameters
+    ----------
+    model
+        The module.
+    filename, metadata, options
+        As `save_file` takes them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `save_file` raises them: of extra state that is no tensor, of sparse buffers.
+    """
+    tensors = checked_tensors(model.state_dict())
+    check_metadata(metadata)
+    tied = tied_names(tensors)
+    alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
+    save_file(alone, filename, with_tied(tied, metadata), **options)
+
+
+def load_model(
+    model: torch.nn.Module,
+    filename: str | os.PathLike[str],
+    strict: bool = True,
+    device: Any = "cpu",
+    **options: Any,
+) -> tuple[list[str], list[str]]:
+    """Load a module's tensors, as `safetensors.torch.load_model` does.
+
+    Parameters
+    ----------
+    model
+        The module to load into. What it ties stays tied.
+    filename, device, options
+        As `load_file` takes them.
+    strict
+        Refuse a store that lacks tensors of the module, or has others.
+
+    Returns
+    -------
+    missing, unexpected : list of str
+        Tensors of the module that the store lacks, and of the store that the module lacks.
+
+    Raises
+    ------
+    RuntimeError
+        If there are such tensors and `strict` is true, or one has another shape.
+    ValueError
+        If a tensor of the module is of a class that computes its numbers from other data.
+    """
+    tensors = load_file(filename, device, **options)
+    refuse_computed(model, tensors)
+    keys = model.load_state_dict(tensors, strict=False)
+    return checked_names(model, os.fspath(filename), keys, tensors, strict)

@@ -14,9 +14,8 @@ from torch.nn.parameter import is_lazy
 from bf16codecs._base.torch_tensors import is_memory_of, memory_of, plain_tensor, torch_dtype
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
-from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.model.whole import check_together, read_into
-from bf16codecs.torch.tied import tied_names
+from bf16codecs.model.tensor import LazyTensor, check_together, read_into
+from bf16codecs.torch.tensors import tied_names
 
 if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device

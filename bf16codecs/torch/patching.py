@@ -21,9 +21,8 @@ from typing import Any
 from bf16codecs._base.messages import few
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
-from bf16codecs.torch.indexes import ShardIndex
 from bf16codecs.torch.replacing import Place, Replacement
-from bf16codecs.torch.stored_files import FileInStore, Files, files_in, files_in_each
+from bf16codecs.torch.stored_files import FileInStore, Files, ShardIndex, files_in, files_in_each
 
 __all__ = [
     "PLACES",

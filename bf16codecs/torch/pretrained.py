@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bf16codecs._base.paths import given_path
-from bf16codecs.store.addresses import path_of
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import Kind, detect, path_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.patching import Chosen, transformers_loads
 

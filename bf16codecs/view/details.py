@@ -14,7 +14,7 @@ from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import TensorAnalysis
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.store.addresses import path_of
+from bf16codecs.store.kinds import path_of
 from bf16codecs.view.sheets import Sheet
 
 __all__ = ["Details", "counterpart", "is_far"]

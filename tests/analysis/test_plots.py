@@ -15,7 +15,7 @@ import pytest
 import tiers
 from based_models import write_steps
 from bf16codecs.analysis import analyze, study_blocks, tables
-from bf16codecs.analysis.words import summary
+from bf16codecs.analysis.tables import summary
 from lazy_imports import lazily
 from lazy_models import weights, write_safetensors
 

@@ -181,7 +181,7 @@ def test_addresses_that_only_obstore_opens(fsspec, folder, monkeypatch):
     # obstore opens local folders as file:// only, which open_model would take for a path.
     with pytest.raises(StoreError, match="install the file system of gopher"):
         bf16codecs.open_model("gopher://bucket/m.zarr")
-    monkeypatch.setattr("bf16codecs.store.addresses.LOCAL_SCHEMES", ())
+    monkeypatch.setattr("bf16codecs.store.kinds.LOCAL_SCHEMES", ())
     with bf16codecs.open_model(folder.as_uri()) as model:
         check(model)
 

@@ -30,7 +30,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, grids
+from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, planning
 from bf16codecs.torch.checkpoint import reader as reading
 from bf16codecs.torch.checkpoint import writer as saving
 from checkpoint_state import SHAPES, placed
@@ -213,7 +213,7 @@ def never_arrive(folder: Path) -> None:
 @scenario
 def save_shared_chunks(folder: Path) -> None:
     """Let all chunks be so small that several processes have parts of each."""
-    grids._LEAST_BYTES = 1 << 24
+    planning._LEAST_BYTES = 1 << 24
     save(folder)
 
 

@@ -16,7 +16,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from bf16codecs import open_model
 from bf16codecs.convert import plan
-from bf16codecs.torch.checkpoint import StoreWriter, grids, planning
+from bf16codecs.torch.checkpoint import StoreWriter, planning
 from checkpoint_job import run_job, scenario
 
 PROCESSES = 4
@@ -40,7 +40,7 @@ def safetensors_to_checkpoint(
     # Much smaller than what a job would have, so that the store is.
     with (
         patch.object(planning, "SMALL_BYTES", 1024),
-        patch.object(grids, "_LEAST_BYTES", 256),
+        patch.object(planning, "_LEAST_BYTES", 256),
         patch.object(plan, "_LEAST_BYTES", 256),
     ):
         job = f"save_golden:{PROCESSES}:{made}:{chunk_size}:{base or ''}"

@@ -16,7 +16,7 @@ nn = lazily("torch.nn")
 safetensors_torch = lazily("safetensors.torch")
 bf16torch = lazily("bf16codecs.torch")
 modules = lazily("torch_modules")
-dtypes = lazily("bf16codecs.torch.tied")
+dtypes = lazily("bf16codecs.torch.tensors")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from lazy_imports import lazily
 from tiers import by_tier
 
 torch = lazily("torch")
-memory = lazily("bf16codecs.torch.memory")
+memory = lazily("bf16codecs.torch.tensors")
 
 
 def tensors():

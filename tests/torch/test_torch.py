@@ -13,8 +13,8 @@ from lazy_models import weights, write_store
 torch = lazily("torch")
 safetensors_torch = lazily("safetensors.torch")
 bf16torch = lazily("bf16codecs.torch")
-memory = lazily("bf16codecs.torch.memory")
-dtypes = lazily("bf16codecs.torch.tied")
+memory = lazily("bf16codecs.torch.tensors")
+dtypes = lazily("bf16codecs.torch.tensors")
 
 
 def random_tensors(shape=(6, 8)):

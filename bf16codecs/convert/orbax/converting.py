@@ -16,8 +16,7 @@ from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.store import convert_model, zarr_kind
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import StoreError
-from bf16codecs.store.addresses import path_of
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
+from bf16codecs.store.kinds import RESTORERS, Kind, detect, path_of, suffix_of
 from bf16codecs.store.plan import header_path
 
 __all__ = ["ADDRESS_ADVICE", "is_to_convert", "local_checkpoint", "orbax_to_zarr"]

@@ -27,8 +27,7 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo
-from bf16codecs.store.addresses import path_of
-from bf16codecs.store.kinds import Kind
+from bf16codecs.store.kinds import Kind, path_of
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.zarr.metadata import NoGroupError

@@ -19,9 +19,8 @@ from pathlib import Path
 from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.files import open_safetensors
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
+from bf16codecs.store.kinds import RESTORERS, Kind, detect, path_of, suffix_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 

@@ -21,11 +21,9 @@ from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
-from bf16codecs.store.kinds import Kind
+from bf16codecs.store.kinds import Kind, kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.remote.addresses import remote_store
-from bf16codecs.store.remote.reopening import surviving
+from bf16codecs.store.remote.addresses import remote_store, surviving
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
 from bf16codecs.store.remote.source import StoreSource, ask
 from bf16codecs.store.zarr.reader import ZarrReader

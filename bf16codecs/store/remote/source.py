@@ -24,7 +24,7 @@ from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
 from bf16codecs.errors import StoreError
-from bf16codecs.store.remote.reopening import ReopeningStore
+from bf16codecs.store.remote.addresses import ReopeningStore
 from bf16codecs.zarr.strict import has_bounded_replies
 
 __all__ = ["StoreSource", "ask", "folder_sizes", "listed_sizes"]

@@ -12,10 +12,9 @@ from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
 from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
-from bf16codecs.store.checks import check_attributes
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.reader import Fault, ModelReader, StoredTensor
+from bf16codecs.store.reader import Fault, ModelReader, StoredTensor, check_attributes
 from bf16codecs.store.runs.layout import Form, RunInfo
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from bf16codecs._base.buffers import layout_for
 from bf16codecs._base.messages import counted, damaged, named_errors, one_line
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID, PREFIX
 from bf16codecs.errors import StoreError
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.choice import PLAIN_ZSTD
-from bf16codecs.store.kinds import ZARR_MARKERS
+from bf16codecs.store.kinds import ZARR_MARKERS, path_of
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import header_path
 

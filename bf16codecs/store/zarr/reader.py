@@ -39,10 +39,9 @@ from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED, Difference
-from bf16codecs.store.checks import faults
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.reader import Fault, ModelReader
+from bf16codecs.store.reader import Fault, ModelReader, faults
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     ARRAY_DOCUMENTS,

@@ -26,7 +26,7 @@ from bf16codecs.torch.checkpoint.encoding import (
     chunk_file,
     chunks_of,
 )
-from bf16codecs.torch.checkpoint.grids import Box, common
+from bf16codecs.torch.checkpoint.planning import Box, common
 from bf16codecs.torch.checkpoint.shards import COPY, ROUNDING
 from bf16codecs.torch.checkpoint.writing import ShardReport
 

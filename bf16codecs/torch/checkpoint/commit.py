@@ -48,9 +48,9 @@ from bf16codecs.torch.checkpoint.assembling import (
     shared,
 )
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
-from bf16codecs.torch.checkpoint.grids import Box
 from bf16codecs.torch.checkpoint.planning import (
     SMALL_BYTES,
+    Box,
     CheckpointPlan,
     base_arrays,
     plan_checkpoint,

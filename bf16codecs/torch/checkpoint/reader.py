@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 import os
+import pickle
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from torch.futures import Future
 from bf16codecs._arrays.array import ArrayReader, Job
 from bf16codecs._arrays.on_device import decodes_there
 from bf16codecs._base.dtypes import ARRAY_DTYPES
+from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads, run_all
 from bf16codecs._base.torch_tensors import as_tensor, is_memory_of, memory_of, plain_tensor
@@ -39,14 +42,13 @@ from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.zarr.metadata import NoGroupError
-from bf16codecs.torch.checkpoint.objects import harmless
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
-from bf16codecs.torch.tied import TORCH_DTYPES
+from bf16codecs.torch.tensors import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device
 
-__all__ = ["StoreReader"]
+__all__ = ["StoreReader", "harmless"]
 
 # In checkpoints of PyTorch's own writer.
 _TORCH_METADATA = ".metadata"
@@ -346,3 +348,47 @@ class _Wanted:
         values = np.empty(tuple(self.item.lengths), self.array.dtype)
         run_all(self.jobs(values), concurrency, self.array.scratch_nbytes)
         self.target.copy_(as_tensor(values, self.kind))
+
+
+def harmless(content: bytes, label: str) -> io.BytesIO:
+    """Return an object as PyTorch saves it, made anew of one that was loaded without running code.
+
+    The bytes that were there are not handed on: whoever loads them by other rules might read other
+    things in them.
+
+    Parameters
+    ----------
+    content
+        What `torch.save` wrote, or anything else.
+    label
+        Names it in messages.
+
+    Raises
+    ------
+    StoreError
+        If `torch.load` refuses it with ``weights_only=True``.
+    """
+    saved = io.BytesIO()
+    try:
+        torch.save(torch.load(io.BytesIO(content), weights_only=True), saved)
+    except MemoryError:
+        raise
+    except pickle.UnpicklingError as e:
+        names = _unsafe_names(content)
+        has = f"has {few(names, 3)}, and " if names else ""
+        raise StoreError(
+            f"{label}: {has}may run code when it is loaded: allow the classes that you know"
+            " (torch.serialization.add_safe_globals), or, if you trust who wrote the checkpoint,"
+            " read it with StoreReader(..., weights_only=False)"
+        ) from e
+    except Exception as e:  # of damaged ones, anything
+        raise StoreError(f"{label}: not loaded with weights_only=True: {one_line(e)}") from e
+    saved.seek(0)
+    return saved
+
+
+def _unsafe_names(content: bytes) -> list[str]:
+    """Return the names of classes and functions that would have to be allowed, if any tells."""
+    with suppress(Exception):
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(content)))
+    return []

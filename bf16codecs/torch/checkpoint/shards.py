@@ -16,9 +16,8 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.torch_tensors import in_a_row, plain_tensor
 from bf16codecs.convert.plan import find_repeated
 from bf16codecs.torch.checkpoint.encoding import chunks_of
-from bf16codecs.torch.checkpoint.grids import Box, common
-from bf16codecs.torch.checkpoint.planning import box_of, is_small
-from bf16codecs.torch.memory import source_of
+from bf16codecs.torch.checkpoint.planning import Box, box_of, common, is_small
+from bf16codecs.torch.tensors import source_of
 
 __all__ = ["COPY", "ROUNDING", "Shard", "followers"]
 

@@ -31,8 +31,7 @@ from bf16codecs.torch.checkpoint.encoding import (
     chunk_file,
     chunks_of,
 )
-from bf16codecs.torch.checkpoint.grids import Box, common
-from bf16codecs.torch.checkpoint.planning import is_small
+from bf16codecs.torch.checkpoint.planning import Box, common, is_small
 from bf16codecs.torch.checkpoint.shards import Shard, followers
 
 __all__ = [

@@ -12,7 +12,7 @@ from bf16codecs._arrays.grid import chunk_counts, chunk_shape
 from lazy_imports import lazily
 from tiers import by_tier
 
-grids = lazily("bf16codecs.torch.checkpoint.grids")
+grids = lazily("bf16codecs.torch.checkpoint.planning")
 
 
 def boxes_of(shape, counts):

@@ -199,19 +199,19 @@ def test_what_cannot_be_opened_keeps_its_base(tmp_path: Path) -> None:
 
 
 def test_what_is_not_readable_for_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bf16codecs.torch.checkpoint import neighbours
+    from bf16codecs.torch.checkpoint import retention
 
     for step in (1, 2):
         save(tmp_path, step, base="previous")
-    neighbours._told.clear()
-    tell = neighbours.own_attributes
+    retention._told.clear()
+    tell = retention.own_attributes
 
     def fail(path: Path) -> Any:
         if path.name == "step-2.zarr":
             raise OSError(24, "Too many open files", str(path))
         return tell(path)
 
-    monkeypatch.setattr(neighbours, "own_attributes", fail)
+    monkeypatch.setattr(retention, "own_attributes", fail)
     with pytest.warns(CheckpointWarning, match="Too many open files"):
         save(tmp_path, 3, keep_last=2)
     assert steps(tmp_path) == [1, 2, 3]

@@ -11,8 +11,8 @@ from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model import html
 from bf16codecs.model.exponents import Exponents, Sampled
 from bf16codecs.model.info import Info
-from bf16codecs.store.addresses import path_of
 from bf16codecs.store.contents import contents_of, ratio_of, storage_of
+from bf16codecs.store.kinds import path_of
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Shown", "model_html", "tensor_html"]
