@@ -14,20 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arrays.chunk_base import BaseReader, ChunkBase
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_run
 from bf16codecs._arrays.sources import Source
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place
+from bf16codecs._base.device_memory import DeviceMemory, Place
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_all
 from bf16codecs.errors import BaseMismatchError
 
-__all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
+__all__ = [
+    "SLAB_BYTES",
+    "ArrayReader",
+    "ChunkBase",
+    "ChunkedArray",
+    "Index",
+    "Job",
+    "Located",
+    "Points",
+    "RangeReader",
+    "UnitArray",
+]
+
 
 Job = Callable[[], None]
 #: Of a chunk, along each axis.
@@ -48,8 +59,31 @@ class Work(NamedTuple):
     each: int
 
 
-class ArrayReader(ABC):
-    """An array that is read unit by unit, which are chunks as a rule; several threads may read.
+class RangeReader(ABC):
+    """The interface of arrays that are read by ranges of their bytes, and by boxes of items."""
+
+    #: How many reads at a time pay off; 0 if they have to run in the thread that makes them.
+    concurrency: int
+
+    @abstractmethod
+    def read_run(self, start: int, stop: int, out: Place) -> None:
+        """Read a range of the array's bytes, little-endian and in C order.
+
+        Parameters
+        ----------
+        start, stop
+            The first byte, and the one after the last. They may lie within an item.
+        out
+            Memory of the range's size.
+        """
+
+    @abstractmethod
+    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        """Read a box into an array of its shape, given the ascending indices along each axis."""
+
+
+class ArrayReader(RangeReader):
+    """An array that is read by selection; several threads may read.
 
     Parameters
     ----------
@@ -61,8 +95,6 @@ class ArrayReader(ABC):
         Shape of what is read at a time, if not that of the chunks.
     """
 
-    #: How many jobs at a time pay off; 0 if they have to run in the thread that makes them.
-    concurrency: int
     #: Whether a range of its bytes can be read without decoding all chunks that it is in.
     reads_ranges = False
     #: Where the base is, for messages.
@@ -84,14 +116,6 @@ class ArrayReader(ABC):
         #: Size of a chunk, which may have to be decoded to read one item of it.
         self.decoded_nbytes = self.unit_nbytes
 
-    def box_work(self, axes: Sequence[Axis]) -> Work:
-        """Return how many bytes are decoded to read a box: more than it has, as a rule."""
-        count = 1
-        for axis, size in zip(axes, self.chunks, strict=True):
-            count *= count_chunks(axis, size)
-        each = self._chunk_work(axes) if count else 0
-        return Work(count * each, each)
-
     @property
     def scratch_nbytes(self) -> int:
         """How much memory reading a chunk takes beside what it is read into."""
@@ -102,10 +126,15 @@ class ArrayReader(ABC):
         """How many bytes are decoded to read all of it."""
         return self.box_work([range(size) for size in self.shape]).total
 
+    @abstractmethod
+    def box_work(self, axes: Sequence[Axis]) -> Work:
+        """Return how many bytes are decoded to read a box: more than it has, as a rule."""
+
+    @abstractmethod
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
         """Return how many bytes are decoded to read single elements."""
-        return len(np.unique(self._numbers(indices, self.chunks))) * self.decoded_nbytes
 
+    @abstractmethod
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`, in any order and at the same time.
 
@@ -116,6 +145,50 @@ class ArrayReader(ABC):
         out
             An array of the box's shape.
         """
+
+    @abstractmethod
+    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
+        """Read single elements into `out`; all have one dimension."""
+
+    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        """Read a box into `out`, in this thread: see `RangeReader`."""
+        for job in self.box_jobs(axes, out):
+            job()
+
+    def read_run(self, start: int, stop: int, out: Place) -> None:
+        """Read a range of the array's bytes: see `RangeReader`."""
+        size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
+        first, last = start // size, -(-stop // size)
+        is_whole = self.dtype == stored and (last - first) * size == out.size
+        is_direct = is_whole and isinstance(out, np.ndarray)
+        raw: Any = out if is_direct else np.empty((last - first) * size, np.uint8)
+        values = rest = raw.view(self.dtype)
+        for axes in cut_run(self.shape, first, last):
+            shape = [len(axis) for axis in axes]
+            box, rest = np.split(rest, [math.prod(shape)])
+            self.read_box(axes, box.reshape(shape))
+        if not is_direct:
+            in_order = values.astype(stored, copy=False).view(np.uint8)
+            out[:] = in_order[start - first * size : stop - first * size]
+
+
+class UnitArray(ArrayReader):
+    """An array that is read unit by unit, which are chunks as a rule."""
+
+    def box_work(self, axes: Sequence[Axis]) -> Work:
+        """Return how many bytes are decoded to read a box: more than it has, as a rule."""
+        count = 1
+        for axis, size in zip(axes, self.chunks, strict=True):
+            count *= count_chunks(axis, size)
+        each = self._chunk_work(axes) if count else 0
+        return Work(count * each, each)
+
+    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
+        """Return how many bytes are decoded to read single elements."""
+        return len(np.unique(self._numbers(indices, self.chunks))) * self.decoded_nbytes
+
+    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
+        """Yield what together reads a box into `out`: see `ArrayReader`."""
         if out.size == 0:  # the other axes may be of any length
             return
         for segments in cut_box(axes, self._unit):
@@ -161,35 +234,6 @@ class ArrayReader(ABC):
         values = out[: piece.nbytes].view(self.dtype).reshape([len(axis) for axis in region])
         self.read_box(region, values)
 
-    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        """Read a box into `out`, in this thread; parameters are those of `box_jobs`."""
-        for job in self.box_jobs(axes, out):
-            job()
-
-    def read_run(self, start: int, stop: int, out: Place) -> None:
-        """Read a range of the array's bytes, little-endian and in C order.
-
-        Parameters
-        ----------
-        start, stop
-            The first byte, and the one after the last. They may lie within an item.
-        out
-            Memory of the range's size.
-        """
-        size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
-        first, last = start // size, -(-stop // size)
-        is_whole = self.dtype == stored and (last - first) * size == out.size
-        is_direct = is_whole and isinstance(out, np.ndarray)
-        raw: Any = out if is_direct else np.empty((last - first) * size, np.uint8)
-        values = rest = raw.view(self.dtype)
-        for axes in cut_run(self.shape, first, last):
-            shape = [len(axis) for axis in axes]
-            box, rest = np.split(rest, [math.prod(shape)])
-            self.read_box(axes, box.reshape(shape))
-        if not is_direct:
-            in_order = values.astype(stored, copy=False).view(np.uint8)
-            out[:] = in_order[start - first * size : stop - first * size]
-
     def _put_points(
         self, index: Index, found: Any, points: Points, out: NDArray[Any], where: NDArray[np.intp]
     ) -> None:
@@ -211,9 +255,76 @@ class ArrayReader(ABC):
     def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
         """Read single elements of a unit."""
 
-    @abstractmethod
     def _read_unit(self, index: Index, out: Bytes) -> None:
         """Read a whole unit to the front of `out`, its padding or not."""
+        sizes = zip(index, self._unit, self.shape, strict=True)
+        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
+        shape = [len(axis) for axis in axes]
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        values = out[:nbytes].view(self.dtype).reshape(shape)
+        self._read_box(index, self._find(index), axes, values)
+
+
+class ChunkBase:
+    """The bases of an array's chunks.
+
+    Parameters
+    ----------
+    find_base
+        Returns another array of the same shape and data type. It is called when a chunk is read:
+        opening a model does not open its base.
+    plan
+        The array.
+    """
+
+    def __init__(self, find_base: Callable[[], RangeReader], plan: ArrayPlan) -> None:
+        self._find_base, self._plan = find_base, plan
+
+    def read(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
+        """Read a range of the bytes of a chunk's base, padded as the chunk is.
+
+        It is of whole items, as blocks of frames are.
+        """
+        if self._plan.is_contiguous:
+            self._read_run(index, start, stop, out)
+        elif isinstance(out, DeviceMemory):
+            host = np.empty(out.size, np.uint8)
+            self._read_boxes(index, start, stop, host)
+            out[:] = host
+        else:
+            self._read_boxes(index, start, stop, out)
+
+    def _read_run(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
+        piece = self._plan.piece(index)
+        stored = max(0, min(stop, piece.nbytes) - start)
+        if stored:
+            first = piece.offset + start
+            self._find_base().read_run(first, first + stored, out[:stored])
+        if isinstance(out, np.ndarray) and out.size > stored:
+            self._pad(out[stored:])
+        elif out.size > stored:
+            padding = np.empty(out.size - stored, np.uint8)
+            self._pad(padding)
+            out[stored:] = padding
+
+    def _read_boxes(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+        plan, rest = self._plan, self._pad(out)
+        for local in cut_run(plan.chunks, start // plan.item_size, stop // plan.item_size):
+            lengths = [len(axis) for axis in local]
+            box, rest = np.split(rest, [math.prod(lengths)])
+            axes = [
+                range(i * n + axis.start, min(i * n + axis.stop, whole))
+                for i, n, axis, whole in zip(index, plan.chunks, local, plan.shape, strict=True)
+            ]
+            if all(axes):
+                place = tuple(slice(len(axis)) for axis in axes)
+                self._find_base().read_box(axes, box.reshape(lengths)[place])
+
+    def _pad(self, out: Bytes) -> NDArray[Any]:
+        """Fill memory with items that arrays are padded with, and return these."""
+        values = out.view(np.dtype(self._plan.dtype).newbyteorder("<"))
+        values[:] = self._plan.fill_value
+        return values
 
 
 class Located(NamedTuple):
@@ -224,7 +335,7 @@ class Located(NamedTuple):
     key: Hashable
 
 
-class ChunkedArray(ArrayReader):
+class ChunkedArray(UnitArray):
     """An array whose stored chunks are read and decoded here.
 
     Parameters
@@ -239,9 +350,10 @@ class ChunkedArray(ArrayReader):
         How many reads at a time pay off.
     versions
         How many versions a chunk has, equal parts along the first axis; others count as one.
-    base
-        What chunks may be coded against: another array of this shape and data type. Where a chunk
-        is padded, its base is that array's items with the same padding.
+    find_base
+        Returns what chunks may be coded against, when it is first read: another array of this shape
+        and data type. Where a chunk is padded, its base is that array's items with the same
+        padding.
     """
 
     def __init__(
@@ -253,7 +365,7 @@ class ChunkedArray(ArrayReader):
         locate: Callable[[Index], Located],
         in_blocks: bool,
         concurrency: int = 1,
-        base: BaseReader | None = None,
+        find_base: Callable[[], RangeReader] | None = None,
         versions: int = 1,
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
@@ -263,7 +375,7 @@ class ChunkedArray(ArrayReader):
         #: Whether `read_chunk` decodes what it gives alone, in a file's byte order.
         self.decodes_ranges = in_blocks and dtype == dtype.newbyteorder("<")
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
-        self._base = None if base is None else ChunkBase(base, self._plan)
+        self._base = None if find_base is None else ChunkBase(find_base, self._plan)
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency

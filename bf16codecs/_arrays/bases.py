@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import ArrayReader
-from bf16codecs._arrays.chunk_base import BaseReader
+from bf16codecs._arrays.array import RangeReader, UnitArray
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.indexing import cut_run
+from bf16codecs._arrays.indexing import Axis, cut_run
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
 
-__all__ = ["KeptPiece", "LazyBase", "PiecewiseArray", "RangeReader", "runs_work"]
+__all__ = ["KeptPiece", "PiecewiseArray", "runs_work"]
 
 # What is read of a base at a time, as a rule: see `PiecewiseArray`.
 _PART_BYTES = 1 << 21
-
-
-class RangeReader(BaseReader, Protocol):
-    """A base that says how many reads of it at a time pay off."""
-
-    concurrency: int
 
 
 class KeptPiece(threading.local):
@@ -37,7 +30,7 @@ class KeptPiece(threading.local):
         self._offset = 0
         self._memory = np.empty(0, np.uint8)
 
-    def get(self, array: ArrayReader, offset: int) -> Bytes | None:
+    def get(self, array: UnitArray, offset: int) -> Bytes | None:
         """Return the piece of an array that begins at a byte, if this is it."""
         return self._memory if (self._owner, self._offset) == (array, offset) else None
 
@@ -48,12 +41,12 @@ class KeptPiece(threading.local):
             self._memory = np.empty(nbytes, np.uint8)
         return self._memory
 
-    def put(self, array: ArrayReader, offset: int) -> None:
+    def put(self, array: UnitArray, offset: int) -> None:
         """Say what that memory holds now."""
         self._owner, self._offset = array, offset
 
 
-class PiecewiseArray:
+class PiecewiseArray(RangeReader):
     """Reads an array piece by piece, each once if they are asked for in order.
 
     Differences are read in parts of 2 MiB. From a base in chunks of 16 MiB that were decoded whole
@@ -67,7 +60,7 @@ class PiecewiseArray:
         What is kept of the last piece; several arrays may share it.
     """
 
-    def __init__(self, array: ArrayReader, kept: KeptPiece) -> None:
+    def __init__(self, array: UnitArray, kept: KeptPiece) -> None:
         self._array, self._kept = array, kept
         self._plan = array.plan(array.label)
         self.concurrency = array.concurrency
@@ -92,33 +85,12 @@ class PiecewiseArray:
                 out[:size] = content[local : local + size]
             start, out = start + size, out[size:]
 
-    def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
+    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         """Read a box of the array."""
         self._array.read_box(axes, out)
 
 
-class LazyBase:
-    """A base that is found when it is first read: opening a model does not open its base.
-
-    Parameters
-    ----------
-    find
-        Returns it.
-    """
-
-    def __init__(self, find: Callable[[], BaseReader]) -> None:
-        self._find = find
-
-    def read_run(self, start: int, stop: int, out: Place) -> None:
-        """Read a range of the array's bytes."""
-        self._find().read_run(start, stop, out)
-
-    def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
-        """Read a box of the array."""
-        self._find().read_box(axes, out)
-
-
-def runs_work(array: ArrayReader, nbytes: int, chunks: tuple[int, ...]) -> int:
+def runs_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
     """Return about how many bytes are decoded to read so many of an array, in order, as a base.
 
     A part is in few chunks where these are whole rows, and in all of them where they are columns.
@@ -146,5 +118,5 @@ def runs_work(array: ArrayReader, nbytes: int, chunks: tuple[int, ...]) -> int:
     return sum(array.box_work(axes).total for axes in boxes) * -(-nbytes // (items * size))
 
 
-def _are_runs(array: ArrayReader, chunks: tuple[int, ...]) -> bool:
+def _are_runs(array: UnitArray, chunks: tuple[int, ...]) -> bool:
     return ArrayPlan(array.label, array.dtype.name, array.shape, chunks).is_contiguous

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import SLAB_BYTES, ArrayReader, Index, Job, Points
+from bf16codecs._arrays.array import SLAB_BYTES, Index, Job, Points, UnitArray
 from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
 from bf16codecs._arrays.indexing import Axis
-from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
 
 __all__ = ["LibraryArray"]
 
 
-class LibraryArray(ArrayReader):
+class LibraryArray(UnitArray):
     """An array that only another library reads: coded by others, sharded, not in chunks.
 
     Parameters
@@ -110,13 +109,6 @@ class LibraryArray(ArrayReader):
         values = np.empty([len(axis) for axis in box], self.dtype)
         self._read_box(index, found, box, values)
         return values[tuple(p - axis.start for p, axis in zip(points, box, strict=True))]
-
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        sizes = zip(index, self._unit, self.shape, strict=True)
-        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
-        shape = [len(axis) for axis in axes]
-        nbytes = math.prod(shape) * self.dtype.itemsize
-        self._read_box(index, None, axes, out[:nbytes].view(self.dtype).reshape(shape))
 
 
 def _moved(axis: Axis, origin: int) -> Axis:

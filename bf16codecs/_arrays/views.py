@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Job, Located, Points, Work
+from bf16codecs._arrays.array import (
+    ArrayReader,
+    ChunkedArray,
+    Index,
+    Job,
+    Located,
+    Points,
+    UnitArray,
+    Work,
+)
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
@@ -30,7 +38,7 @@ __all__ = [
 ]
 
 
-class StepView(ArrayReader):
+class StepView(UnitArray):
     """One step of an array.
 
     Parameters
@@ -41,7 +49,7 @@ class StepView(ArrayReader):
         The step's index on that axis.
     """
 
-    def __init__(self, array: ArrayReader, place: int) -> None:
+    def __init__(self, array: UnitArray, place: int) -> None:
         super().__init__(
             array.label, array.shape[1:], array.dtype, array.chunks[1:], array._unit[1:]
         )
@@ -86,16 +94,8 @@ class StepView(ArrayReader):
         first = np.full_like(points[0], self._local)
         return self._array._read_points((self._group, *index), found, (first, *points))
 
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        sizes = zip(index, self._unit, self.shape, strict=True)
-        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
-        shape = [len(axis) for axis in axes]
-        nbytes = math.prod(shape) * self.dtype.itemsize
-        values = out[:nbytes].view(self.dtype).reshape(shape)
-        self._read_box(index, self._find(index), axes, values)
 
-
-def step_nbytes(array: ArrayReader, place: int) -> int:
+def step_nbytes(array: UnitArray, place: int) -> int:
     """Return how many bytes the frames of one step take in the chunks of an array.
 
     Of chunks that are no growing frames, which somebody else has written, an even share.
@@ -199,17 +199,8 @@ class StepsArray(ArrayReader):
             if where.any():
                 yield source, where
 
-    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        raise NotImplementedError("its units are those of other arrays")
 
-    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
-        raise NotImplementedError("its units are those of other arrays")
-
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        raise NotImplementedError("its units are those of other arrays")
-
-
-class ConvertedArray(ArrayReader):
+class ConvertedArray(UnitArray):
     """An array whose items are converted when they are read.
 
     Parameters
@@ -224,7 +215,7 @@ class ConvertedArray(ArrayReader):
 
     def __init__(
         self,
-        array: ArrayReader,
+        array: UnitArray,
         dtype: np.dtype[Any],
         convert: Callable[[NDArray[Any]], NDArray[Any]],
     ) -> None:
@@ -263,12 +254,12 @@ class ConvertedArray(ArrayReader):
         out.view(self.dtype)[:] = self._convert(values).view(self.dtype)
 
 
-def rounded_array(array: ArrayReader) -> ConvertedArray:
+def rounded_array(array: UnitArray) -> ConvertedArray:
     """Return a float32 array rounded to bfloat16: see `round_to_bfloat16`."""
     return ConvertedArray(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
 
 
-def widened_array(array: ArrayReader) -> ConvertedArray:
+def widened_array(array: UnitArray) -> ConvertedArray:
     """Return a bfloat16 or float16 array as float32, which has all of its numbers."""
     convert = from_half if array.dtype == np.float16 else from_bfloat16
     return ConvertedArray(array, np.dtype(np.float32), convert)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.fields import FIELDS

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS

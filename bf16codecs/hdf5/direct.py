@@ -21,8 +21,7 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._arrays.chunk_base import BaseReader
+from bf16codecs._arrays.array import ChunkedArray, Index, Located, RangeReader, UnitArray
 from bf16codecs._arrays.formats import (
     RAW,
     DeflateFormat,
@@ -154,8 +153,8 @@ def dataset_array(
     decoding: Decoding,
     *,
     is_complete: bool = False,
-    base: BaseReader | None = None,
-) -> ArrayReader:
+    find_base: Callable[[], RangeReader] | None = None,
+) -> UnitArray:
     """Return what reads a dataset.
 
     Parameters
@@ -173,8 +172,8 @@ def dataset_array(
         Whether every chunk must have been written, and will be read: then they are found at once,
         and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
 
-    base : callable, optional
-        Reads the base, if chunks are differences: see `ChunkedArray`.
+    find_base : callable, optional
+        Returns the base, if chunks are differences: see `ChunkedArray`.
 
     Raises
     ------
@@ -201,7 +200,7 @@ def dataset_array(
     read = partial(_read, dataset, items, is_overwritten)
     form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None or not items.has_own_bytes:
-        if base is not None:
+        if find_base is not None:
             raise StoreError("it was stored anew by other software, which has no base for it")
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
@@ -218,7 +217,7 @@ def dataset_array(
         chunks,
         stored.locate,
         form.in_blocks,
-        base=base,
+        find_base=find_base,
         versions=filter_steps(pipeline),
     )
 

@@ -14,8 +14,7 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import ArrayReader, Job
-from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.array import ArrayReader, Job, RangeReader
 from bf16codecs._arrays.indexing import Points, cut_run, parse_selection
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bf16codecs._arrays.array import UnitArray
 from bf16codecs._arrays.bases import runs_work
 from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._base.paths import absolute
@@ -201,6 +202,7 @@ def work_with_bases(model: ModelReader, name: str, work: int) -> int:
         if difference.tensor not in model.info.paths:
             break  # reading says so
         array = model.tensor(difference.tensor).array
+        assert isinstance(array, UnitArray)  # no run is a base
         dtype, _ = difference_form(difference)
         nbytes = work * array.dtype.itemsize // np.dtype(dtype).itemsize
         work = runs_work(array, nbytes, difference.chunks)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.array import ChunkedArray, Index, Located, UnitArray
 from bf16codecs._arrays.formats import RawFormat
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._arrays.sources import (
@@ -223,7 +223,7 @@ class FilesReader(ModelReader):
         for file in self.files:
             file.content.close()
 
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         plan = self._plans.get(path)
         if plan is None:
             raise StoreError(f"{label}: is missing")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bf16codecs._arrays.array import ArrayReader
-from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray, RangeReader
+from bf16codecs._arrays.array import ArrayReader, RangeReader, UnitArray
+from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._arrays.views import rounded_array, widened_array
 from bf16codecs._base.buffers import Bytes
@@ -66,7 +66,7 @@ def check_array(array: ArrayReader) -> None:
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 
-def restored_array(array: ArrayReader, attributes: Mapping[str, Any]) -> ArrayReader:
+def restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray:
     """Return an array of a lossy store as what its tensor is: float32, if it became float16."""
     if "lossy" not in attributes:
         return array
@@ -171,7 +171,7 @@ class ModelReader(ABC):
         self.location: tuple[str, int | None] = where, None
         self._bases: dict[str, RangeReader] = {}
         self._kept = KeptPiece()
-        self._arrays: dict[str, ArrayReader] = {}
+        self._arrays: dict[str, UnitArray] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
         self._largest_allowed = 0
@@ -191,7 +191,7 @@ class ModelReader(ABC):
         """The tensors, in the order of their data."""
         return list(self.info.paths)
 
-    def array(self, path: str) -> ArrayReader:
+    def array(self, path: str) -> UnitArray:
         """Return an array of the store, or what stands in for one.
 
         Raises
@@ -210,7 +210,7 @@ class ModelReader(ABC):
             arrays.setdefault(path, array)
         return arrays[path]
 
-    def _open_any(self, path: str) -> ArrayReader:
+    def _open_any(self, path: str) -> UnitArray:
         label = self.label(path)
         if path.endswith(ROUNDED):
             array = self.array(path.removesuffix(ROUNDED))
@@ -295,9 +295,10 @@ class ModelReader(ABC):
         if name not in self.info.paths:
             return None
         array = self.tensor(name).array
-        if array.dtype == np.float32 and dtype == "bfloat16":
+        kinds = array.dtype.name, dtype
+        if isinstance(array, UnitArray) and kinds == ("float32", "bfloat16"):
             array = rounded_array(array)
-        elif array.dtype.name == "bfloat16" and dtype == "float32":
+        elif isinstance(array, UnitArray) and kinds == ("bfloat16", "float32"):
             array = widened_array(array)
         if (array.dtype.name, array.shape) != (dtype, shape):
             return None
@@ -305,7 +306,9 @@ class ModelReader(ABC):
 
     def ranges(self, array: ArrayReader) -> RangeReader:
         """Return what reads ranges of an array's bytes, in order as a rule."""
-        return array if array.reads_ranges else PiecewiseArray(array, self._kept)
+        if isinstance(array, UnitArray) and not array.reads_ranges:
+            return PiecewiseArray(array, self._kept)
+        return array
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
         """Return what is known of the tensor at a path: its attributes, or what stands for them."""
@@ -444,10 +447,10 @@ class ModelReader(ABC):
         self.array(piece.array.path).read_piece(piece, chunk)
 
     @abstractmethod
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         """Open an array."""
 
-    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
+    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
         """Open what is stored as a difference to the base, which `base_array` returns."""
         raise StoreError(f"{label}: it is a difference, which only Zarr and HDF5 have")
 

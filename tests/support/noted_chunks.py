@@ -216,6 +216,9 @@ def chunked_array(
     def locate(index: Index) -> Located:
         return Located(form, source, (label, index))
 
+    if "base" in options:
+        base = options.pop("base")
+        options["find_base"] = lambda: base
     return ChunkedArray(label, array.shape, array.dtype, chunks, locate, form.in_blocks, **options)
 
 

@@ -15,9 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import h5py
 from h5py._hl.base import phil
 
-from bf16codecs._arrays.array import ArrayReader
-from bf16codecs._arrays.bases import LazyBase
-from bf16codecs._arrays.chunk_base import BaseReader
+from bf16codecs._arrays.array import RangeReader, UnitArray
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits, check_metadata
 from bf16codecs._base.messages import advised, causes, damaged, named_errors, one_line
 from bf16codecs._files.journal import Journal, carry_out_journal, journal_of
@@ -243,17 +241,21 @@ class Hdf5Reader(ModelReader):
             raise StoreError("the file is closed")
         return self._opened[-1].file
 
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         return self._array_of(path, label, None)
 
-    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
-        return self._array_of(path, label, LazyBase(partial(self.base_array, path)))
+    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
+        return self._array_of(path, label, partial(self.base_array, path))
 
-    def _array_of(self, path: str, label: str, base: BaseReader | None) -> ArrayReader:
-        def read(dataset: Any) -> ArrayReader:
+    def _array_of(
+        self, path: str, label: str, find_base: Callable[[], RangeReader] | None
+    ) -> UnitArray:
+        def read(dataset: Any) -> UnitArray:
             decoding = self._opened[-1].decoding
             items = item_type(dataset.get_type())
-            return dataset_array(dataset, items, label, decoding, is_complete=True, base=base)
+            return dataset_array(
+                dataset, items, label, decoding, is_complete=True, find_base=find_base
+            )
 
         return self._ask(path, label, read)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.array import ArrayReader, UnitArray
 from bf16codecs._arrays.grid import fill_value
 from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
 from bf16codecs._base.messages import named_errors
@@ -140,7 +140,7 @@ class StepReader(_PartReader):
         if self._closes_store:
             super().close()
 
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         array = self.store.array(path)
         if path.startswith(f"{RESERVED_ROOT}/"):
             return array
@@ -321,7 +321,7 @@ class RunReader(_PartReader):
         names = " or ".join(repr(variant) for variant in self.variant_names(name))
         return f"{self.where}: tensor {name!r:.300} is {', '.join(parts)}: read it as {names:.300}"
 
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         return self.store.array(path)
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._arrays.bases import LazyBase
+from bf16codecs._arrays.array import ChunkedArray, Index, Located, UnitArray
 from bf16codecs._arrays.formats import (
     RAW,
     Crc32cFormat,
@@ -281,7 +280,7 @@ class ZarrReader(ModelReader):
         document = self._document(path)
         return {**document, "attributes": document.get("attributes") or {}}
 
-    def _open(self, path: str, label: str) -> ArrayReader:
+    def _open(self, path: str, label: str) -> UnitArray:
         array = self._open_array(path, label)
         named = named_shape(self._document(path))
         # Of a run, the name of the first axis has no size.
@@ -290,7 +289,7 @@ class ZarrReader(ModelReader):
             raise StoreError(f"{label}: shape {array.shape}, but its dimensions are named {named}")
         return array
 
-    def _open_array(self, path: str, label: str) -> ArrayReader:
+    def _open_array(self, path: str, label: str) -> UnitArray:
         document = self._document(path)
         with named_errors(label):
             parsed = parse_array(self.zarr_format, document)
@@ -313,7 +312,7 @@ class ZarrReader(ModelReader):
             versions=versions,
         )
 
-    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
+    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
         self._check_path(path)
         parsed = self._parsed_difference(path, difference)
         form = parsed.shape, parsed.dtype, parsed.chunks
@@ -323,7 +322,7 @@ class ZarrReader(ModelReader):
             partial(self._locate, self._frames, path, parsed),
             in_blocks=True,
             concurrency=self._source.concurrency,
-            base=LazyBase(partial(self.base_array, path)),
+            find_base=partial(self.base_array, path),
         )
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:

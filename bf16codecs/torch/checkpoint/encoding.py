@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arrays.bases import RangeReader
-from bf16codecs._arrays.chunk_base import ChunkBase
+from bf16codecs._arrays.array import ChunkBase, RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import one_line
@@ -92,7 +91,7 @@ class ChunkEncoder:
             return None
         base = self._base_memory.get(array.chunk_nbytes)
         # Of the array alone, not of the file.
-        bases = ChunkBase(self._bases[array.path], replace(array, offset=0))
+        bases = ChunkBase(lambda: self._bases[array.path], replace(array, offset=0))
         try:
             bases.read(index, 0, base.size, base)
         except (BF16CodecsError, OSError) as e:

@@ -14,7 +14,7 @@ import torch
 from torch.distributed.checkpoint import SavePlan
 from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 
-from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, chunk_shape
 from bf16codecs._base.limits import MAX_NDIM
 from bf16codecs.safetensors import Header, make_header
