@@ -118,7 +118,7 @@ def rebase_store(
             # What is known of the files stays known.
             sha256=any(file.digests.sha256 for file in reader.info.files),
             storage_options=new,
-            zarr_format=reader.zarr_format or 3,
+            zarr_format=reader.stored.zarr_format or 3,
             verify=verify,
             overwrite=True,
             sync=sync,

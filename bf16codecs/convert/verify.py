@@ -28,11 +28,12 @@ from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
+from bf16codecs.store.arrays import faults
 from bf16codecs.store.attributes import ROUNDED, array_loss
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.reader import ModelReader, faults
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader
 
@@ -236,11 +237,9 @@ def _verify_objects(reader: ModelReader, damages: Damages) -> int:
 
 def _verify_documents(reader: ModelReader, damages: Damages) -> None:
     """Look for metadata that cannot be read, or not by other software, or are read otherwise."""
-    names = {path: name for name, path in reader.info.paths.items()}
-    if isinstance(reader, RunReader):
-        names = {form.path: name for name, own in reader.run.tensors.items() for form in own}
+    names = reader.info.tensors
     untold = faults(names, partial(_check_storage, reader))
-    for path, error in chain(untold, reader.document_faults()):
+    for path, error in chain(untold, reader.stored.document_faults()):
         if path not in damages.paths:
             damages.add(error, tensor=names.get(path), path=path)
 
@@ -250,7 +249,7 @@ def _check_storage(reader: ModelReader, path: str) -> None:
     reader.storage(path)
     if reader.info.loss is not None and not path.endswith(ROUNDED):
         with named_errors(reader.label(path)):
-            array_loss(reader.attributes(path))
+            array_loss(reader.stored.attributes(path))
 
 
 def _verify(

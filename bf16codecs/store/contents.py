@@ -310,7 +310,7 @@ def contents_of(
     common: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": kind,
-        "zarr_format": reader.zarr_format,
+        "zarr_format": reader.stored.zarr_format,
         "stored_nbytes": reader.total_nbytes() if is_sized else None,
     }
     if isinstance(reader, RunReader):
@@ -371,7 +371,7 @@ def _loss_of(reader: ModelReader, path: str) -> HalfLoss | None:
     if path.endswith(ROUNDED):
         return None
     with named_errors(reader.label(path)):
-        return array_loss(reader.attributes(path))
+        return array_loss(reader.stored.attributes(path))
 
 
 def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:

@@ -31,6 +31,7 @@ from bf16codecs._files.digests import Digests, FileHash, kinds_of
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, SourceFile, open_source
+from bf16codecs.store.arrays import StoredArrays
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -96,6 +97,74 @@ class ReadBytes(StoredChunk):
         return out.size
 
 
+class _FileArrays(StoredArrays):
+    """The arrays that a store of files would have: tensors, and documents by their paths."""
+
+    is_near = False  # the arrays are made of the headers
+
+    def __init__(
+        self,
+        where: str,
+        info: StoreInfo,
+        limits: Limits,
+        files: Sequence[ModelFile],
+        documents: Mapping[str, bytes],
+        concurrency: int,
+    ) -> None:
+        super().__init__(where, info, limits)
+        self._files, self._documents, self._concurrency = files, documents, concurrency
+
+    @cached_property
+    def _plans(self) -> dict[str, ArrayPlan]:
+        """All arrays by path: conversions of thousands of checkpoints need none of them."""
+        _, plans = plan_arrays([file.header for file in self._files], _PIECE_BYTES)
+        documents = self._documents.items()
+        plans += [plan_bytes(path, len(raw), len(raw)) for path, raw in documents]
+        return {plan.path: plan for plan in plans}
+
+    def attributes(self, path: str) -> Mapping[str, Any]:
+        """Return what an array of a store would say of its tensor."""
+        attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
+        return attributes
+
+    def open_zarr(self, path: str) -> NoReturn:
+        """Raise: there is none."""
+        raise ValueError(
+            f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
+        )
+
+    def stored_nbytes(self, path: str) -> int:
+        """Return the size of a tensor's data."""
+        return self._plans[path].nbytes
+
+    def total_nbytes(self) -> int:
+        """Return the size of all files."""
+        return sum(file.header.file_size for file in self._files)
+
+    def codec_name(self, path: str) -> str:
+        """Return ``"none"``."""
+        return "none"
+
+    def close(self) -> None:
+        """Release what is open."""
+        for file in self._files:
+            file.content.close()
+
+    def open(self, path: str) -> UnitArray:
+        """Return the array of a tensor, or of a document."""
+        plan, label = self._plans.get(path), self.label(path)
+        if plan is None:
+            raise StoreError(f"{label}: is missing")
+        locate, dtype = partial(self._locate, plan), np.dtype(plan.dtype)
+        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self._concurrency)
+
+    def _locate(self, plan: ArrayPlan, index: Index) -> Located:
+        if plan.path in self._documents:
+            return Located(_UNPADDED, InMemory(self._documents[plan.path]), None)
+        content, piece = self._files[plan.file].content, plan.piece(index)
+        return Located(_UNPADDED, Part(content, piece.offset, piece.nbytes), None)
+
+
 class FilesReader(ModelReader):
     """Reads the tensors of files.
 
@@ -121,8 +190,6 @@ class FilesReader(ModelReader):
         Returns something for each file, by its place, that differs once the file has changed.
     """
 
-    is_near = False  # the arrays are made of the headers
-
     def __init__(
         self,
         where: str,
@@ -136,35 +203,26 @@ class FilesReader(ModelReader):
         concurrency: int = 1,
         state: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self.files, self.left_out, self._paths = files, left_out, list(paths)
-        self._concurrency, self._state = concurrency, state
+        self.files, self.left_out, self._paths, self._state = files, left_out, list(paths), state
         tensors = array_paths(t.name for file in files for t in file.header.tensors)
         stored = tuple(
             StoredFile(file.name, file.header.file_size, Digests(), header_path(i))
             for i, file in enumerate(files)
         )
         info = StoreInfo(stored, None, tensors)
-        self._documents = {header_path(i): file.header.raw for i, file in enumerate(files)}
+        documents = {header_path(i): file.header.raw for i, file in enumerate(files)}
         if index is not None:
             name, raw = index
             own = StoredFile(name, len(raw), Digests.of(raw, kinds_of(False)), INDEX_PATH)
-            info, self._documents[INDEX_PATH] = replace(info, index=own), raw
+            info, documents[INDEX_PATH] = replace(info, index=own), raw
         if checkpoint is not None:
             text, objects = checkpoint
-            self._documents[CHECKPOINT_PATH] = text
+            documents[CHECKPOINT_PATH] = text
             if objects:
-                self._documents[OBJECTS_PATH] = objects
+                documents[OBJECTS_PATH] = objects
             at = CheckpointPaths(CHECKPOINT_PATH, OBJECTS_PATH if objects else None)
             info = replace(info, checkpoint=at)
-        super().__init__(where, info, limits)
-
-    @cached_property
-    def _plans(self) -> dict[str, ArrayPlan]:
-        """All arrays by path: conversions of thousands of checkpoints need none of them."""
-        _, plans = plan_arrays(self.headers, _PIECE_BYTES)
-        documents = self._documents.items()
-        plans += [plan_bytes(path, len(raw), len(raw)) for path, raw in documents]
-        return {plan.path: plan for plan in plans}
+        super().__init__(_FileArrays(where, info, limits, files, documents, concurrency))
 
     @property
     def paths(self) -> list[Path]:
@@ -186,17 +244,6 @@ class FilesReader(ModelReader):
         if own.content.read_into(offset, out) < out.size:
             raise SafetensorsError(f"{own.place}: truncated while it was read")
 
-    def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return what an array of a store would say of its tensor."""
-        attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
-        return attributes
-
-    def open_zarr(self, path: str) -> NoReturn:
-        """Raise: there is none."""
-        raise ValueError(
-            f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
-        )
-
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Compute the digests of each file."""
         return [self._digests(file, kinds) for file in range(len(self.files))]
@@ -204,37 +251,6 @@ class FilesReader(ModelReader):
     def state(self) -> Mapping[str, Any]:
         """Return something for each file, by its place, that differs once it has changed."""
         return self._state()
-
-    def stored_nbytes(self, path: str) -> int:
-        """Return the size of a tensor's data."""
-        return self._plans[path].nbytes
-
-    def total_nbytes(self) -> int:
-        """Return the size of all files."""
-        return sum(file.header.file_size for file in self.files)
-
-    def codec_name(self, path: str) -> str:
-        """Return ``"none"``."""
-        return "none"
-
-    def close(self) -> None:
-        """Release what is open."""
-        super().close()
-        for file in self.files:
-            file.content.close()
-
-    def _open(self, path: str, label: str) -> UnitArray:
-        plan = self._plans.get(path)
-        if plan is None:
-            raise StoreError(f"{label}: is missing")
-        locate, dtype = partial(self._locate, plan), np.dtype(plan.dtype)
-        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self._concurrency)
-
-    def _locate(self, plan: ArrayPlan, index: Index) -> Located:
-        if plan.path in self._documents:
-            return Located(_UNPADDED, InMemory(self._documents[plan.path]), None)
-        content, piece = self.files[plan.file].content, plan.piece(index)
-        return Located(_UNPADDED, Part(content, piece.offset, piece.nbytes), None)
 
     def _digests(self, file: int, kinds: Sequence[str]) -> Digests:
         header = self.files[file].header

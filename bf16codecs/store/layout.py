@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import damaged
 from bf16codecs._base.version import __version__
@@ -58,6 +59,21 @@ class StoreInfo:
     loss: HalfLoss | None = None
     #: Of a checkpoint of a training job, where that is which is no tensor.
     checkpoint: CheckpointPaths | None = None
+
+    @cached_property
+    def tensors(self) -> dict[str, str]:
+        """The tensor of each array, by path; in a run, that of any step."""
+        named = [(path, name) for name, path in self.paths.items()]
+        if self.run is not None:
+            named += [(f.path, name) for name, own in self.run.tensors.items() for f in own]
+        return dict(named)
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Descriptions of arrays, by path, for messages."""
+        labels = {path: f"tensor {name!r:.300}" for path, name in self.tensors.items()}
+        labels |= {file.path: f"header of {file.name!r:.300}" for file in self.files}
+        return labels if self.checkpoint is None else labels | self.checkpoint.labels
 
     @property
     def arrays(self) -> set[str]:

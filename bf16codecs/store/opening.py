@@ -38,7 +38,7 @@ from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader, StepReader
 from bf16codecs.store.zarr.metadata import NoGroupError, read_root
-from bf16codecs.store.zarr.reader import ZarrReader
+from bf16codecs.store.zarr.reader import ZarrArrays
 
 if TYPE_CHECKING:
     from bf16codecs.zarr.strict import StrictStore
@@ -293,7 +293,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     return base
 
 
-def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> ModelReader:
+def open_either(source: Any, opening: Opening = Opening()) -> ModelReader:
     """Open a model, or all steps of a run.
 
     Parameters and errors are those of `open_any`.
@@ -303,7 +303,7 @@ def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> 
     ModelReader
         A `RunReader` if it is a run, and the path names no step.
     """
-    place, step = split_step(store)
+    place, step = split_step(source)
     reader = _open_raw(place, opening)
     if step is not None:
         return _as_model(reader, step, opening)
@@ -363,10 +363,10 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
     # Of a model store whose root has no metadata, the reader says so.
     if kind is Kind.FOLDER or (kind is None and (path / header_path(0)).is_dir()):
         folder = FolderSource(path)
-        return ZarrReader(text, folder, partial(_strict_store, path, folder), limits)
+        return ModelReader(ZarrArrays(text, folder, partial(_strict_store, path, folder), limits))
     if kind is Kind.ZIP:
         archive = ZipSource(path)
-        return ZarrReader(text, archive, partial(_strict_store, path, archive), limits)
+        return ModelReader(ZarrArrays(text, archive, partial(_strict_store, path, archive), limits))
     if kind is Kind.SAFETENSORS:
         return open_safetensors(path, limits)
     if kind is Kind.HDF5:

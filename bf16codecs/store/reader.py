@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,13 @@ from bf16codecs._arrays.views import rounded_array, widened_array
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_BITS
-from bf16codecs._base.limits import Limits, check_metadata, check_parsed, is_addressable
+from bf16codecs._base.limits import check_metadata, check_parsed, is_addressable
 from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
-from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile, stated_shape
+from bf16codecs.store.arrays import StoredArrays
+from bf16codecs.store.attributes import ROUNDED, StoredFile, stated_shape
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import array_form, difference_form
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = [
-    "Fault",
     "ModelReader",
     "Storage",
     "StoredTensor",
@@ -41,21 +40,11 @@ __all__ = [
     "check_attributes",
     "check_form",
     "check_owner",
-    "faults",
     "restored_array",
     "stored_arrays",
 ]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
-
-
-def faults(names: Iterable[str], check: Callable[[str], object]) -> Iterator[Fault]:
-    """Yield the names for which a check fails, and why."""
-    for name in names:
-        try:
-            check(name)
-        except BF16CodecsError as e:
-            yield name, e
 
 
 def check_array(array: ArrayReader) -> None:
@@ -119,10 +108,6 @@ def check_form(
         raise StoreError(advised(f"{path} is {dtype} of shape {array.shape!r:.80}, {what}"))
 
 
-#: The name of a tensor, or the path of an array or a group, and what is wrong with it.
-Fault = tuple[str, BF16CodecsError]
-
-
 class StoredTensor(NamedTuple):
     """A tensor's array, and the dtype that safetensors knows it by, if the array tells."""
 
@@ -137,25 +122,21 @@ class Storage(NamedTuple):
     level: str
 
 
-class ModelReader(ABC):
+class ModelReader:
     """A model that was opened, whatever holds it; several threads may read.
 
     Parameters
     ----------
+    stored
+        The arrays of its store.
     where
-        The store's path or address, for messages.
+        The model's path or address, for messages, if not the store's.
     info
-        What it says of itself.
-    limits
-        What reading it may take.
+        What there is to know of the model, if not all that the store says of itself.
     """
 
-    #: Whether reading a small part, such as a header, costs little: no request to a server.
-    is_near = True
     #: Whether its arrays are parts of such that have an axis of steps, too.
     is_stepped = False
-    #: Of a store in Zarr, 3 or 2; of others, 0.
-    zarr_format = 0
     #: Opens the base that `info` of a reader names.
     open_base: Callable[[ModelReader], ModelReader]
     #: Whether the base is closed with this store.
@@ -163,28 +144,20 @@ class ModelReader(ABC):
     #: What else is in the folder that was named: indexes, files, and folders with a slash behind.
     left_out: tuple[str, ...] = ()
 
-    def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
-        if info.loss is not None and not self.zarr_format:
-            raise StoreError(f"{where}: it is lossy, as no store but those in Zarr is")
-        self.where, self.info, self.limits = where, info, limits
+    def __init__(
+        self, stored: StoredArrays, where: str | None = None, info: StoreInfo | None = None
+    ) -> None:
+        self.stored, self.limits = stored, stored.limits
+        self.where = stored.where if where is None else where
+        self.info = stored.info if info is None else info
         #: Path or address, and the number of a step if it is one of a run.
-        self.location: tuple[str, int | None] = where, None
+        self.location: tuple[str, int | None] = self.where, None
         self._bases: dict[str, RangeReader] = {}
         self._kept = KeptPiece()
         self._arrays: dict[str, UnitArray] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
         self._largest_allowed = 0
-
-    @cached_property
-    def _labels(self) -> dict[str, str]:
-        """Descriptions of arrays, by path, for messages."""
-        paths = [(path, name) for name, path in self.info.paths.items()]
-        if self.info.run is not None:
-            paths += [(f.path, name) for name, own in self.info.run.tensors.items() for f in own]
-        labels = {path: f"tensor {name!r:.300}" for path, name in paths}
-        labels |= {file.path: f"header of {file.name!r:.300}" for file in self.info.files}
-        return labels if self.info.checkpoint is None else labels | self.info.checkpoint.labels
 
     @property
     def names(self) -> list[str]:
@@ -206,22 +179,24 @@ class ModelReader(ABC):
             with named_errors(self.label(path)):
                 check_array(array)
             nbytes = array.decoded_nbytes // array.versions
-            self.check_size(nbytes, f"a chunk of {self._labels.get(path, path)}")
+            self.check_size(nbytes, f"a chunk of {self.info.labels.get(path, path)}")
             arrays.setdefault(path, array)
         return arrays[path]
 
     def _open_any(self, path: str) -> UnitArray:
-        label = self.label(path)
         if path.endswith(ROUNDED):
             array = self.array(path.removesuffix(ROUNDED))
             if array.dtype != np.float32:
+                label = self.label(path)
                 raise StoreError(f"{label}: it is the rounding of {array.dtype}, not of float32")
             return rounded_array(array)
         difference = self.info.differences.get(path)
         if difference is None:
-            array = self._open(path, label)
-            return array if self.info.loss is None else restored_array(array, self.attributes(path))
-        array = self._open_difference(path, difference, label)
+            array = self._open(path)
+            if self.info.loss is None:
+                return array
+            return restored_array(array, self.stored.attributes(path))
+        array = self.stored.open_difference(path, difference, partial(self.base_array, path))
         if self._opened_base is not None:
             array.base_place = self._opened_base.where
             # Some bases are read by the thread that asks for it alone, others by several at a time.
@@ -277,9 +252,11 @@ class ModelReader(ABC):
                     check_owner(name, attributes, path.endswith(ROUNDED))
                 check_attributes(name, array, attributes, self.is_stepped)
             dtype = attributes.get("dtype")
-            if dtype is None and self._needs_header(path):
+            if dtype is None and self.stored.needs_header(path):
                 dtype = self._header_tensors[name].dtype
             tensors[name] = StoredTensor(array, dtype)
+        if not (self.stored.names_dimensions or self.is_stepped):
+            self.check_header(name)
         return tensors[name]
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
@@ -315,7 +292,7 @@ class ModelReader(ABC):
         if path.endswith(ROUNDED):
             return {**self._attributes_of(path.removesuffix(ROUNDED)), "dtype": "BF16"}
         difference = self.info.differences.get(path)
-        return self.attributes(path) if difference is None else difference.attributes
+        return self.stored.attributes(path) if difference is None else difference.attributes
 
     def check_header(self, name: str) -> None:
         """Refuse a tensor that `tensor` gave, if it is not what the safetensors header says.
@@ -326,7 +303,7 @@ class ModelReader(ABC):
             If it is not.
         """
         path, stored = self.info.paths[name], self._tensors[name]
-        if name in self._checked or not self._needs_header(path):
+        if name in self._checked or not self.stored.needs_header(path):
             return
         tensor = self._header_tensors[name]
         with named_errors(self.label(path)):
@@ -335,10 +312,6 @@ class ModelReader(ABC):
                 raise StoreError(advised(why))
             check_form(path, stored.array, tensor, self.is_stepped)
         self._checked.add(name)
-
-    def _needs_header(self, path: str) -> bool:
-        """Tell whether to compare an array with the header."""
-        return self.is_near
 
     @cached_property
     def headers(self) -> list[Header]:
@@ -425,18 +398,14 @@ class ModelReader(ABC):
 
         What did not change takes next to nothing: a 30000th of the weights.
         """
-        size = self._size_of_at_least(enough)
+        size = self.stored.size_of_at_least(enough)
         if self._opened_base is not None and size < enough:
             size += self._opened_base._size_with_base(enough - size)
         return size
 
-    def _size_of_at_least(self, enough: int) -> int:
-        """Return the store's size, or less if that is enough and costs less to find out."""
-        return self.total_nbytes()
-
     def label(self, path: str) -> str:
         """Return the store and what an array of it holds, for messages."""
-        return f"{self.where}: {self._labels.get(path, path[:300])}"
+        return f"{self.where}: {self.info.labels.get(path, path[:300])}"
 
     def plan(self, path: str) -> ArrayPlan:
         """Describe an array in pieces that are each one run of its bytes."""
@@ -446,17 +415,9 @@ class ModelReader(ABC):
         """Read a piece of `plan`; `chunk` has room for a whole one, padding included."""
         self.array(piece.array.path).read_piece(piece, chunk)
 
-    @abstractmethod
-    def _open(self, path: str, label: str) -> UnitArray:
-        """Open an array."""
-
-    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
-        """Open what is stored as a difference to the base, which `base_array` returns."""
-        raise StoreError(f"{label}: it is a difference, which only Zarr and HDF5 have")
-
-    @abstractmethod
-    def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return the attributes of an array under `bf16codecs`."""
+    def _open(self, path: str) -> UnitArray:
+        """Open an array that is stored as it is."""
+        return self.stored.open(path)
 
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr.
@@ -470,16 +431,20 @@ class ModelReader(ABC):
         if path.endswith(ROUNDED) or path in self.info.differences:
             what = "rounded from" if path.endswith(ROUNDED) else "stored as a difference to"
             raise ValueError(f"{self.label(path)}: has no Zarr array: it is {what} another tensor")
-        return self.open_zarr(path)
-
-    @abstractmethod
-    def open_zarr(self, path: str) -> zarr.Array:
-        """Open an array with zarr."""
+        return self.stored.open_zarr(path)
 
     @property
     def knows_sizes(self) -> bool:
         """Whether sizes in the store are found without a request to a server for each chunk."""
-        return True
+        return self.stored.knows_sizes
+
+    def stored_nbytes(self, path: str) -> int:
+        """Return the bytes that the model takes in an array of the store."""
+        return self.stored.stored_nbytes(path)
+
+    def total_nbytes(self) -> int:
+        """Return the bytes that the model takes in the store."""
+        return self.stored.total_nbytes()
 
     def storage(self, path: str) -> Storage:
         """Return how an array, or what stands in for one, is stored."""
@@ -488,11 +453,7 @@ class ModelReader(ABC):
         if self.info.base is not None and path in self.info.differences:
             name, level = self.info.base.codec_and_level
             return Storage(f"difference+{name}", self.info.differences[path].level or level)
-        return Storage(self.codec_name(path), self.codec_level(path))
-
-    @abstractmethod
-    def stored_nbytes(self, path: str) -> int:
-        """Return the bytes that an array takes in the store."""
+        return Storage(self.stored.codec_name(path), self.stored.codec_level(path))
 
     def text(self, path: str) -> bytes:
         """Read an array of bytes: a header, or the index.
@@ -516,34 +477,24 @@ class ModelReader(ABC):
             check_parsed(content, stored)
         return bytes(content)
 
-    def document_faults(self) -> Iterator[Fault]:
-        """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
-        return iter(())
-
-    @abstractmethod
-    def total_nbytes(self) -> int:
-        """Return the size of the whole store."""
-
-    @abstractmethod
-    def codec_name(self, path: str) -> str:
-        """Return the name of an array's codec, as `bf16codecs info` shows it."""
-
-    def codec_level(self, path: str) -> str:
-        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
-        return ""
-
     def growing_steps(self, path: str) -> int:
         """Return for how many steps an array has growing frames; 0 if it has others."""
+        told = self.stored.growing_steps(path)
+        if told is not None:
+            return told
         # Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
-        grows = self.codec_name(path) in ("arithmetic", "huffman")
+        grows = self.stored.codec_name(path) in ("arithmetic", "huffman")
         return self.array(path).versions if grows else 0
 
-    @abstractmethod
     def close(self) -> None:
         """Release what is open."""
+        self._forget()
+        self.stored.close()
+
+    def _forget(self) -> None:
+        """Drop arrays: they lead to this, and in a circle their memory waits for the collector."""
         if self._opened_base is not None and self.closes_base:
             self._opened_base.close()
-        # Arrays lead to this: in a circle, memory of chunks waits for Python's collector.
         self._arrays, self._tensors, self._bases = {}, {}, {}
 
 

@@ -39,7 +39,7 @@ def test_zarr_and_hdf5_hold_the_same(demo_model: Path, tmp_path: Path) -> None:
     assert ours.info == theirs.info
     for path in ours.info.paths.values():
         assert ours.plan(path) == theirs.plan(path)
-        assert ours.codec_name(path) == theirs.codec_name(path)
+        assert ours.stored.codec_name(path) == theirs.stored.codec_name(path)
     ours.close()
     theirs.close()
 

@@ -98,7 +98,7 @@ def test_the_root_is_parsed_once(
         monkeypatch.setattr(module, "read_json", noted)
     assert foreign_name(store, Kind.FOLDER) == ""
     with closing(open_store(store)) as reader:
-        assert list(reader.document_faults()) == []
+        assert list(reader.stored.document_faults()) == []
     assert keys.count(metadata.COPIES[zarr_format]) == 2
 
 

@@ -184,8 +184,7 @@ def filters_of(model: bf16codecs.Model, name: str) -> Any:
     """Return what is done to a tensor's items before a codec has them, in Zarr format 2."""
     opened = model._home.opened
     path = opened.info.paths[name].removesuffix(ROUNDED)
-    store = getattr(opened, "store", opened)  # a step's run
-    return None if path in opened.info.differences else store._document(path).get("filters")
+    return None if path in opened.info.differences else opened.stored._document(path).get("filters")
 
 
 def _regions(seed: Seed, path: Path) -> tuple[dict[str, Names], dict[str, list[Region]]]:

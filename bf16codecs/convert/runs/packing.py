@@ -36,7 +36,7 @@ def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
         closing(open_run_store(folder)) as run,
         closing(Hdf5RunWriter(target, durable=False)) as writer,
     ):
-        key = chunk_key(run.zarr_format)
+        key = chunk_key(run.stored.zarr_format)
         for path in run.run.arrays:
             array = stored_array(run, path, choice)
             writer.create(array)

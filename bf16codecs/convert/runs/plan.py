@@ -141,7 +141,7 @@ def _known_paths(
             if run is None or form.path.endswith(ROUNDED):
                 continue
             array = run.array(form.path)
-            attributes = run.attributes(form.path)
+            attributes = run.stored.attributes(form.path)
             expected = array_form(tensor, is_stepped=True)
             is_own = attributes.get("tensor") == name and attributes.get("dtype") == tensor.dtype
             if is_own and (array.dtype.name, array.shape[1:]) == expected:
@@ -207,6 +207,6 @@ def stored_array(run: RunReader, path: str, choice: CodecChoice) -> RunArray:
         dtype,
         array.shape,
         array.chunks,
-        {ATTRIBUTES_KEY: dict(run.attributes(path))},
+        {ATTRIBUTES_KEY: dict(run.stored.attributes(path))},
         codec=choice.for_run(dtype, run.run.group),
     )

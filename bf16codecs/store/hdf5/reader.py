@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import h5py
@@ -23,11 +22,12 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import item_type
+from bf16codecs.store.arrays import StoredArrays
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.reader import ModelReader, StoredTensor
+from bf16codecs.store.reader import ModelReader
 
-__all__ = ["Hdf5Reader", "attribute_names", "hdf5_attributes", "open_hdf5", "other_object"]
+__all__ = ["Hdf5Arrays", "attribute_names", "hdf5_attributes", "open_hdf5", "other_object"]
 
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ def has_changed(path: str, before: os.stat_result) -> bool:
     return os.path.samestat(now, before) and not (is_same and Journal(path).pending() is None)
 
 
-def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
+def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
     """Open a model store in HDF5, after what a dead process has left to be done for it.
 
     OSError is raised if it cannot be opened, or an append that is complete cannot be finished.
@@ -141,7 +141,7 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
             carry_out_journal(where)
         before = os.stat(where)
         try:
-            return Hdf5Reader(where, limits)
+            return ModelReader(Hdf5Arrays(where, limits))
         except (OSError, StoreError):
             if not (left and has_changed(where, before)):
                 raise
@@ -167,8 +167,10 @@ def _is_no_run(where: str, limits: Limits) -> bool:
         return content.find(_RUN) < 0
 
 
-class Hdf5Reader(ModelReader):
-    """Reads a model store in HDF5."""
+class Hdf5Arrays(StoredArrays):
+    """The arrays of a model store in HDF5."""
+
+    names_dimensions = False
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
@@ -180,12 +182,6 @@ class Hdf5Reader(ModelReader):
             self._opened.append(_Opened(where, limits))
             super().__init__(where, _read_info(self._file, where), limits)
             stack.pop_all()
-
-    def tensor(self, name: str) -> StoredTensor:
-        """Return the array of a tensor, checked against the header: HDF5 names no dimensions."""
-        stored = super().tensor(name)
-        self.check_header(name)
-        return stored
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
@@ -202,7 +198,7 @@ class Hdf5Reader(ModelReader):
                 why = f"attribute {ATTRIBUTES_KEY!r} is not JSON: {one_line(e)}"
                 raise StoreError(damaged(why)) from e
 
-        attributes = self._ask(path, self.label(path), read)
+        attributes = self._ask(path, read)
         return attributes if isinstance(attributes, Mapping) else {}
 
     def open_zarr(self, path: str) -> NoReturn:
@@ -211,7 +207,7 @@ class Hdf5Reader(ModelReader):
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array's data take in the file."""
-        return int(self._ask(path, self.label(path), lambda dataset: dataset.get_storage_size()))
+        return int(self._ask(path, lambda dataset: dataset.get_storage_size()))
 
     def total_nbytes(self) -> int:
         """Return the size of the file."""
@@ -219,15 +215,14 @@ class Hdf5Reader(ModelReader):
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's filters."""
-        return self._ask(path, self.label(path), codec_name)
+        return self._ask(path, codec_name)
 
     def codec_level(self, path: str) -> str:
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
-        return self._ask(path, self.label(path), codec_level)
+        return self._ask(path, codec_level)
 
     def close(self) -> None:
         """Release what is open."""
-        super().close()
         with named_errors(self.where, OSError):
             self._close_all()
 
@@ -241,15 +236,19 @@ class Hdf5Reader(ModelReader):
             raise StoreError("the file is closed")
         return self._opened[-1].file
 
-    def _open(self, path: str, label: str) -> UnitArray:
-        return self._array_of(path, label, None)
+    def open(self, path: str) -> UnitArray:
+        """Open a dataset."""
+        return self._array_of(path, None)
 
-    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
-        return self._array_of(path, label, partial(self.base_array, path))
-
-    def _array_of(
-        self, path: str, label: str, find_base: Callable[[], RangeReader] | None
+    def open_difference(
+        self, path: str, difference: Difference, find_base: Callable[[], RangeReader]
     ) -> UnitArray:
+        """Open what is stored as a difference to what `find_base` returns."""
+        return self._array_of(path, find_base)
+
+    def _array_of(self, path: str, find_base: Callable[[], RangeReader] | None) -> UnitArray:
+        label = self.label(path)
+
         def read(dataset: Any) -> UnitArray:
             decoding = self._opened[-1].decoding
             items = item_type(dataset.get_type())
@@ -257,9 +256,9 @@ class Hdf5Reader(ModelReader):
                 dataset, items, label, decoding, is_complete=True, find_base=find_base
             )
 
-        return self._ask(path, label, read)
+        return self._ask(path, read)
 
-    def _ask(self, path: str, label: str, call: Callable[[Any], T]) -> T:
+    def _ask(self, path: str, call: Callable[[Any], T]) -> T:
         """Ask something of a dataset, and once more if the run was appended to in between.
 
         libhdf5 keeps some of what it has read of a file, which makes no sense beside what it then
@@ -268,7 +267,7 @@ class Hdf5Reader(ModelReader):
         for left in reversed(range(_OPENINGS)):
             try:
                 dataset = self._dataset(path)
-                with _named_library(label):
+                with _named_library(self.label(path)):
                     return call(dataset)
             except StoreError:
                 may_grow = self.info.run is not None and self._opened

@@ -26,7 +26,7 @@ from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store, surviving
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
 from bf16codecs.store.remote.source import StoreSource, ask
-from bf16codecs.store.zarr.reader import ZarrReader
+from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["open_address", "open_given", "strict_store"]
@@ -85,7 +85,7 @@ def _lacks_credentials(error: BaseException) -> bool:
     return any(type(cause).__name__ == "NoCredentialsError" for cause in causes(error))
 
 
-def open_given(store: Any, limits: Limits) -> ZarrReader:
+def open_given(store: Any, limits: Limits) -> ModelReader:
     """Open a model store, or a run, in a store of zarr's.
 
     Raises
@@ -110,16 +110,16 @@ def strict_store(path: Path, source: LocalKeys) -> StrictStore:
     return StrictStore(ask(partial(ZipStore.open, path, mode="r")), source)
 
 
-def _open(where: str, store: Store, limits: Limits) -> ZarrReader:
+def _open(where: str, store: Store, limits: Limits) -> ModelReader:
     if isinstance(store, LocalStore):
         source = FolderSource(store.root)
-        return ZarrReader(where, source, partial(StrictStore, store, source), limits)
+        return ModelReader(ZarrArrays(where, source, partial(StrictStore, store, source), limits))
     with named_errors(where, OSError):
         try:
             ask(StorePath.open, store, "")  # a ZipStore may not be open yet
         except BadZipFile as e:
             raise StoreError(damaged_zip(e)) from e
-    return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
+    return ModelReader(ZarrArrays(where, StoreSource(store), partial(StrictStore, store), limits))
 
 
 def _place_of(store: Store) -> str:

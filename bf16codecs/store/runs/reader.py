@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bf16codecs._arrays.array import ArrayReader, UnitArray
@@ -14,7 +14,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.reader import Fault, ModelReader, StoredTensor, check_attributes
+from bf16codecs.store.reader import ModelReader, StoredTensor, check_attributes
 from bf16codecs.store.runs.layout import Form, RunInfo
 
 if TYPE_CHECKING:
@@ -32,13 +32,12 @@ class TensorOverTime(NamedTuple):
     paths: list[str]
 
 
-class _PartReader(ModelReader):
-    """Base of the readers of a run and of its steps."""
+class _OnRun(ModelReader):
+    """Base of the models on a run's arrays: all of it over time, and its steps."""
 
     def __init__(self, store: ModelReader, where: str, info: StoreInfo) -> None:
         self.store = store
-        self.is_near, self.zarr_format = store.is_near, store.zarr_format
-        super().__init__(where, info, store.limits)
+        super().__init__(store.stored, where, info)
 
     @property
     def run(self) -> RunInfo:
@@ -46,56 +45,13 @@ class _PartReader(ModelReader):
         assert self.store.info.run is not None
         return self.store.info.run
 
-    def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return the attributes of an array under `bf16codecs`."""
-        return self.store.attributes(path)
-
-    def open_zarr(self, path: str) -> zarr.Array:
-        """Open an array with zarr: all steps of it."""
-        return self.store.open_zarr(path)
-
-    def stored_nbytes(self, path: str) -> int:
-        """Return the bytes that an array takes in the store, for all steps."""
-        return self.store.stored_nbytes(path)
-
-    @property
-    def knows_sizes(self) -> bool:
-        """Whether sizes in the store are found without a request to a server for each chunk."""
-        return self.store.knows_sizes
-
-    def total_nbytes(self) -> int:
-        """Return the size of the whole store."""
-        return self.store.total_nbytes()
-
-    def document_faults(self) -> Iterator[Fault]:
-        """Yield metadata that other readers refuse, or go by: those of all steps."""
-        return self.store.document_faults()
-
-    def _size_of_at_least(self, enough: int) -> int:
-        return self.store._size_of_at_least(enough)
-
-    def _needs_header(self, path: str) -> bool:
-        return self.store._needs_header(path)
-
-    def codec_name(self, path: str) -> str:
-        """Return the name of an array's codec."""
-        return self.store.codec_name(path)
-
-    def codec_level(self, path: str) -> str:
-        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
-        return self.store.codec_level(path)
-
-    def growing_steps(self, path: str) -> int:
-        """Return for how many steps an array has growing frames; 0 if it has others."""
-        return self.store.growing_steps(path)
-
     def close(self) -> None:
         """Release what is open."""
-        super().close()
+        self._forget()
         self.store.close()
 
 
-class StepReader(_PartReader):
+class StepReader(_OnRun):
     """Reads one step of a run like a model store.
 
     Parameters
@@ -121,13 +77,13 @@ class StepReader(_PartReader):
     @property
     def knows_sizes(self) -> bool:
         """As for the run; what a step takes of a chunk, only the chunk itself tells."""
-        return self.is_near
+        return self.stored.is_near
 
     def stored_nbytes(self, path: str) -> int:
         """Return the bytes that the step takes in an array's chunks."""
         array = self.store.array(path)
         if path.startswith(f"{RESERVED_ROOT}/"):
-            return self.store.stored_nbytes(path)
+            return self.stored.stored_nbytes(path)
         return step_nbytes(array, self._place) if 0 not in array.shape else 0
 
     def total_nbytes(self) -> int:
@@ -140,16 +96,16 @@ class StepReader(_PartReader):
         if self._closes_store:
             super().close()
 
-    def _open(self, path: str, label: str) -> UnitArray:
+    def _open(self, path: str) -> UnitArray:
         array = self.store.array(path)
         if path.startswith(f"{RESERVED_ROOT}/"):
             return array
         if not array.shape or array.shape[0] <= self._place:
-            raise StoreError(f"{label}: shape {array.shape}, without the step")
+            raise StoreError(f"{self.label(path)}: shape {array.shape}, without the step")
         return StepView(array, self._place)
 
 
-class RunReader(_PartReader):
+class RunReader(_OnRun):
     """Reads the tensors of a run, with the step as first axis.
 
     Parameters
@@ -162,7 +118,7 @@ class RunReader(_PartReader):
         assert store.info.run is not None
         # Of a tensor with several forms, the path of one: `tensor` reads all.
         paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}
-        super().__init__(store, store.where, StoreInfo((), None, paths))
+        super().__init__(store, store.where, StoreInfo((), None, paths, run=store.info.run))
         #: Those whose headers were looked at.
         self._steps: dict[int, StepReader] = {}
 
@@ -226,13 +182,13 @@ class RunReader(_PartReader):
         if form.path.endswith(ROUNDED) or others:
             what = "in several, or rounded from one"
             raise ValueError(f"{self.where}: tensor {name!r:.300}: has no Zarr array: it is {what}")
-        owner = self.attributes(form.path).get("tensor")
+        owner = self.stored.attributes(form.path).get("tensor")
         if not form.is_always and owner != self._split(name)[0]:
             raise ValueError(
                 f"{self.where}: tensor {name!r:.300}: has no Zarr array: at some steps, it is that"
                 f" of {owner!r:.300}"
             )
-        return self.open_zarr(form.path)
+        return self.stored.open_zarr(form.path)
 
     def variants(self, name: str) -> list[list[Form]]:
         """Return the forms of a tensor, those of one dtype and shape together, by first step."""
@@ -321,7 +277,7 @@ class RunReader(_PartReader):
         names = " or ".join(repr(variant) for variant in self.variant_names(name))
         return f"{self.where}: tensor {name!r:.300} is {', '.join(parts)}: read it as {names:.300}"
 
-    def _open(self, path: str, label: str) -> UnitArray:
+    def _open(self, path: str) -> UnitArray:
         return self.store.array(path)
 
 

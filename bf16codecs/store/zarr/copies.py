@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._arrays.sources import KeySource
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.arrays import Fault, StoredArrays
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.reader import Fault, ModelReader
 from bf16codecs.store.zarr.documents import parse_copies
 from bf16codecs.store.zarr.metadata import COPIES, Root, read_json
 
@@ -24,7 +24,7 @@ _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 
 
 def copy_faults(
-    reader: ModelReader, root: Root, source: KeySource, store: Store, paths: Collection[str]
+    stored: StoredArrays, root: Root, source: KeySource, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
     """Yield faults of documents in groups and beside arrays that differ from the root's copies.
 
@@ -36,7 +36,7 @@ def copy_faults(
     a step more, and the root of format 2 attributes of its own: an append is under way, or was
     killed.
     """
-    where, run = reader.where, reader.info.run
+    where, run = stored.where, stored.info.run
     growing = () if run is None else {*run.arrays, STEP_PATH}
     known = {"", *paths, *(path[:at] for path in paths for at in _slashes(path))}
     try:
@@ -48,7 +48,7 @@ def copy_faults(
         path, _, name = key.rpartition("/")
         if path not in known:
             continue
-        what = reader.label(path) if path else where
+        what = stored.label(path) if path else where
         try:
             found = read_json(where, source, key)
         except BF16CodecsError as e:

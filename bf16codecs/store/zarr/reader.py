@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ChunkedArray, Index, Located, UnitArray
+from bf16codecs._arrays.array import ChunkedArray, Index, Located, RangeReader, UnitArray
 from bf16codecs._arrays.formats import (
     RAW,
     Crc32cFormat,
@@ -37,10 +37,10 @@ from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
+from bf16codecs.store.arrays import Fault, StoredArrays, faults
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.reader import Fault, ModelReader, faults
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     ARRAY_DOCUMENTS,
@@ -66,11 +66,11 @@ if TYPE_CHECKING:
 
     from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["ZarrReader"]
+__all__ = ["ZarrArrays"]
 
 
-class ZarrReader(ModelReader):
-    """Reads a model store in Zarr; `make_store` opens the same keys as a zarr store."""
+class ZarrArrays(StoredArrays):
+    """The arrays of a model store in Zarr; `make_store` opens the same keys as a zarr store."""
 
     def __init__(
         self, where: str, source: KeySource, make_store: Callable[[], StrictStore], limits: Limits
@@ -106,7 +106,7 @@ class ZarrReader(ModelReader):
 
     def open_zarr(self, path: str) -> zarr.Array:
         """Open an array with zarr, by the root's copy of its metadata: that was checked."""
-        return self._zarr_array(path, self.label(path))
+        return self._zarr_array(path)
 
     def _zarr_store(self) -> StrictStore:
         with self._lock:
@@ -137,7 +137,8 @@ class ZarrReader(ModelReader):
                 self._asked_sizes[path] = size + sum(sizes)
         return self._asked_sizes[path]
 
-    def _needs_header(self, path: str) -> bool:
+    def needs_header(self, path: str) -> bool:
+        """Tell whether to compare an array with the header of its tensor."""
         # A server is asked for the header only where the array does not say its shape twice, or
         # whose it is.
         if path.endswith(ROUNDED) or path in self.info.differences:
@@ -185,7 +186,8 @@ class ZarrReader(ModelReader):
             for rest in grid_indices(counts[1:]):
                 yield (group, *rest)
 
-    def _size_of_at_least(self, enough: int) -> int:
+    def size_of_at_least(self, enough: int) -> int:
+        """Return the store's size, or that of some chunks if that is enough."""
         if not self.is_near and self._seen_size < enough:
             # Of large models, a few chunks are enough, and each is a request.
             self._seen_size = 0
@@ -228,7 +230,6 @@ class ZarrReader(ModelReader):
 
     def close(self) -> None:
         """Release what is open."""
-        super().close()
         self._source.close()
         if self._store is not None:
             self._store.close()
@@ -245,7 +246,7 @@ class ZarrReader(ModelReader):
                 found += root_faults(self.where, self.root, self._zarr_store())
         return iter(found)
 
-    def _zarr_array(self, path: str, label: str) -> zarr.Array:
+    def _zarr_array(self, path: str) -> zarr.Array:
         """Return an array to read, whose chunks are bounded, in their stored form and decoded."""
         import zarr
         from zarr.storage import StorePath
@@ -257,8 +258,9 @@ class ZarrReader(ModelReader):
         array = self._made_array(path)
         inner = math.prod(array.chunks) * array.dtype.itemsize
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
-        self.check_size(nbytes, f"a chunk of {path:.300}")
-        with named_errors(label):
+        what = f"{self.where}: a chunk of {path:.300}"
+        self.limits.check(nbytes, self.size_of_at_least, what)
+        with named_errors(self.label(path)):
             check = chunk_check(self._document(path), inner, nbytes // inner, self.limits)
             complete = complete_shards(self._document(path), array)
             store = self._zarr_store().for_chunks_of(nbytes, check, complete)
@@ -280,22 +282,24 @@ class ZarrReader(ModelReader):
         document = self._document(path)
         return {**document, "attributes": document.get("attributes") or {}}
 
-    def _open(self, path: str, label: str) -> UnitArray:
-        array = self._open_array(path, label)
+    def open(self, path: str) -> UnitArray:
+        """Open an array, which must not contradict the names of its dimensions."""
+        array = self._open_array(path)
         named = named_shape(self._document(path))
         # Of a run, the name of the first axis has no size.
         expected = (None, *array.shape[1:]) if named and named[0] is None else array.shape
         if named not in (None, expected):
+            label = self.label(path)
             raise StoreError(f"{label}: shape {array.shape}, but its dimensions are named {named}")
         return array
 
-    def _open_array(self, path: str, label: str) -> UnitArray:
-        document = self._document(path)
+    def _open_array(self, path: str) -> UnitArray:
+        document, label = self._document(path), self.label(path)
         with named_errors(label):
             parsed = parse_array(self.zarr_format, document)
         form = None if parsed is None else self._format_of(parsed.codecs)
         if parsed is None or form is None:
-            array = self._zarr_array(path, label)
+            array = self._zarr_array(path)
             with named_errors(label):
                 return library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
@@ -312,17 +316,20 @@ class ZarrReader(ModelReader):
             versions=versions,
         )
 
-    def _open_difference(self, path: str, difference: Difference, label: str) -> UnitArray:
+    def open_difference(
+        self, path: str, difference: Difference, find_base: Callable[[], RangeReader]
+    ) -> UnitArray:
+        """Open what is stored as a difference to what `find_base` returns."""
         self._check_path(path)
         parsed = self._parsed_difference(path, difference)
         form = parsed.shape, parsed.dtype, parsed.chunks
         return ChunkedArray(
-            label,
+            self.label(path),
             *form,
             partial(self._locate, self._frames, path, parsed),
             in_blocks=True,
             concurrency=self._source.concurrency,
-            find_base=partial(self.base_array, path),
+            find_base=find_base,
         )
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:

@@ -1,0 +1,127 @@
+"""The interface of a store's arrays, whatever holds them: what each container knows of a path."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bf16codecs._arrays.array import RangeReader, UnitArray
+from bf16codecs._base.limits import Limits
+from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.attributes import Difference
+from bf16codecs.store.layout import StoreInfo
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["Fault", "StoredArrays", "faults"]
+
+#: The name of a tensor, or the path of an array or a group, and what is wrong with it.
+Fault = tuple[str, BF16CodecsError]
+
+
+class StoredArrays(ABC):
+    """The arrays of a store, by path; several threads may read.
+
+    A `ModelReader` reads a model on them; a run and each of its steps are models on the same ones.
+
+    Parameters
+    ----------
+    where
+        The store's path or address, for messages.
+    info
+        What it says of itself.
+    limits
+        What reading it may take.
+    """
+
+    #: Whether reading a small part, such as a header, costs little: no request to a server.
+    is_near = True
+    #: Whether arrays say their shape twice: if not, a tensor's header is read when it is opened.
+    names_dimensions = True
+    #: Of a store in Zarr, 3 or 2; of others, 0.
+    zarr_format = 0
+
+    def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
+        if info.loss is not None and not self.zarr_format:
+            raise StoreError(f"{where}: it is lossy, as no store but those in Zarr is")
+        self.where, self.info, self.limits = where, info, limits
+
+    def label(self, path: str) -> str:
+        """Return the store and what an array of it holds, for messages."""
+        return f"{self.where}: {self.info.labels.get(path, path[:300])}"
+
+    @abstractmethod
+    def open(self, path: str) -> UnitArray:
+        """Open an array.
+
+        Raises
+        ------
+        StoreError
+            If it is missing, or its metadata make no sense.
+        """
+
+    def open_difference(
+        self, path: str, difference: Difference, find_base: Callable[[], RangeReader]
+    ) -> UnitArray:
+        """Open what is stored as a difference to what `find_base` returns."""
+        raise StoreError(f"{self.label(path)}: it is a difference, which only Zarr and HDF5 have")
+
+    @abstractmethod
+    def attributes(self, path: str) -> Mapping[str, Any]:
+        """Return the attributes of an array under `bf16codecs`."""
+
+    @abstractmethod
+    def open_zarr(self, path: str) -> zarr.Array:
+        """Open an array with zarr; ValueError if it is none of Zarr's."""
+
+    def needs_header(self, path: str) -> bool:
+        """Tell whether to compare an array with the header of its tensor."""
+        return self.is_near
+
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether sizes in the store are found without a request to a server for each chunk."""
+        return True
+
+    @abstractmethod
+    def stored_nbytes(self, path: str) -> int:
+        """Return the bytes that an array takes in the store."""
+
+    @abstractmethod
+    def total_nbytes(self) -> int:
+        """Return the size of the whole store."""
+
+    def size_of_at_least(self, enough: int) -> int:
+        """Return the store's size, or less if that is enough and costs less to find out."""
+        return self.total_nbytes()
+
+    @abstractmethod
+    def codec_name(self, path: str) -> str:
+        """Return the name of an array's codec, as `bf16codecs info` shows it."""
+
+    def codec_level(self, path: str) -> str:
+        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
+        return ""
+
+    def growing_steps(self, path: str) -> int | None:
+        """Return for how many steps an array has growing frames; None if metadata do not tell."""
+        return None
+
+    def document_faults(self) -> Iterator[Fault]:
+        """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
+        return iter(())
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is open."""
+
+
+def faults(names: Iterable[str], check: Callable[[str], object]) -> Iterator[Fault]:
+    """Yield the names for which a check fails, and why."""
+    for name in names:
+        try:
+            check(name)
+        except BF16CodecsError as e:
+            yield name, e
