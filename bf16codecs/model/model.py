@@ -113,13 +113,13 @@ class Model:
         self._settle(Home(path, storage_options, max_bytes, opened), *wanted)
 
     @classmethod
-    def _at(cls, home: Home, framework: str = "numpy", device: Any = None) -> Model:
+    def _at(cls, home: Home[Any], framework: str = "numpy", device: Any = None) -> Model:
         """Make a model of what is open."""
         model = cls.__new__(cls)
         model._settle(home, framework, device)
         return model
 
-    def _settle(self, home: Home, framework: str, device: Any) -> None:
+    def _settle(self, home: Home[Any], framework: str, device: Any) -> None:
         self._home, self._framework, self._device = home, framework, device
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)

@@ -11,7 +11,9 @@ from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model
 from bf16codecs.model.notebook import model_html, tensor_html
-from bf16codecs.model.tensor import ALL_STEPS, ANY_STEPS, Home, LazyTensor
+from bf16codecs.model.tensor import Home, LazyTensor, RunHome
+from bf16codecs.store.opening import open_either
+from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def open_run(
     bf16codecs.store.StoreError
         If it is not a run store, or a damaged one.
     """
-    return Run(Home(path, storage_options, max_bytes, step=ALL_STEPS))
+    return Run(RunHome(path, storage_options, max_bytes))
 
 
 def open_model_or_run(
@@ -63,8 +65,15 @@ def open_model_or_run(
 
     Parameters and errors are those of `open_model`.
     """
-    home = Home(path, storage_options, max_bytes, step=ANY_STEPS)
-    return Run(home) if isinstance(home.opened, RunReader) else Model._at(home)
+    home = _EitherHome(path, storage_options, max_bytes)
+    opened = home.opened
+    if isinstance(opened, RunReader):
+        return Run(RunHome(*home.arguments, opened=opened))
+    return Model._at(Home(*home.arguments, opened=opened))
+
+
+class _EitherHome(Home[ModelReader]):
+    _open = staticmethod(open_either)
 
 
 class Run:
@@ -76,7 +85,7 @@ class Run:
     on. What is appended after it was opened is not seen.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: RunHome) -> None:
         self._home = home
         self._where = self._reader.where
         self._names = dict.fromkeys(self._reader.names)
@@ -186,9 +195,7 @@ class Run:
 
     @property
     def _reader(self) -> RunReader:
-        reader = self._home.opened
-        assert isinstance(reader, RunReader)
-        return reader
+        return self._home.opened
 
     def _tensor(self, name: str) -> RunTensor:
         tensor, _, _ = name.rpartition("@")
@@ -204,33 +211,21 @@ class Run:
 class RunTensor(LazyTensor):
     """A tensor over time: a `LazyTensor` whose first axis is the step."""
 
+    _home: RunHome
+
     @property
     def steps(self) -> list[int]:
         """The steps at which it is there; at others, it is NaN, or 0 if it has no NaN."""
-        reader = self._home.opened
-        assert isinstance(reader, RunReader)
-        return reader.steps_of(self.name)
+        return self._home.opened.steps_of(self.name)
 
     def _sampled(self) -> tuple[int, int]:
         # Those of the last step that has it: others may be filled.
-        reader, each = self._home.opened, self.size // max(1, len(self))
-        assert isinstance(reader, RunReader)
-        at = reader.run.numbers.index(self.steps[-1]) * each
+        each = self.size // max(1, len(self))
+        at = self._home.opened.run.numbers.index(self.steps[-1]) * each
         return at, at + each
 
     def _paths(self) -> list[str]:
-        reader = self._home.opened
-        assert isinstance(reader, RunReader)
-        return reader.describe(self.name).paths
+        return self._home.opened.describe(self.name).paths
 
     def _repr_html_(self) -> str:
         return tensor_html(self, lambda: self._home.opened, self._paths, _OF_WHICH)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        function, arguments = super().__reduce__()
-        return _reopened_tensor, (function, arguments)
-
-
-def _reopened_tensor(function: Any, arguments: Any) -> RunTensor:
-    tensor = function(*arguments)
-    return RunTensor(tensor._home, tensor.name)

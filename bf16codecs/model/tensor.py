@@ -7,8 +7,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
@@ -26,7 +25,7 @@ from bf16codecs._base.threads import run_all
 from bf16codecs.errors import LimitError
 from bf16codecs.model.notebook import tensor_html
 from bf16codecs.store.bases import work_with_bases
-from bf16codecs.store.opening import Opening, open_any, open_either, open_run_store, split_step
+from bf16codecs.store.opening import Opening, open_any, open_run_store, split_step
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = [
-    "ALL_STEPS",
-    "ANY_STEPS",
     "Home",
     "LazyTensor",
+    "RunHome",
     "check_together",
     "read_all",
     "read_into",
@@ -52,11 +50,11 @@ _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in 
 # What may be decoded for each part of a sample: twice the chunks that are decoded whole.
 _SAMPLE_WORK = 1 << 25
 
-#: In place of a step: all of them, or whatever there is.
-ALL_STEPS, ANY_STEPS = "all", "any"
+
+Opened = TypeVar("Opened", bound=ModelReader)
 
 
-class Home:
+class Home(Generic[Opened]):
     """An opened model, and what another process needs to open it again.
 
     Parameters
@@ -66,12 +64,15 @@ class Home:
     base
         As it takes it, or the home of a model that is open.
     step
-        The number of a step, if a run is opened and one of its steps is wanted; `ALL_STEPS` of a
-        run; or `ANY_STEPS` of a run or a model.
+        The number of a step, if a run is opened and one of its steps is wanted.
+    opened
+        The model, if it is open.
     """
 
+    #: What messages call it.
+    kind = "model"
     #: That of the run, if this is a step's and closed with it.
-    _run: Home | None = None
+    _run: Home[Any] | None = None
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class Home:
         options: Any,
         max_bytes: int | None,
         base: Any = None,
-        step: Any = None,
+        step: int | None = None,
+        opened: Opened | None = None,
     ) -> None:
         if options is not None and not isinstance(options, Mapping):
             kind = type(options).__name__
@@ -87,20 +89,46 @@ class Home:
         source, base = _fixed(source, "model"), _fixed(base, "base")
         #: What opens it again, in another process too.
         self.arguments = source, options, max_bytes, base, step
-        opened_base = base.opened if isinstance(base, Home) else base
-        advice = for_caller(", or open all with bf16codecs.open_run", "")
-        opening = Opening(options, Limits(max_bytes), opened_base, for_runs=advice)
-        self._opened: ModelReader | None
-        if step == ALL_STEPS:
-            self._opened = open_run_store(source, opening)
-        elif step == ANY_STEPS:
-            self._opened = open_either(source, opening)
-            step = ALL_STEPS if isinstance(self._opened, RunReader) else None
-            self.arguments = source, options, max_bytes, base, step
-        else:
-            self._opened = open_any(source, replace(opening, step=step))
+        if opened is None:
+            opened_base = base.opened if isinstance(base, Home) else base
+            advice = for_caller(", or open all with bf16codecs.open_run", "")
+            opening = Opening(options, Limits(max_bytes), opened_base, step, for_runs=advice)
+            opened = self._open(source, opening)
+        self._opened: Opened | None = opened
 
-    def at_step(self, number: int) -> Home:
+    @staticmethod
+    def _open(source: Any, opening: Opening) -> Any:
+        return open_any(source, opening)
+
+    @property
+    def opened(self) -> Opened:
+        """The opened model; not after `close`."""
+        if self._run is not None:
+            _ = self._run.opened  # whose files a step reads
+        if self._opened is None:
+            raise ValueError(f"{self.arguments[0]}: the {self.kind} is closed")
+        return self._opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.arguments
+
+    def close(self) -> None:
+        """Release what is open."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+class RunHome(Home[RunReader]):
+    """An opened run, and what another process needs to open it again."""
+
+    kind = "run"
+
+    @staticmethod
+    def _open(source: Any, opening: Opening) -> RunReader:
+        return open_run_store(source, opening)
+
+    def at_step(self, number: int) -> Home[ModelReader]:
         """Return the home of a step of this run, which shares all that is open.
 
         Raises
@@ -108,31 +136,10 @@ class Home:
         StepNotFoundError
             If there is no such step.
         """
-        run = self.opened
-        assert isinstance(run, RunReader)
-        home = Home.__new__(Home)
-        home.arguments = (*self.arguments[:-1], number)
-        home._opened, home._run = run.step(number), self
+        step = self.opened.step(number)
+        home: Home[ModelReader] = Home(*self.arguments[:-1], number, opened=step)
+        home._run = self
         return home
-
-    @property
-    def opened(self) -> ModelReader:
-        """The opened model; not after `close`."""
-        if self._run is not None:
-            _ = self._run.opened  # whose files a step reads
-        if self._opened is None:
-            what = "run" if self.arguments[-1] == ALL_STEPS else "model"
-            raise ValueError(f"{self.arguments[0]}: the {what} is closed")
-        return self._opened
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Home, self.arguments
-
-    def close(self) -> None:
-        """Release what is open."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
 
 
 def _fixed(place: Any, what: str) -> Any:
@@ -161,7 +168,7 @@ class LazyTensor:
         Its data type: NumPy's or ml_dtypes'; ``uint8`` for packed types.
     """
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: Home[Any], name: str) -> None:
         self._home = home
         self._array, self._kind = home.opened.tensor(name)
         self.name = name
@@ -349,7 +356,7 @@ class LazyTensor:
         return f"{type(self).__name__}({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
-        return _reopened_tensor, (self._home.arguments, self.name)
+        return _reopened_tensor, (type(self), type(self._home), self._home.arguments, self.name)
 
     def __dask_tokenize__(self) -> Any:
         source, *_, step = self._home.arguments
@@ -373,16 +380,19 @@ class LazyTensor:
         yield from self._reader().box_jobs([range(size) for size in self.shape], whole)
 
 
-def _reopened_tensor(arguments: tuple[Any, ...], name: str) -> LazyTensor:
+def _reopened_tensor(
+    kind: type[LazyTensor], home: type[Home[Any]], arguments: tuple[Any, ...], name: str
+) -> LazyTensor:
     # Hundreds of tensors of one model arrive in a worker one by one.
-    reference = pickle.dumps((arguments, _version(arguments[0])))
-    return LazyTensor(_reopened(reference), name)
+    reference = pickle.dumps((home, arguments, _version(arguments[0])))
+    return kind(_reopened(reference), name)
 
 
 @functools.lru_cache(maxsize=4)
-def _reopened(reference: bytes) -> Home:
-    arguments, _ = pickle.loads(reference)
-    return Home(*arguments)
+def _reopened(reference: bytes) -> Home[Any]:
+    home, arguments, _ = pickle.loads(reference)
+    found: Home[Any] = home(*arguments)
+    return found
 
 
 def _version(source: Any) -> Any:
