@@ -67,14 +67,9 @@ class RangeReader(ABC):
 
     @abstractmethod
     def read_run(self, start: int, stop: int, out: Place) -> None:
-        """Read a range of the array's bytes, little-endian and in C order.
+        """Read the array's bytes [start, stop), little-endian and in C order.
 
-        Parameters
-        ----------
-        start, stop
-            The first byte, and the one after the last. They may lie within an item.
-        out
-            Memory of the range's size.
+        Either end may lie within an item; `out` has the size of the range.
         """
 
     @abstractmethod
@@ -85,14 +80,8 @@ class RangeReader(ABC):
 class ArrayReader(RangeReader):
     """An array that is read by selection; several threads may read.
 
-    Parameters
-    ----------
-    label
-        What it is, for messages.
-    shape, dtype, chunks
-        Of the array. An edge chunk is stored whole.
-    unit
-        Shape of what is read at a time, if not that of the chunks.
+    Messages call it `label`. An edge chunk is stored whole. `unit` is the shape of what is read at
+    a time, if not that of the chunks.
     """
 
     #: Whether a range of its bytes can be read without decoding all chunks that it is in.
@@ -136,15 +125,7 @@ class ArrayReader(RangeReader):
 
     @abstractmethod
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
-        """Yield what together reads a box into `out`, in any order and at the same time.
-
-        Parameters
-        ----------
-        axes
-            The ascending indices along each axis.
-        out
-            An array of the box's shape.
-        """
+        """Yield jobs that together read a box into an array of its shape, in any order."""
 
     @abstractmethod
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
@@ -266,25 +247,16 @@ class UnitArray(ArrayReader):
 
 
 class ChunkBase:
-    """The bases of an array's chunks.
+    """The bases of an array's chunks: the same boxes of another array of its shape and data type.
 
-    Parameters
-    ----------
-    find_base
-        Returns another array of the same shape and data type. It is called when a chunk is read:
-        opening a model does not open its base.
-    plan
-        The array.
+    `find_base` returns that array when a chunk is read: opening a model does not open its base.
     """
 
     def __init__(self, find_base: Callable[[], RangeReader], plan: ArrayPlan) -> None:
         self._find_base, self._plan = find_base, plan
 
     def read(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
-        """Read a range of the bytes of a chunk's base, padded as the chunk is.
-
-        It is of whole items, as blocks of frames are.
-        """
+        """Read a range of a chunk's base, in whole items, as blocks are, padded as the chunk is."""
         if self._plan.is_contiguous:
             self._read_run(index, start, stop, out)
         elif isinstance(out, DeviceMemory):
@@ -338,22 +310,11 @@ class Located(NamedTuple):
 class ChunkedArray(UnitArray):
     """An array whose stored chunks are read and decoded here.
 
-    Parameters
-    ----------
-    label, shape, dtype, chunks
-        As for `ArrayReader`.
-    locate
-        Finds a chunk. It is called where jobs are made, and these run anywhere.
-    in_blocks
-        Whether parts of a chunk can be decoded. If not, all of it is, whatever is asked for.
-    concurrency
-        How many reads at a time pay off.
-    versions
-        How many versions a chunk has, equal parts along the first axis; others count as one.
-    find_base
-        Returns what chunks may be coded against, when it is first read: another array of this shape
-        and data type. Where a chunk is padded, its base is that array's items with the same
-        padding.
+    `locate` finds a chunk; it is called where jobs are made, and these run anywhere. Unless chunks
+    are decoded `in_blocks`, all of a chunk is decoded, whatever is asked for. A chunk has
+    `versions`, equal parts along the first axis; other chunks count as one version. `find_base`
+    returns what chunks may be coded against, another array of this shape and data type; where a
+    chunk is padded, its base is that array's items with the same padding.
     """
 
     def __init__(

@@ -50,14 +50,8 @@ class PiecewiseArray(RangeReader):
     """Reads an array piece by piece, each once if they are asked for in order.
 
     Differences are read in parts of 2 MiB. From a base in chunks of 16 MiB that were decoded whole
-    for each, loading took eight times as long as the base itself.
-
-    Parameters
-    ----------
-    array
-        The array.
-    kept
-        What is kept of the last piece; several arrays may share it.
+    for each, loading took eight times as long as the base itself. Several arrays may share the last
+    piece that is `kept`.
     """
 
     def __init__(self, array: UnitArray, kept: KeptPiece) -> None:
@@ -91,18 +85,10 @@ class PiecewiseArray(RangeReader):
 
 
 def runs_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
-    """Return about how many bytes are decoded to read so many of an array, in order, as a base.
+    """Return about how many bytes are decoded to read so many of a base, in order.
 
     A part is in few chunks where these are whole rows, and in all of them where they are columns.
-
-    Parameters
-    ----------
-    array
-        The base.
-    nbytes
-        How many bytes of it are read.
-    chunks
-        Of the differences to it: if not of whole rows, they are what is read in order.
+    If the differences have `chunks` that are not whole rows, these are what is read in order.
     """
     size, whole = array.dtype.itemsize, math.prod(array.shape) * array.dtype.itemsize
     if whole == 0:

@@ -64,19 +64,9 @@ class Batch(NamedTuple):
 
 
 class Fetched:
-    """The ranges that were read of a stored chunk.
+    """The ranges that were read of a stored chunk, ascending, and what each holds.
 
-    Parameters
-    ----------
-    ranges
-        What was asked for, ascending.
-    contents
-        What each range holds.
-
-    Raises
-    ------
-    TruncatedDataError
-        If one is shorter than its range.
+    TruncatedDataError is raised if one holds less than its range.
     """
 
     def __init__(self, ranges: Sequence[Range], contents: Sequence[Bytes]) -> None:
@@ -98,14 +88,7 @@ class Fetched:
 class Head(ABC):
     """Base of frames' heads, which locate the blocks of a chunk's versions.
 
-    Parameters
-    ----------
-    nbytes, item_size, block_items
-        Size of the chunk, of its items, and of its blocks in items.
-    parents
-        Of each version, the one that it is coded against.
-    version_bytes
-        Size of a version.
+    `parents` has the version that each version is coded against.
     """
 
     #: Whether blocks are coded against a base outside of the chunk.
@@ -155,18 +138,9 @@ class Head(ABC):
     def batches(self, wanted: Wanted, piece: int | None) -> Iterator[Batch]:
         """Yield what to decode for a part of the chunk, after the versions that it comes from.
 
-        Parameters
-        ----------
-        wanted
-            The part.
-        piece
-            How many bytes to decode from one run of blocks, at least a block; None for all that
-            there are, from any number of runs.
-
-        Raises
-        ------
-        StoreError
-            If there is far more to decode than is wanted.
+        `piece` is how many bytes to decode from one run of blocks, at least a block; None for all
+        that there are, from any number of runs. StoreError is raised if there is far more to decode
+        than is wanted.
         """
         if piece is None:
             # All is fetched at once, and decoded in parts if versions between have to be kept.

@@ -77,13 +77,7 @@ def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
 
 
 class RawFormat:
-    """Chunks stored without a codec.
-
-    Parameters
-    ----------
-    is_padded
-        Whether the chunks at the array's edges have the size of the others.
-    """
+    """Chunks stored without a codec; if `is_padded`, those at the array's edges are whole."""
 
     in_blocks = True
 
@@ -124,12 +118,8 @@ RAW = RawFormat()
 class _WholeFormat(ABC):
     """Chunks that can be decoded whole only.
 
-    Parameters
-    ----------
-    item_size
-        Bytes of an item, if items were shuffled by HDF5's filter before they were compressed.
-    scratch
-        Memory to decode to what is not wanted as it is.
+    HDF5's filter shuffled items of `item_size` bytes before they were compressed. A chunk that is
+    not wanted as it is stored is decoded to `scratch`.
     """
 
     in_blocks = False
@@ -274,13 +264,7 @@ class ShuffledFormat(_WholeFormat):
 
 
 class _ChecksumFormat(ABC):
-    """Chunks with a checksum of their stored bytes behind them.
-
-    Parameters
-    ----------
-    form
-        How the bytes before the checksum are stored.
-    """
+    """Chunks of another format with a checksum of their stored bytes behind them."""
 
     in_blocks = False
 
@@ -339,13 +323,7 @@ class Crc32cFormat(_ChecksumFormat):
 
 
 class DeltaFormat:
-    """Chunks of 16-bit integers, each as its difference to the one before.
-
-    Parameters
-    ----------
-    form
-        How the differences are stored.
-    """
+    """Chunks of 16-bit integers, stored in another format as differences to the one before."""
 
     in_blocks = False
 

@@ -31,10 +31,7 @@ _MAX_HEADS = 1024
 class FrameFormat:
     """Chunks that are frames of this package, which are read block by block.
 
-    Parameters
-    ----------
-    keep_heads
-        Remember where the blocks of stored chunks are, by their keys.
+    With `keep_heads`, it remembers by a chunk's key where its blocks are.
     """
 
     in_blocks = True
@@ -142,16 +139,8 @@ class Decoder:
 
     Versions that `wanted.out` does not hold take memory of their own, which a version takes over
     from its parent where no other needs that. So there are never more of them than versions that
-    are wanted and not yet decoded, and one.
-
-    Parameters
-    ----------
-    head
-        Of the chunk.
-    wanted
-        The part.
-    scratch
-        Memory for blocks that nothing else needs.
+    are wanted and not yet decoded, and one. Blocks that nothing else needs are decoded to
+    `scratch`.
     """
 
     def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:

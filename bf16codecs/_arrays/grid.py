@@ -154,20 +154,7 @@ def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[int, ...]:
     """Cut an array into chunks of whole rows, of at most `chunk_size` bytes where rows allow it.
 
-    Parameters
-    ----------
-    shape
-        The array's shape.
-    item_size
-        Bytes of one item.
-    chunk_size
-        The largest size of a chunk, in bytes.
-
-    Returns
-    -------
-    tuple of int
-        The chunk's shape. A row larger than `chunk_size` is cut along later axes; chunks of one
-        item are the smallest.
+    A row larger than `chunk_size` is cut along later axes; chunks of one item are the smallest.
     """
     if 0 in shape:
         return (1,) * len(shape)

@@ -30,21 +30,10 @@ def head_bytes(nbytes: int) -> int:
 
 
 class FrameHead(Head):
-    """The head of a frame.
+    """The head of a frame that has to hold a chunk of `nbytes`; CodecError if it is no such frame.
 
-    Parameters
-    ----------
-    prefix : buffer
-        The frame's first bytes: at least its header and block table.
-    nbytes : int
-        Size of the chunk that it has to hold.
-    size : int or None
-        Size of the stored frame, if that is known.
-
-    Raises
-    ------
-    CodecError
-        If it is not such a frame.
+    `prefix` has at least the header and the block table, and `size` is that of the stored frame, if
+    it is known.
     """
 
     def __init__(self, prefix: Bytes, nbytes: int, size: int | None) -> None:
@@ -85,19 +74,8 @@ class FrameHead(Head):
 class GrowingHead(Head):
     """The known parts of a growing frame: its directory, and the frames needed so far.
 
-    Parameters
-    ----------
-    prefix : buffer
-        The first bytes: at least the directory. It is kept.
-    nbytes : int
-        Size of the chunk that it has to hold.
-    size : int or None
-        Size of the stored chunk, if that is known.
-
-    Raises
-    ------
-    CodecError
-        If it is not such a growing frame.
+    `prefix`, which is kept, has at least the directory. `nbytes`, `size` and errors are as for
+    `FrameHead`.
     """
 
     # Heads of frames between blocks, which are as small as that unless versions are large.
@@ -128,10 +106,7 @@ class GrowingHead(Head):
     def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
         """Read the heads of the frames that a part takes; pad what is not there, if that is asked.
 
-        Raises
-        ------
-        CodecError
-            If a version is wanted that is not there, or a head is damaged.
+        CodecError is raised if a version is wanted that is not there, or a head is damaged.
         """
         if self.lacks(wanted):
             self._pad(wanted)

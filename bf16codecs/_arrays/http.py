@@ -83,14 +83,9 @@ def is_refused(error: BaseException) -> bool:
 
 
 async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.ClientSession:
-    """Open a session, as fsspec's `get_client` does.
+    """Open a session with options of `aiohttp.ClientSession`, as fsspec's `get_client` does.
 
-    Parameters
-    ----------
-    other_hosts
-        Follow redirects to other hosts.
-    options
-        What `aiohttp.ClientSession` takes. A `timeout` replaces the one here.
+    Redirects to `other_hosts` are followed only if it is true. A `timeout` replaces the one here.
     """
     import aiohttp
 

@@ -56,13 +56,7 @@ class Points(NamedTuple):
 
 
 def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
-    """Parse the selection of ``array[selection]`` for an array of this shape.
-
-    Raises
-    ------
-    IndexError
-        With NumPy's messages.
-    """
+    """Parse the selection of ``array[selection]``; raise IndexError with NumPy's messages."""
     items = [_normalized(item) for item in _as_tuple(selection)]
     if not shape:
         _view(shape)[tuple(items)]  # raises NumPy's own error, whatever selects in the end

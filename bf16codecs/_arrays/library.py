@@ -21,19 +21,10 @@ __all__ = ["LibraryArray"]
 class LibraryArray(UnitArray):
     """An array that only another library reads: coded by others, sharded, not in chunks.
 
-    Parameters
-    ----------
-    label, shape, dtype, chunks
-        As for `ArrayReader`; None if it has no chunks.
-    read
-        Reads a box of the array, given as for `box_jobs`, into an array of its shape.
-    concurrency
-        How many reads at a time pay off; 0 if all have to happen where jobs are made.
-    error
-        What errors of the library become.
-    read_points
-        Reads single elements, if the library has a better way than boxes around them; gives None
-        if it has none now.
+    `read` reads a box, given as for `box_jobs`, into an array of its shape; its errors become
+    `error`. A `concurrency` of 0 means that all reads have to happen where jobs are made.
+    `read_points` reads single elements, if the library has a better way than boxes around them; it
+    returns None if it has none now.
     """
 
     def __init__(

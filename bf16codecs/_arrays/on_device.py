@@ -46,18 +46,10 @@ def host_nbytes(array: ArrayReader) -> int:
 def device_jobs(
     array: ArrayReader, memory: DeviceMemory, axes: Axes | None = None
 ) -> Iterator[Job]:
-    """Yield what together reads a box, little-endian and in C order; in any order, at one time.
+    """Yield jobs that together read a box, little-endian and in C order, in any order or at once.
 
-    Chunks are decoded on the device if that `decodes_there`, and otherwise on the host.
-
-    Parameters
-    ----------
-    array
-        The array.
-    memory
-        Of the box's size.
-    axes
-        The box; None for all of the array.
+    Chunks are decoded on the device if that `decodes_there`, and otherwise on the host. `memory`
+    has the size of the box, which is all of the array if `axes` is None.
     """
     if memory.size == 0:  # the other axes may be of any length
         return
@@ -155,16 +147,8 @@ def _halves(axes: Axes) -> Iterator[tuple[Axes, tuple[slice, ...]]]:
 class Layout:
     """Where the items of a box are in the bytes of an array in C order.
 
-    Attributes
-    ----------
-    item_size : int
-        Bytes of an item.
-    shape : tuple of int
-        Of the box.
-    steps : tuple of int
-        Bytes from one item to the next along each axis.
-    offset : int
-        Of the first item.
+    `steps` are the bytes from one item to the next along each axis, and `offset` is that of the
+    first.
     """
 
     item_size: int
@@ -197,15 +181,7 @@ class Layout:
 
 
 def copies(to: Layout, source: Layout) -> Iterator[tuple[int, int, Rows]]:
-    """Yield what copies a box, in as few steps as it takes.
-
-    Yields
-    ------
-    to, source : int
-        Where the first row goes, and where it is.
-    rows : Rows
-        The rows.
-    """
+    """Yield what copies a box, in few steps: the offsets of the first row in both, and the rows."""
     axes = _joined_axes(to, source)
     nbytes = to.item_size
     if axes and axes[-1][1:] == (nbytes, nbytes):

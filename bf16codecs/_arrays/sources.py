@@ -107,13 +107,7 @@ class Source(ABC):
 
     @abstractmethod
     def open(self, key: Any) -> StoredChunk:
-        """Open a chunk.
-
-        Raises
-        ------
-        StoreError
-            If there is none.
-        """
+        """Open a chunk; raise StoreError if there is none."""
 
     def close(self) -> None:  # noqa: B027
         """Release what is open."""
@@ -124,13 +118,7 @@ class KeySource(Source):
 
     @abstractmethod
     def read(self, key: str) -> Bytes | None:
-        """Read a document, which may not exist.
-
-        Raises
-        ------
-        StoreError
-            If it is larger than metadata are.
-        """
+        """Read a document, or return None; raise StoreError if it is larger than metadata are."""
 
     @abstractmethod
     def size(self, key: str) -> int:
@@ -168,15 +156,7 @@ class InMemory(StoredChunk, Source):
 
 
 class Part(StoredChunk, Source):
-    """A range of a stored chunk as a chunk of its own; a source that has no other.
-
-    Parameters
-    ----------
-    whole
-        The chunk, such as a file.
-    offset, size
-        The range.
-    """
+    """A range of a stored chunk as a chunk of its own; a source that has no other."""
 
     def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
         self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size

@@ -39,15 +39,7 @@ __all__ = [
 
 
 class StepView(UnitArray):
-    """One step of an array.
-
-    Parameters
-    ----------
-    array
-        Its first axis is the step.
-    place
-        The step's index on that axis.
-    """
+    """One step of an array, by its place on the first axis."""
 
     def __init__(self, array: UnitArray, place: int) -> None:
         super().__init__(
@@ -119,14 +111,9 @@ def step_nbytes(array: UnitArray, place: int) -> int:
 
 
 class StepsArray(ArrayReader):
-    """An array each step of which is in one of several arrays, or in none.
+    """An array each step of which is at its place in one of several arrays, or in none.
 
-    Parameters
-    ----------
-    sources
-        For each step, the array that has it at the same place, or None.
-    fill_value
-        What stands for steps that are in none.
+    `sources` has the array of each step, or None, for which `fill_value` stands.
     """
 
     #: In boxes: it has no units that could be read whole.
@@ -201,16 +188,9 @@ class StepsArray(ArrayReader):
 
 
 class ConvertedArray(UnitArray):
-    """An array whose items are converted when they are read.
+    """An array whose items are converted to another data type when they are read.
 
-    Parameters
-    ----------
-    array
-        What is converted.
-    dtype
-        Its data type after that.
-    convert
-        Converts items, given in C order and of any shape, to items of `dtype`, or their bits.
+    `convert` takes items in C order and of any shape, and returns items of `dtype`, or their bits.
     """
 
     def __init__(

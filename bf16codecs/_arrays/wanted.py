@@ -32,31 +32,20 @@ def base_advice() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The part of a chunk that is wanted, and where it goes.
+    """The part of a chunk that is wanted, and where it goes."""
 
-    Attributes
-    ----------
-    nbytes : int
-        The chunk's size, padding included.
-    touched : callable
-        Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that
-        are closer than its argument may be one.
-    out : uint8 ndarray or DeviceMemory
-        The chunk's bytes from `offset` on. What lies between the ranges is undefined.
-    offset : int
-        The first byte of the chunk that `out` holds.
-    base : Base or None
-        What the chunk may be coded against: reads ranges of `nbytes` other bytes.
-    pads : bool
-        Whether versions that are not there yet are bytes of 255. Otherwise asking for one is an
-        error.
-    """
-
+    #: The chunk's size, padding included.
     nbytes: int
+    #: Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that are
+    #: closer than its argument may be one.
     touched: Callable[[int], Sequence[Range]]
+    #: The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     out: Place
     offset: int = 0
+    #: What the chunk may be coded against: reads ranges of `nbytes` other bytes.
     base: Base | None = None
+    #: Whether versions that are not there yet are bytes of 255. Otherwise asking for one is an
+    #: error.
     pads: bool = False
 
     @classmethod
@@ -97,29 +86,13 @@ class Wanted:
 def touched_ranges(
     selection: Any, shape: tuple[int, ...], item_size: int, gap: int, base: int = 0
 ) -> list[Range]:
-    """Find the bytes that hold the elements of ``array[selection]``.
+    """Find the bytes that hold the elements of ``array[selection]``, as ascending ranges.
 
     The answer may have a byte too many and never one too few: the selection itself is left to
-    NumPy, over an array in which the other bytes are undefined.
-
-    Parameters
-    ----------
-    selection : tuple
-        Integers, slices and integer arrays, as zarr hands them to partial decoding.
-    shape : tuple of int
-        Shape of the array, in C order.
-    item_size : int
-        Bytes of an item.
-    gap : int
-        Fewer bytes than these between two ranges do not part them. So there are never more ranges
-        than times that the array has so many bytes, and one more.
-    base : int
-        Where the array begins.
-
-    Returns
-    -------
-    list of (int, int)
-        Ascending.
+    NumPy, over an array in which the other bytes are undefined. The selection has integers, slices
+    and integer arrays, as zarr hands them to partial decoding, and the array begins at byte `base`.
+    Fewer bytes than `gap` between two ranges do not part them: so there are never more ranges than
+    times that the array has so many bytes, and one more.
 
     Examples
     --------

@@ -25,13 +25,7 @@ Words = NDArray[np.uint16]
 
 
 class Counts:
-    """How often each value occurs: of the items' 16-bit words, their bytes, and pairs of those.
-
-    Parameters
-    ----------
-    item_size
-        Bytes of an item: 1, 2, 4 or 8.
-    """
+    """How often each value occurs: of the items' 16-bit words, their bytes, and pairs of those."""
 
     def __init__(self, item_size: int) -> None:
         self.item_size = item_size
@@ -55,12 +49,7 @@ class Counts:
     def add(self, data: Bytes, above: Bytes) -> None:
         """Count what is in a piece of a tensor.
 
-        Parameters
-        ----------
-        data
-            Its bytes.
-        above
-            The values that are above its last ones in their columns; fewer at the top.
+        The values `above` are those above its last ones in their columns; fewer at the top.
         """
         self.items += data.size // self.item_size
         for word in range(max(1, self.item_size // 2)):
@@ -75,13 +64,8 @@ class Counts:
     def add_change(self, data: Bytes, base: Bytes, is_float: bool) -> None:
         """Count what differs between a piece and the same piece of a base.
 
-        Parameters
-        ----------
-        data, base
-            Their bytes.
-        is_float
-            Whether items have a sign and a magnitude; of integers, the difference is taken modulo
-            their range.
+        Unless items are floats, which have a sign and a magnitude, the difference is taken modulo
+        their range.
         """
         unsigned = f"<u{self.item_size}"
         new, old = data.view(unsigned), base.view(unsigned)
@@ -161,11 +145,8 @@ def _ordered(items: NDArray[Any]) -> NDArray[Any]:
 def block_counts(data: Bytes, item_size: int) -> Iterable[NDArray[np.uint64]]:
     """Yield of each byte of the items, rotated left by one bit, what 64 KiB blocks have of it.
 
-    Yields
-    ------
-    ndarray, shape (blocks, 256)
-        How often each value occurs in each block. Rotated, the first of them is the exponent of
-        BF16 and FP32.
+    That is how often each value occurs in each block, of shape (blocks, 256). Rotated, the first
+    byte is the exponent of BF16 and FP32.
     """
     items = data.view(f"<u{item_size}")
     rotated = ((items << 1) | (items >> (8 * item_size - 1))).view(np.uint8)

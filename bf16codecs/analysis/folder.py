@@ -38,12 +38,7 @@ def check_folder(out: str) -> None:
 def write_folder(analysis: Analysis, out: str) -> None:
     """Write pictures, in both styles, the table of tensors, all as JSON, and the report.
 
-    Parameters
-    ----------
-    analysis : Analysis
-        What `analyze` returned.
-    out : str
-        A folder that `check_folder` takes: after an error, it is as it was.
+    The folder is one that `check_folder` takes: after an error, it is as it was.
     """
     folder = Path(out)
     is_new = not folder.exists()

@@ -29,17 +29,7 @@ Picture = tuple[str, str, Callable[[], "Axes"]]
 
 
 def pictures(analysis: Analysis) -> Iterator[Picture]:
-    """Yield all pictures that an analysis has something for.
-
-    Yields
-    ------
-    str
-        A name, such as ``"exponents"``.
-    str
-        What the picture tells, in a sentence.
-    callable
-        Draws it, and returns the axes.
-    """
+    """Yield all pictures that an analysis has something for: name, caption, and what draws it."""
     model = analysis.model
     if model.statistics.dtype in FIELDS:
         yield (

@@ -30,17 +30,9 @@ def kind_of(name: str) -> str:
 
 
 def kinds_by(rules: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a rule like `kind_of`, of other kinds.
+    """Return a rule like `kind_of`, of other kinds: regular expressions, tried in their order.
 
-    Parameters
-    ----------
-    rules : mapping
-        Regular expressions by the names of kinds, tried in their order, whatever the case.
-
-    Raises
-    ------
-    ValueError
-        If one is no regular expression.
+    Case does not matter. ValueError is raised if one is no regular expression.
     """
     patterns = {}
     for kind, rule in rules.items():

@@ -38,14 +38,9 @@ Found = TypeVar("Found", Findings, Compared)
 
 @dataclass(frozen=True)
 class TensorChanges:
-    """How much of a tensor differs from a base's.
+    """How much of a tensor differs from a base's: the part of its values, and coded differences.
 
-    Attributes
-    ----------
-    changed : float
-        The part of its values that differs.
-    bits : dict
-        Bits a value that codecs reach with differences: by names, as `TensorAnalysis.bits`.
+    `bits` has bits a value that codecs reach with differences, as `TensorAnalysis.bits`.
     """
 
     changed: float
@@ -54,16 +49,9 @@ class TensorChanges:
 
 @dataclass(frozen=True)
 class Changes:
-    """How much of each tensor of a model differs from a base's.
+    """How much of each tensor of a model differs from a base's, where that has it alike.
 
-    Attributes
-    ----------
-    share : float
-        The part of the bytes that was compared.
-    tensors : dict of TensorChanges
-        By name; without what the base has not, or not alike.
-    damage : tuple of Damage
-        What could not be read.
+    `share` is the part of the bytes that was compared, and `damage` what could not be read.
     """
 
     share: float
@@ -113,14 +101,8 @@ class _Group:
 class Look:
     """How to look at a model.
 
-    Attributes
-    ----------
-    kind_of : callable
-        Returns the kind of a tensor, by its name.
-    sample : int or None
-        About how many bytes to look at, if not all.
-    codecs : collection of str
-        Which of `CODECS` to try; most of the time goes into them.
+    `kind_of` returns the kind of a tensor, by its name. `sample` is about how many bytes to look
+    at, if not all. `codecs` are those of `CODECS` to try, into which most of the time goes.
     """
 
     kind_of: Callable[[str], str]
@@ -130,14 +112,8 @@ class Look:
     def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
         """Look at a model, and at what it has otherwise than a base.
 
-        `progress` is called with the bytes done so far, and the bytes in all.
-
-        Raises
-        ------
-        ValueError
-            If it has no values at all.
-        BF16CodecsError
-            If nothing of it can be read.
+        `progress` is called with the bytes done so far, and the bytes in all. ValueError is raised
+        if the model has no values at all, BF16CodecsError if nothing of it can be read.
         """
         errors: _Errors = []
         tensors = list(_tensors(model, base, errors))
@@ -172,17 +148,7 @@ class Look:
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
         """Look at one tensor, and at what it has otherwise than that of a base.
 
-        Returns
-        -------
-        TensorAnalysis
-            What was found.
-        tuple of Damage
-            What could not be read.
-
-        Raises
-        ------
-        BF16CodecsError
-            If its metadata are damaged.
+        Returned is also what could not be read. BF16CodecsError is raised if metadata are damaged.
         """
         own, errors = Tensor.of(tensor, base), _Errors()
         ((_, found),) = self._all([own], self._look, errors, None)

@@ -93,20 +93,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that is looked at, and the same one of a base.
+    """A tensor that is looked at, its dtype as safetensors names it, and the same one of a base.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    dtype : str
-        As safetensors names it.
-    shape : tuple of int
-        Its shape.
-    item : numpy.dtype
-        What reading it gives.
-    reader, base : RangeReader
-        What reads it; `base` is None if there is none.
+    `item` is the dtype of what reading it gives.
     """
 
     name: str
@@ -120,10 +109,7 @@ class Tensor:
     def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
         """Return a tensor of a model, and what it is compared with.
 
-        Raises
-        ------
-        BF16CodecsError
-            If it, or its metadata, cannot be read.
+        BF16CodecsError is raised if it, or its metadata, cannot be read.
         """
         base = None if other is None else tensor.ranges_of(other)
         dtype, shape, item = tensor.get_dtype(), tensor.shape, tensor.dtype

@@ -48,13 +48,8 @@ DIFFERENCE = "difference, "
 class Reached:
     """Sizes that codecs reach, added up over pieces.
 
-    Attributes
-    ----------
-    nbytes : dict
-        Coded bytes by the name of the codec.
-    blocks : dict
-        Bits a value of each whole block: ``"entropy"`` (the sum of the order-0 entropies of its
-        byte planes), and by the names of codecs.
+    By the names of codecs, `nbytes` has coded bytes, and `blocks` the bits a value of each whole
+    block; ``"entropy"`` is the sum of the order-0 entropies of its byte planes.
     """
 
     nbytes: dict[str, int] = field(default_factory=dict)
@@ -76,18 +71,9 @@ class Reached:
 def reach(
     dtype: str, items: NDArray[Any], base: Bytes | None, codecs: Collection[str] = CODECS
 ) -> Reached:
-    """Code a piece of a tensor, whole and as a difference.
+    """Code a piece of a tensor with some of `CODECS`, whole and as a difference to a base's.
 
-    Parameters
-    ----------
-    dtype : str
-        As NumPy names it.
-    items : ndarray
-        Unsigned integers of the items' size, of shape (rows, columns) if there are rows.
-    base : ndarray of uint8, optional
-        The same piece of a base.
-    codecs : collection of str
-        Which of `CODECS` to try.
+    Items are unsigned integers of the dtype's size, of shape (rows, columns) if there are rows.
     """
     found = Reached()
     data = items.reshape(-1).view(np.uint8)

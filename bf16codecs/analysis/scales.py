@@ -45,13 +45,7 @@ class Scales:
 
 
 class ScaleSums:
-    """Sums of squares along both axes of a tensor, taken as a matrix of rows along the last axis.
-
-    Parameters
-    ----------
-    rows, columns : int
-        How many it has.
-    """
+    """Sums of squares along both axes of a tensor, as a matrix of rows along the last axis."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._rows, self._columns = np.zeros((2, rows)), np.zeros((2, columns))
@@ -59,15 +53,7 @@ class ScaleSums:
         self._not_finite = 0
 
     def add(self, start: int, squares: PieceSums) -> None:
-        """Add a piece: whole rows, or a part of one.
-
-        Parameters
-        ----------
-        start : int
-            The index of its first value in the flattened tensor.
-        squares : PieceSums
-            Its sums.
-        """
+        """Add a piece, whole rows or a part of one; `start` is the index of its first value."""
         if squares.exponent > self._exponent:
             for sums, _ in (self._rows, self._columns):
                 sums[:] = np.ldexp(sums, 2 * (self._exponent - squares.exponent))

@@ -36,19 +36,10 @@ class Sampled(Protocol):
 
 @dataclass
 class Exponents:
-    """How often each exponent, as it is stored, occurs in some values of a dtype.
-
-    Attributes
-    ----------
-    dtype : str
-        As safetensors names it.
-    total : int or None
-        How many values there are, of which some were counted; None if that is not known.
-    counts : ndarray, shape (exponents,)
-        How often each occurs.
-    """
+    """How often each exponent, as it is stored, occurs in some values of a dtype of safetensors."""
 
     dtype: str
+    #: How many values there are, of which some were counted; None if that is not known.
     total: int | None
     counts: NDArray[np.uint64] = field(init=False)
 
@@ -57,24 +48,11 @@ class Exponents:
 
     @classmethod
     def of(cls, tensors: Sequence[Sampled], is_all: bool = True) -> Exponents | None:
-        """Count those of a few parts, evenly spread, of the dtype that has most of the values.
+        """Count exponents in a few parts, evenly spread, of the dtype that most values have.
 
-        Parameters
-        ----------
-        tensors
-            The tensors.
-        is_all
-            Whether there are no others.
-
-        Returns
-        -------
-        Exponents or None
-            None if there are no floating-point numbers.
-
-        Raises
-        ------
-        BF16CodecsError, OSError, ValueError
-            If they cannot be read.
+        `is_all` tells whether there are no other tensors. None is returned if there are no
+        floating-point numbers. BF16CodecsError, OSError or ValueError is raised if they cannot be
+        read.
         """
         sizes = Counter[str]()
         for tensor in tensors:

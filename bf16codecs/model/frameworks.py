@@ -149,14 +149,7 @@ def _are_same(tensor: Any, other: Any) -> bool:
 class Slice:
     """A tensor of a model whose selections are of a framework; `Model.get_slice` makes it.
 
-    Index it as a `LazyTensor`.
-
-    Parameters
-    ----------
-    tensor
-        The tensor.
-    read
-        Reads a selection of it.
+    Index it as a `LazyTensor`, of which `read` reads a selection.
     """
 
     def __init__(self, tensor: LazyTensor, read: Callable[[LazyTensor, Any], Any]) -> None:

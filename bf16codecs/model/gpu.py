@@ -94,15 +94,7 @@ def gpu_of(device: torch.device) -> Device | None:
 def torch_tensors(
     tensors: Sequence[Readable], device: torch.device, gpu: Device
 ) -> dict[str, torch.Tensor]:
-    """Read whole tensors of one model, which are checked, into new tensors of PyTorch on a GPU.
-
-    Parameters
-    ----------
-    tensors
-        The tensors.
-    device, gpu
-        The GPU, as PyTorch has it and as it is.
-    """
+    """Read whole tensors of one model, which are checked, into new tensors of PyTorch on a GPU."""
     made = {tensor.name: _new(tensor, tensor.shape, device) for tensor in tensors}
     targets = [Target(tensor, made[tensor.name].data_ptr()) for tensor in tensors]
     read_into_torch(device, gpu, targets)
@@ -114,24 +106,8 @@ def torch_selection(
 ) -> torch.Tensor | None:
     """Read a selection of a tensor into a new tensor of PyTorch on a GPU.
 
-    Parameters
-    ----------
-    tensor, selection
-        As for NumPy.
-    device, gpu
-        The GPU, as PyTorch has it and as it is.
-
-    Returns
-    -------
-    torch.Tensor or None
-        None if it has steps, or arrays of indices, or the tensor is not decoded on a GPU.
-
-    Raises
-    ------
-    IndexError
-        With NumPy's messages.
-    LimitError
-        If it is more than a call may decode.
+    None is returned if it has steps, or arrays of indices, or the tensor is not decoded on a GPU.
+    IndexError is raised with NumPy's messages, and LimitError if it is more than a call may decode.
     """
     parsed = parse_selection(selection, tensor.shape)
     if isinstance(parsed, Points) or not decodes_there(tensor._array):
@@ -169,15 +145,7 @@ def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.
 def read_into_torch(
     device: torch.device, gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS
 ) -> None:
-    """Read tensors of one model into memory of PyTorch's: see `read_onto`.
-
-    Parameters
-    ----------
-    device, gpu
-        The GPU, as PyTorch has it and as it is.
-    targets, threads
-        As `read_onto` takes them.
-    """
+    """Read tensors of one model into memory of PyTorch's: see `read_onto`."""
     _wait_for_torch(device)
     with suppress(MemoryError):
         return read_onto(gpu, targets, threads)
@@ -204,24 +172,11 @@ def _empty_cache() -> None:
 
 
 def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS) -> None:
-    """Read tensors of one model to a GPU, all of them in parallel, after they are checked.
+    """Read tensors of one model to a GPU, with several threads, after they are checked.
 
     It returns when all is there. Beside the tensors, this takes less than 256 MB of the host's
-    memory and of the GPU's, if the store is local.
-
-    Parameters
-    ----------
-    gpu
-        The GPU.
-    targets
-        The tensors, and where they go.
-    threads
-        How many read, at most.
-
-    Raises
-    ------
-    DeviceError
-        If the GPU fails, or decodes something else than the host does.
+    memory and of the GPU's, if the store is local. DeviceError is raised if the GPU fails, or
+    decodes something else than the host does.
     """
     from bf16codecs.cuda.loading import Loader
 

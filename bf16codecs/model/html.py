@@ -63,14 +63,7 @@ def table(
 ) -> str:
     """Return a table that scrolls, of its first rows, with sums below it.
 
-    Parameters
-    ----------
-    columns
-        The first has names.
-    rows, sums
-        Cells, as many as there are columns.
-    count
-        How many rows there are, if not all are in `rows`.
+    The first column has names. `count` is how many rows there are, if not all are in `rows`.
     """
     marks = [' class="text"' if i == 0 or c.is_text else "" for i, c in enumerate(columns)]
 

@@ -64,24 +64,7 @@ class Info:
 
 
 def info_of(reader: ModelReader, where: str, sort: str, sizes: bool) -> Info:
-    """Return what there is to tell of an opened model or run.
-
-    Parameters
-    ----------
-    reader
-        What reads it.
-    where
-        Its path or address.
-    sort, sizes
-        As `Model.info` takes them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such order.
-    StoreError
-        If metadata or headers are damaged, or arrays missing.
-    """
+    """Describe an opened model or run that is at a path or address, as `Model.info` does."""
     if sort not in SORTS:
         raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.80}")
     contents = contents_of(reader, where, sizes)

@@ -64,16 +64,9 @@ def _is_local(reader: ModelReader) -> bool:
 def tensor_html(
     tensor: Shown, opened: Opened, paths: Callable[[], Sequence[str]], *notes: str
 ) -> str:
-    """Return what a notebook shows of a tensor.
+    """Return what a notebook shows of a tensor, with notes below the histogram.
 
-    Parameters
-    ----------
-    tensor
-        The tensor.
-    opened, paths
-        What returns its model, and the paths of its arrays there.
-    notes
-        What there is to say of the histogram.
+    `opened` and `paths` return its model, and the paths of its arrays there.
     """
     about = f"{_shape(tensor.shape)} {tensor.get_dtype()}: {counted(tensor.size, 'value')}"
     parts = [html.line(f"{about}, {format_size(tensor.nbytes)}")]
@@ -97,21 +90,7 @@ def model_html(
     tensor: Callable[[str], Shown],
     *notes: str,
 ) -> str:
-    """Return what a notebook shows of a model or a run.
-
-    Parameters
-    ----------
-    where
-        Its path or address.
-    names
-        Those of its tensors.
-    opened
-        What returns it.
-    tensor
-        What returns a tensor by its name.
-    notes
-        What there is to say of the histogram.
-    """
+    """Return what a notebook shows of a model or a run, with notes below the histogram."""
     known = None
     try:
         reader = opened()

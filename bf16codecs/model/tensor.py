@@ -57,16 +57,9 @@ Opened = TypeVar("Opened", bound=ModelReader)
 class Home(Generic[Opened]):
     """An opened model, and what another process needs to open it again.
 
-    Parameters
-    ----------
-    source, options, max_bytes
-        As `bf16codecs.open_model` takes them.
-    base
-        As it takes it, or the home of a model that is open.
-    step
-        The number of a step, if a run is opened and one of its steps is wanted.
-    opened
-        The model, if it is open.
+    `source`, `options`, `max_bytes` and `base` are what `open_model` takes; the base may also be
+    the home of an open model. `step` is the number of a step, if a run is opened and one of its
+    steps is wanted. `opened` is the model, if it is open.
     """
 
     #: What messages call it.
@@ -131,10 +124,7 @@ class RunHome(Home[RunReader]):
     def at_step(self, number: int) -> Home[ModelReader]:
         """Return the home of a step of this run, which shares all that is open.
 
-        Raises
-        ------
-        StepNotFoundError
-            If there is no such step.
+        StepNotFoundError is raised if there is no such step.
         """
         step = self.opened.step(number)
         home: Home[ModelReader] = Home(*self.arguments[:-1], number, opened=step)
@@ -424,13 +414,8 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
 def read_into(tensors: Sequence[LazyTensor], places: Iterable[NDArray[Any]]) -> None:
     """Read whole tensors of one model, all of them in parallel, after `check_together`.
 
-    Parameters
-    ----------
-    tensors
-        The tensors.
-    places
-        For each an array of its shape and dtype, which chunks are decoded straight into. They are
-        taken one by one, as there is room for more work.
+    `places` has an array of the shape and dtype of each, which chunks are decoded straight into.
+    They are taken one by one, as there is room for more work.
     """
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
@@ -443,10 +428,8 @@ def read_into(tensors: Sequence[LazyTensor], places: Iterable[NDArray[Any]]) -> 
 def check_together(tensors: Sequence[LazyTensor]) -> None:
     """Check all that can be told of whole tensors of one model before they are read.
 
-    Raises
-    ------
-    StoreError
-        If they are more than a call may decode, or one is not what its header says.
+    StoreError is raised if they are more than a call may decode, or one is not what its header
+    says.
     """
     if not tensors:
         return

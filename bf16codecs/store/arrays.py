@@ -25,15 +25,7 @@ class StoredArrays(ABC):
     """The arrays of a store, by path; several threads may read.
 
     A `ModelReader` reads a model on them; a run and each of its steps are models on the same ones.
-
-    Parameters
-    ----------
-    where
-        The store's path or address, for messages.
-    info
-        What it says of itself.
-    limits
-        What reading it may take.
+    `info` is what the store at `where` says of itself.
     """
 
     #: Whether reading a small part, such as a header, costs little: no request to a server.
@@ -54,13 +46,7 @@ class StoredArrays(ABC):
 
     @abstractmethod
     def open(self, path: str) -> UnitArray:
-        """Open an array.
-
-        Raises
-        ------
-        StoreError
-            If it is missing, or its metadata make no sense.
-        """
+        """Open an array; raise StoreError if it is missing, or its metadata make no sense."""
 
     def open_difference(
         self, path: str, difference: Difference, find_base: Callable[[], RangeReader]

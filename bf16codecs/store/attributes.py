@@ -151,10 +151,7 @@ def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
 def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
     """Return what the tensors of an array lost, or None if the store has them exactly.
 
-    Raises
-    ------
-    StoreError
-        If the array's attributes do not say it.
+    StoreError is raised if the array's attributes do not say it.
     """
     if "lossy" not in attributes:
         return None
@@ -264,13 +261,7 @@ def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
 
 
 def stated_shape(value: Any) -> tuple[int, ...]:
-    """Check what attributes say of a shape.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or has more items than 64 bits count.
-    """
+    """Check what attributes say of a shape; raise ValueError if it is none, or too large."""
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(f"{value!r:.80} is not a shape")
     count = 1

@@ -46,19 +46,9 @@ MOST_BASES = 32
 
 
 def path_to(base: str, store: str | os.PathLike[str]) -> str:
-    """Return how a store names its base.
+    """Return how a store that will be at a path names its base, given by its path or address.
 
-    Parameters
-    ----------
-    base
-        The base's path or address.
-    store
-        The store's path, where it will be.
-
-    Returns
-    -------
-    str
-        A relative path with ``/``, seen from the folder of the store, or an address.
+    It is an address, or a relative path with ``/``, seen from the folder of the store.
     """
     if "://" in base:
         return base
@@ -73,18 +63,9 @@ def path_to(base: str, store: str | os.PathLike[str]) -> str:
 def place_of(reference: BaseReference, where: str) -> str:
     """Return the path or address of a base, with the step if it is one of a run.
 
-    Parameters
-    ----------
-    reference
-        How the store names it: see `path_to`.
-    where
-        The store's own path or address; empty if it has none.
-
-    Raises
-    ------
-    StoreError
-        If a store that is not local has its base among local files, or one without a path or
-        address of its own has it beside it, or if it names an address that is not `is_nameable`.
+    `where` is the store's own path or address; empty if it has none. StoreError is raised if a
+    store that is not local has its base among local files, or one without a path or address of its
+    own has it beside it, or if it names an address that is not `is_nameable`.
     """
     path = reference.place
     if _is_address(path):
@@ -156,15 +137,10 @@ def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
 
 
 def check_base(reference: BaseReference, base: ModelReader, where: str) -> None:
-    """Refuse a base that is not the one that a store was made with.
+    """Raise BaseMismatchError for a base that is not the one that a store was made with.
 
     Of safetensors files, and where no digests of one kind are known, only sizes and headers are
     compared: frames tell when blocks of them are read that are others.
-
-    Raises
-    ------
-    BaseMismatchError
-        If it is another.
     """
     found, expected = base.info.files, reference.files
     if len(found) != len(expected):

@@ -57,12 +57,8 @@ class CheckpointPaths(NamedTuple):
 class Checkpoint:
     """The objects of a checkpoint, and the keys that each name comes from.
 
-    Attributes
-    ----------
-    objects : mapping
-        By name, offset and size in the array of objects, in bytes.
-    names : mapping
-        By name, the keys that led to it.
+    By name, `objects` has offset and size in the array of objects, in bytes, and `names` the keys
+    that led to it.
     """
 
     objects: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -77,20 +73,7 @@ class Checkpoint:
 
     @classmethod
     def from_text(cls, text: bytes, nbytes: int) -> Checkpoint:
-        """Check a text that was stored.
-
-        Parameters
-        ----------
-        text
-            The text.
-        nbytes
-            Size of the array of objects.
-
-        Raises
-        ------
-        ValueError
-            If it is not what the layout says.
-        """
+        """Check a text that was stored, beside so many bytes of objects; raise ValueError."""
         content = json.loads(text.decode())
         if not isinstance(content, dict) or not isinstance(content.get("objects"), dict):
             raise ValueError("its text is not an object with objects")
@@ -115,16 +98,8 @@ class Checkpoint:
 def check_names(names: Mapping[str, Sequence[Any]]) -> None:
     """Refuse keys that lead to nothing, or to more than they justify: readers make what they say.
 
-    Parameters
-    ----------
-    names
-        By name, the keys that led to it.
-
-    Raises
-    ------
-    ValueError
-        If nested dictionaries and lists have no such keys, are too deep, or a list has a length
-        that neither the keys nor gaps explain.
+    ValueError is raised if nested dictionaries and lists have no such keys, are too deep, or a list
+    has a length that neither the keys nor gaps explain.
     """
     root, total, longest = _Container(), 0, (0, "")
     for name, keys in names.items():

@@ -201,10 +201,7 @@ class Contents:
     def only(self, names: Sequence[str]) -> Contents:
         """Return these contents with the rows of some tensors alone.
 
-        Raises
-        ------
-        TensorNotFoundError
-            If one of them is not there.
+        TensorNotFoundError is raised if one of them is not there.
         """
         known = [row.name for row in self.rows]
         for name in names:
@@ -286,22 +283,10 @@ def contents_of(
 ) -> Contents:
     """Collect what a model that was opened at a path or an address holds.
 
-    Parameters
-    ----------
-    reader, path
-        The model, and what the caller calls it.
-    ask_sizes
-        Whether to find out the sizes in a store whose server does not list them: a request for
-        each chunk. Otherwise they are left out.
-    with_sizes
-        Whether sizes in the store are wanted at all: a list is some requests, too.
-    with_steps
-        Whether to find out what each step of a run takes: the head of each chunk is read for it.
-
-    Raises
-    ------
-    StoreError
-        If metadata or headers are damaged, or arrays missing.
+    `ask_sizes` finds out the sizes in a store whose server does not list them, which takes a
+    request for each chunk; otherwise they are left out. Without `with_sizes`, not even a list is
+    asked for. `with_steps` finds out what each step of a run takes, for which the head of each
+    chunk is read. StoreError is raised if metadata or headers are damaged, or arrays missing.
     """
     where, step = reader.location
     local = path_of(where)

@@ -25,13 +25,7 @@ _GZIP_HEADER = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True)
 class DeltaChain:
-    """Differences, and what comes after them.
-
-    Parameters
-    ----------
-    level
-        Of DEFLATE; None for run lengths.
-    """
+    """Differences, followed by DEFLATE of a level, or by run lengths if the level is None."""
 
     level: int | None
 

@@ -49,16 +49,8 @@ _UNPADDED = RawFormat(is_padded=False)
 class ModelFile(NamedTuple):
     """A file of a model.
 
-    Attributes
-    ----------
-    name : str
-        Its name, without folders.
-    header : Header
-        What safetensors says of its tensors: where in `content` they are, from its own size on.
-    content : StoredChunk
-        Its bytes. Only those of tensors are read.
-    place : str
-        Its path or address, for messages.
+    The header says where tensors are in `content`, from its own size on; only their bytes are read.
+    `place` is the file's path or address, for messages.
     """
 
     name: str
@@ -70,13 +62,8 @@ class ModelFile(NamedTuple):
 class ReadBytes(StoredChunk):
     """The bytes of a file that is not there, given by a function.
 
-    Parameters
-    ----------
-    read
-        Called with an offset in the file and memory to fill from there on: a part of one tensor,
-        in whole items.
-    size
-        Of the file.
+    `read` is called with an offset in the file and memory to fill from there on: a part of one
+    tensor, in whole items.
     """
 
     def __init__(self, read: Callable[[int, Bytes], None], size: int) -> None:
@@ -166,28 +153,13 @@ class _FileArrays(StoredArrays):
 
 
 class FilesReader(ModelReader):
-    """Reads the tensors of files.
+    """Reads the tensors of files at a path or an address, `where`.
 
-    Parameters
-    ----------
-    where
-        Their path or address, for messages.
-    files
-        The files.
-    limits
-        What reading may take.
-    index
-        The name and the content of their index, if they have one.
-    checkpoint
-        The text and all objects of a checkpoint of a training job, if they are one.
-    paths
-        What of them is on a local disk, the index last.
-    left_out
-        What else is in the folder that was named.
-    concurrency
-        How many reads at a time pay off.
-    state
-        Returns something for each file, by its place, that differs once the file has changed.
+    `index` has the name and the content of their index, and `checkpoint` the text and all objects
+    of a checkpoint of a training job. `paths` are those of them that are on a local disk, the index
+    last, and `left_out` is what else is in the folder that was named. `concurrency` is how many
+    reads at a time pay off. `state` returns something for each file, by its place, that differs
+    once the file has changed.
     """
 
     def __init__(
@@ -264,17 +236,11 @@ class FilesReader(ModelReader):
 
 
 class _LocalFile(StoredChunk):
-    """A safetensors file on a disk.
+    """A safetensors file on a disk, whose header was read.
 
-    Parameters
-    ----------
-    file
-        The file, whose header was read.
-    buffer
-        Memory of threads to read into.
-    is_held
-        Keep it open, so that what takes its path later is another file. Otherwise it is opened for
-        each read: of a series of checkpoints, or hundreds of shards, none takes a descriptor.
+    If `is_held`, it stays open, so that what takes its path later is another file. Otherwise it is
+    opened for each read: of a series of checkpoints, or hundreds of shards, none takes a
+    descriptor.
     """
 
     def __init__(self, file: SourceFile, buffer: ThreadBuffer, is_held: bool) -> None:
@@ -321,16 +287,9 @@ class _LocalFile(StoredChunk):
 def open_safetensors(
     path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS, is_held: bool = True
 ) -> FilesReader:
-    """Open a file, a folder of shards, or a ``*.safetensors.index.json``.
+    """Open a file, a folder of shards, or a ``*.safetensors.index.json``: see `open_source`.
 
-    Parameters
-    ----------
-    path, limits
-        The model, and limits on reading it.
-    is_held
-        Keep its files open.
-
-    Errors are those of `open_source`.
+    Its files stay open if `is_held`.
     """
     model, buffer = open_source(path), ThreadBuffer()
     files = [

@@ -81,17 +81,8 @@ def suffix_of(name: str) -> tuple[str, Kind | None]:
 def detect(path: str | os.PathLike[str]) -> Kind | None:
     """Return what a file or a folder is, by its name, its first bytes or what it contains.
 
-    Returns
-    -------
-    Kind or None
-        None if it is nothing that holds a model.
-
-    Raises
-    ------
-    OSError
-        If it does not exist, or cannot be read.
-    ValueError
-        If the path is empty.
+    None is returned if it is nothing that holds a model. OSError is raised if it does not exist, or
+    cannot be read, and ValueError if the path is empty.
     """
     path = Path(given_path(path, "store"))
     recover_missing(path)
@@ -171,10 +162,7 @@ def _place(address: str) -> str:
 def plain_address(address: str) -> str:
     """Return an address with its scheme in lower case, the only one that fsspec knows.
 
-    Raises
-    ------
-    StoreError
-        If there is nothing behind the scheme of a host or bucket.
+    StoreError is raised if there is nothing behind the scheme of a host or bucket.
     """
     last, _, place = address.rpartition("://")
     if not place.strip("/") and last.rpartition("::")[2].lower() in _SCHEMES_OF_PLACES:

@@ -99,12 +99,10 @@ class StoreInfo:
         return 1 if is_whole and is_known and not is_shared and not is_rounded else 2
 
     def to_attributes(self) -> dict[str, Any]:
-        """Return the group's attributes, which readers take.
+        """Return the group's attributes.
 
-        Raises
-        ------
-        StoreError
-            If they would not: a run that has got such attributes cannot be opened any more.
+        StoreError is raised if readers would reject them: a run that has got such attributes cannot
+        be opened any more.
         """
         content = self._content()
         try:
@@ -147,23 +145,10 @@ class StoreInfo:
     def from_attributes(
         cls, attributes: Mapping[str, Any], where: str, otherwise: str = "a group"
     ) -> StoreInfo:
-        """Check a group's attributes.
+        """Check a group's attributes; `otherwise` says what it is if it is not a model store.
 
-        Parameters
-        ----------
-        attributes
-            The group's.
-        where
-            The store, for messages.
-        otherwise
-            What it is if it is not a model store, and what can be done then.
-
-        Raises
-        ------
-        StoreError
-            If the group is not a model store, or its attributes are invalid.
-        UnsupportedVersionError
-            If its layout is newer than this release.
+        StoreError is raised if the group is not a model store, or its attributes are invalid;
+        UnsupportedVersionError if its layout is newer than this release.
         """
         content = attributes.get(ATTRIBUTES_KEY)
         if not isinstance(content, Mapping) or type(content.get("layout")) is not int:

@@ -14,10 +14,7 @@ __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
     """Return what a store has beside tensors, None if it is no checkpoint of a training job.
 
-    Raises
-    ------
-    StoreError
-        If it is damaged.
+    StoreError is raised if it is damaged.
     """
     paths = reader.info.checkpoint
     if paths is None:
@@ -38,10 +35,7 @@ def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
 def read_object(reader: ModelReader, place: tuple[int, int]) -> bytes:
     """Read an object's bytes, from the place that `read_checkpoint` says.
 
-    Raises
-    ------
-    bf16codecs.errors.CodecError, StoreError
-        If they are damaged, or more than the caller allows.
+    CodecError or StoreError is raised if they are damaged, or more than the caller allows.
     """
     paths, (start, size) = reader.info.checkpoint, place
     assert paths is not None
@@ -54,13 +48,7 @@ def read_object(reader: ModelReader, place: tuple[int, int]) -> bytes:
 
 
 def read_parts(reader: ModelReader) -> tuple[bytes, bytes] | None:
-    """Return the text and all objects, as another store of them has them; None as above.
-
-    Raises
-    ------
-    bf16codecs.errors.CodecError, StoreError
-        If they are damaged, or more than the caller allows.
-    """
+    """Return the text and all objects, as another store has them, or None; errors are as above."""
     paths = reader.info.checkpoint
     if paths is None or read_checkpoint(reader) is None:
         return None
@@ -69,13 +57,7 @@ def read_parts(reader: ModelReader) -> tuple[bytes, bytes] | None:
 
 
 def sizes_of_objects(reader: ModelReader) -> dict[str, int] | None:
-    """Return the size of each object in bytes, by name; None as above.
-
-    Raises
-    ------
-    StoreError
-        If the store is damaged.
-    """
+    """Return the size of each object in bytes, by name, or None; errors are as above."""
     checkpoint = read_checkpoint(reader)
     if checkpoint is None:
         return None

@@ -81,39 +81,18 @@ class Opening:
 
 
 def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
-    """Open a model, whatever holds it.
+    """Open a model, whatever holds it: a path, an address, or a store of zarr's.
 
-    Parameters
-    ----------
-    source : str, path or zarr.abc.store.Store
-        A path, an address, or a store of zarr's.
-    opening : Opening
-        How.
-
-    Returns
-    -------
-    ModelReader
-
-    Raises
-    ------
-    StoreError
-        If it is not a model, or its base cannot be opened.
-    BaseMismatchError
-        If its base is another one.
-    OSError
-        If there is nothing there, or it cannot be read.
-    ValueError
-        If the path is empty.
+    StoreError is raised if it is not a model, or its base cannot be opened; BaseMismatchError if
+    its base is another one; OSError if there is nothing there, or it cannot be read; ValueError if
+    the path is empty.
     """
     place, step = split_step(source)
     return _as_model(_open_raw(place, opening), opening.step if step is None else step, opening)
 
 
 def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
-    """Open a run, whatever holds it.
-
-    Parameters and errors are those of `open_any`.
-    """
+    """Open a run, whatever holds it; errors are those of `open_any`."""
     place, step = split_step(source)
     if step is not None:
         also = for_caller(", or open it with open_model", "")
@@ -132,10 +111,7 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
 def names_run(path: Path) -> bool:
     """Tell whether the attributes of a store say that it is a run, be they valid or not.
 
-    Raises
-    ------
-    BF16CodecsError, OSError
-        As `own_attributes` does.
+    Errors are those of `own_attributes`.
     """
     return "run" in own_attributes(path)
 
@@ -143,12 +119,8 @@ def names_run(path: Path) -> bool:
 def own_attributes(path: Path) -> Mapping[str, Any]:
     """Return what a local store says of itself, be it valid or not; nothing if it is no model's.
 
-    Raises
-    ------
-    BF16CodecsError
-        If it is damaged so that it does not tell.
-    OSError
-        If it cannot be read.
+    BF16CodecsError is raised if it is damaged so that it does not tell, OSError if it cannot be
+    read.
     """
     kind = detect(path)
     if kind in (None, Kind.SAFETENSORS):
@@ -294,15 +266,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
 
 
 def open_either(source: Any, opening: Opening = Opening()) -> ModelReader:
-    """Open a model, or all steps of a run.
-
-    Parameters and errors are those of `open_any`.
-
-    Returns
-    -------
-    ModelReader
-        A `RunReader` if it is a run, and the path names no step.
-    """
+    """Open a model, or all of a run if its path names no step; errors are those of `open_any`."""
     place, step = split_step(source)
     reader = _open_raw(place, opening)
     if step is not None:

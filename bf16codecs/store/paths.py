@@ -46,15 +46,8 @@ def array_paths(names: Iterable[str]) -> dict[str, str]:
 def later_paths(names: Iterable[str], taken: Iterable[str], suffix: str) -> dict[str, str]:
     """Map tensors that come later to paths in a run: docs/runs.md, "Arrays".
 
-    Parameters
-    ----------
-    names
-        The tensors.
-    taken
-        Paths of the arrays that were there before.
-    suffix
-        Behind the names of those whose path would be in the way of others, before the digest of
-        both becomes their path.
+    `taken` are the paths of the arrays that were there before. Where the path of a tensor would be
+    in the way of others, a digest of its name and the suffix becomes its path.
     """
     arrays = set(taken)
     spelling = {part.lower(): part for path in arrays for part in (*_prefixes(path), path)}

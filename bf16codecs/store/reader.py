@@ -65,17 +65,7 @@ def restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray
 
 
 def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
-    """Refuse an array that is, by its own attributes, not that of a tensor.
-
-    Parameters
-    ----------
-    name
-        The tensor.
-    attributes
-        Of the array.
-    is_rounded
-        Whether the tensor is its rounding.
-    """
+    """Refuse an array that is, by its own attributes, not that of a tensor, or of its rounding."""
     if "tensor" not in attributes:
         return
     others = attributes.get("roundings" if is_rounded else "copies", [])
@@ -125,14 +115,8 @@ class Storage(NamedTuple):
 class ModelReader:
     """A model that was opened, whatever holds it; several threads may read.
 
-    Parameters
-    ----------
-    stored
-        The arrays of its store.
-    where
-        The model's path or address, for messages, if not the store's.
-    info
-        What there is to know of the model, if not all that the store says of itself.
+    It is read from the arrays of a store. `where` is its path or address, for messages, and `info`
+    what there is to know of it, if these are not the store's.
     """
 
     #: Whether its arrays are parts of such that have an axis of steps, too.
@@ -167,10 +151,7 @@ class ModelReader:
     def array(self, path: str) -> UnitArray:
         """Return an array of the store, or what stands in for one.
 
-        Raises
-        ------
-        StoreError
-            If it is missing, or its metadata make no sense.
+        StoreError is raised if it is missing, or its metadata make no sense.
         """
         # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
         arrays = self._arrays  # these, also if another thread closes the store meanwhile
@@ -208,10 +189,8 @@ class ModelReader:
     def base(self) -> ModelReader | None:
         """The model that this store has differences to, opened when it is first asked for.
 
-        Raises
-        ------
-        StoreError, OSError, BaseMismatchError
-            If it cannot be opened, or is another one.
+        StoreError, OSError or BaseMismatchError is raised if it cannot be opened, or is another
+        one.
         """
         return None if self.info.base is None else self.open_base(self)
 
@@ -237,10 +216,7 @@ class ModelReader:
     def tensor(self, name: str) -> StoredTensor:
         """Return the array of a tensor, which its attributes do not contradict.
 
-        Raises
-        ------
-        StoreError
-            If it is missing, or is not what its attributes say.
+        StoreError is raised if it is missing, or is not what its attributes say.
         """
         tensors = self._tensors
         if name not in tensors:
@@ -262,12 +238,9 @@ class ModelReader:
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return what a difference to this model can be to: a tensor as it is, or converted.
 
-        The name, dtype and shape are those of the array of the tensor that is stored as one.
-
-        Returns
-        -------
-        RangeReader or None
-            Of the same dtype and shape: FP32 as BF16 is rounded, and BF16 as FP32 widened; or None.
+        The name, dtype and shape are those of the array of the tensor that is stored as one. FP32
+        as BF16 is rounded, and BF16 as FP32 widened; None is returned if there is none of that
+        dtype and shape.
         """
         if name not in self.info.paths:
             return None
@@ -295,13 +268,7 @@ class ModelReader:
         return self.stored.attributes(path) if difference is None else difference.attributes
 
     def check_header(self, name: str) -> None:
-        """Refuse a tensor that `tensor` gave, if it is not what the safetensors header says.
-
-        Raises
-        ------
-        StoreError
-            If it is not.
-        """
+        """Raise StoreError if a tensor, after `tensor`, is not what the safetensors header says."""
         path, stored = self.info.paths[name], self._tensors[name]
         if name in self._checked or not self.stored.needs_header(path):
             return
@@ -317,12 +284,8 @@ class ModelReader:
     def headers(self) -> list[Header]:
         """The headers of the store's files, read and checked.
 
-        Raises
-        ------
-        SafetensorsError
-            If a header breaks the format's rules, or does not fit the size of its file.
-        StoreError
-            If a header is missing, or has other tensors than the store lists.
+        SafetensorsError is raised if a header breaks the format's rules, or does not fit the size
+        of its file; StoreError if one is missing, or has other tensors than the store lists.
         """
         headers = [self._header(file) for file in self.info.files]
         names = {tensor.name for header in headers for tensor in header.tensors}
@@ -361,17 +324,7 @@ class ModelReader:
         return f"{self.where}: {self.info.files[file].name}"
 
     def read_range(self, file: int, offset: int, out: Bytes) -> None:
-        """Read bytes of tensors as one of the model's files has them.
-
-        Parameters
-        ----------
-        file
-            The file's number.
-        offset
-            Of the first byte in the file, which counts its header.
-        out
-            Memory for as many as are wanted.
-        """
+        """Read bytes of tensors as one of the model's files has them, from an offset in it on."""
         header = self.headers[file]
         while out.size:
             number, start = header.find(offset)
@@ -420,13 +373,7 @@ class ModelReader:
         return self.stored.open(path)
 
     def zarr_array(self, name: str) -> zarr.Array:
-        """Open a tensor's array with zarr.
-
-        Raises
-        ------
-        ValueError
-            If it has none.
-        """
+        """Open a tensor's array with zarr; raise ValueError if it has none."""
         path = self.info.paths[name]
         if path.endswith(ROUNDED) or path in self.info.differences:
             what = "rounded from" if path.endswith(ROUNDED) else "stored as a difference to"
@@ -458,10 +405,7 @@ class ModelReader:
     def text(self, path: str) -> bytes:
         """Read an array of bytes: a header, or the index.
 
-        Raises
-        ------
-        StoreError
-            If the array is missing, or is of anything else than bytes.
+        StoreError is raised if the array is missing, or is of anything else than bytes.
         """
         plan, label, stored = self.plan(path), self.label(path), partial(self.stored_nbytes, path)
         if plan.dtype != "uint8" or len(plan.shape) != 1:
@@ -501,10 +445,7 @@ class ModelReader:
 def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayPlan]:
     """Return the arrays of all tensors, in the order in which their bytes lie in the files.
 
-    Raises
-    ------
-    StoreError
-        If an array is missing, or is not what its tensor is stored as.
+    StoreError is raised if an array is missing, or is not what its tensor is stored as.
     """
     arrays = []
     for number, header in enumerate(headers):

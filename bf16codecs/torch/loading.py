@@ -203,18 +203,10 @@ def _has_a_say(module: torch.nn.Module) -> bool:
 def checked_names(
     module: torch.nn.Module, where: str, keys: Any, present: Iterable[str], strict: bool
 ) -> tuple[list[str], list[str]]:
-    """Return what `load_state_dict` found missing and unexpected, or raise RuntimeError.
+    """Return what `load_state_dict` found missing and unexpected; raise RuntimeError if `strict`.
 
-    Parameters
-    ----------
-    module, where
-        The module, and where the model is, for messages.
-    keys
-        What it returned.
-    present
-        Names of the model's tensors: what is tied to one of them is not missing.
-    strict
-        Whether to raise if anything is.
+    What is tied to one of the `present` names of the model's tensors is not missing. Messages name
+    the module, and where the model is.
     """
     state = module.state_dict(keep_vars=True)
     # Extra state and sparse buffers, which no store has, are missing, and not tied. Subclasses may

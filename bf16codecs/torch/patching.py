@@ -40,14 +40,8 @@ _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
 class Chosen:
     """The stores to load where transformers is given a folder.
 
-    Attributes
-    ----------
-    given
-        The folder that transformers is given.
-    folder, store
-        A folder that has to have a store, or the path or address of a store: one of the two.
-    opening
-        Options as `bf16codecs.open_model` takes them.
+    `folder` has to have a store, or `store` is the path or address of one. `opening` has options as
+    `bf16codecs.open_model` takes them.
     """
 
     given: str
@@ -188,15 +182,7 @@ class _Stored:
 
     @classmethod
     def find(cls, files: list[Path], stores: list[Path]) -> _Stored | None:
-        """Return what is there.
-
-        Parameters
-        ----------
-        files
-            The files that transformers would take.
-        stores
-            The stores that may be in their place.
-        """
+        """Return what is there in place of the files that transformers would take."""
         store = next((store for store in stores if store.exists()), None)
         if store is not None:
             return cls([store], None)

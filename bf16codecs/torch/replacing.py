@@ -20,16 +20,9 @@ _TRIED = "5.0, 5.23 and 5.24"
 class Place(NamedTuple):
     """Where transformers looks up a function that ours replaces.
 
-    Attributes
-    ----------
-    module, name
-        The module, and the function's name in it, perhaps with that of a class.
-    needed
-        The parameters that ours relies on; the first of them is the function's first one.
-    wrap
-        Makes ours of the original and its signature.
-    is_optional
-        Whether releases of transformers lack it.
+    `name` may have that of a class before it. `needed` are the parameters that ours relies on; the
+    first of them is the function's first one. `wrap` makes ours of the original and its signature.
+    Releases of transformers may lack what `is_optional`.
     """
 
     module: str
@@ -60,10 +53,7 @@ class Place(NamedTuple):
     def signature(self) -> inspect.Signature:
         """Return what tells the arguments of the function in the place.
 
-        Raises
-        ------
-        ImportError
-            If it does not have the parameters that ours relies on.
+        ImportError is raised if it does not have the parameters that ours relies on.
         """
         function = self.function
         if function is not None:
@@ -117,10 +107,7 @@ class Replacement:
     def add(self, user: object) -> None:
         """Put ours where it is not, for somebody: all of it, or nothing if one cannot be.
 
-        Raises
-        ------
-        ImportError
-            If transformers is missing, or of a release that ours does not know.
+        ImportError is raised if transformers is missing, or of a release that ours does not know.
         """
         with from_extra("transformers", "models of transformers"):
             from transformers import modeling_utils  # noqa: F401

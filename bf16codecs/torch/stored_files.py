@@ -23,20 +23,12 @@ __all__ = ["FileInStore", "Files", "ShardIndex", "files_in", "files_in_each"]
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """An index as transformers reads it.
+    """An index as transformers reads it."""
 
-    Attributes
-    ----------
-    files
-        The files that it names, in the order in which they are loaded: of a tensor that several
-        have, the last one counts.
-    names
-        The tensors that it lists.
-    metadata
-        Its metadata.
-    """
-
+    #: The files that it names, in the order in which they are loaded: of a tensor that several
+    #: have, the last one counts.
     files: list[Path]
+    #: The tensors that it lists.
     names: list[str]
     metadata: dict[str, Any]
 
@@ -82,19 +74,12 @@ class FileInStore(str):
 
     Its text is no path, and does not end as the name of a file: transformers opens by itself what
     ends in ``.safetensors``.
-
-    Attributes
-    ----------
-    model : Model
-        The store, which is open until the last of its files, and of their tensors, is gone.
-    names : list of str
-        The file's tensors, as `safetensors.safe_open` lists them: the first floating dtype in this
-        order is the model's if nothing else tells it.
-    metadata : mapping
-        Its ``__metadata__``.
     """
 
+    #: The store, which is open until the last of its files, and of their tensors, is gone.
     model: Model
+    #: The file's tensors, as `safetensors.safe_open` lists them: the first floating dtype in this
+    #: order is the model's if nothing else tells it.
     names: list[str]
     metadata: Mapping[str, str]
 
@@ -126,13 +111,7 @@ Files = tuple[list[FileInStore], dict[str, Any] | None]
 
 
 def files_in(place: str, opening: Mapping[str, Any]) -> Files:
-    """Return the files in a store, in the order of their names, and what their index tells.
-
-    Parameters
-    ----------
-    place, opening
-        The store, and how it is opened, as `open_model` takes them.
-    """
+    """Return the files in a store, in the order of their names, and what their index tells."""
     model = open_model(place, framework="torch", **opening)
     try:
         reader = model._home.opened

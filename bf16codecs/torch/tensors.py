@@ -45,10 +45,7 @@ def stored_form(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[
 def checked_tensors(tensors: Any) -> dict[str, torch.Tensor]:
     """Return tensors as those that have their numbers in memory.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If these are no tensors by name, or one cannot be stored.
+    TypeError or ValueError is raised if these are no tensors by name, or one cannot be stored.
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a dict of tensors by name, not {type(tensors).__name__}")
@@ -116,16 +113,9 @@ def tied_names(
 def source_of(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, name: str
 ) -> FilesReader:
-    """Return a model of one file, made on the fly, of tensors that can be stored.
+    """Return a model of one file, made on the fly, of tensors on any device that can be stored.
 
-    Parameters
-    ----------
-    tensors
-        By name, on any device.
-    metadata
-        Its ``__metadata__``; with None, it has none.
-    name
-        Of the file.
+    Without `metadata`, the file has no ``__metadata__``.
     """
     forms = {key: stored_form(t.dtype, tuple(t.shape)) for key, t in tensors.items()}
     header = make_header(forms, metadata, name)

@@ -44,13 +44,7 @@ def counterpart(other: Model | None, tensor: LazyTensor) -> LazyTensor | None:
 
 
 class Details:
-    """Tells what is in checkpoints; what took work to find is kept.
-
-    Parameters
-    ----------
-    checkpoints : Checkpoints
-        What there is.
-    """
+    """Tells what is in checkpoints; what took work to find is kept."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints

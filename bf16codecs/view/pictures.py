@@ -36,29 +36,20 @@ _MOST_TEXTS = 1 << 16
 
 @dataclass
 class Picture:
-    """The values in the cells of a view.
+    """The values in the cells of a view."""
 
-    Attributes
-    ----------
-    cells : ndarray of float32, shape (height, width)
-        Means of values, root mean squares, largest absolute values, means of differences, or parts
-        of the values that differ.
-    states : ndarray of uint8, shape (height, width)
-        `SOUND`, `NOT_FINITE`, `UNREADABLE` or `NOTHING`.
-    row_scales, column_scales : ndarray of float32
-        Root mean squares of the cells' rows, and of their columns.
-    errors : list of str
-        Why values could not be read.
-    texts, bits : list of str, optional
-        Where cells are items, and few: the digits of each, or of its difference, and its bits in
-        hexadecimal digits, of two tensors both.
-    """
-
+    #: Means of values, root mean squares, largest absolute values, means of differences, or parts
+    #: of the values that differ.
     cells: NDArray[np.float32]
+    #: `SOUND`, `NOT_FINITE`, `UNREADABLE` or `NOTHING`, of each cell.
     states: NDArray[np.uint8]
+    #: Root mean squares of the cells' rows, and of their columns.
     row_scales: NDArray[np.float32]
     column_scales: NDArray[np.float32]
+    #: Why values could not be read.
     errors: list[str] = field(default_factory=list)
+    #: Where cells are items, and few: the digits of each, or of its difference, and its bits in
+    #: hexadecimal digits, of two tensors both.
     texts: list[str] | None = None
     bits: list[str] | None = None
 
@@ -121,21 +112,9 @@ class _Reading:
 
 
 def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None = None) -> Picture:
-    """Read what a view looks at, and find what its cells hold.
+    """Read what a view looks at, and find what its cells hold: one of `SHOWN`, or of `CHANGES`.
 
-    Parameters
-    ----------
-    view : View
-        What to look at.
-    show : str
-        One of `SHOWN`, or of `CHANGES`.
-    tensor, other : LazyTensor
-        What to look at, and what it is compared with.
-
-    Raises
-    ------
-    BF16CodecsError
-        If metadata are damaged. Damaged chunks are in the picture's `errors`.
+    BF16CodecsError is raised if metadata are damaged. Damaged chunks are in the picture's `errors`.
     """
     sums = _Sums(view)
     errors = dict[str, None]()

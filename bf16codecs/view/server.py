@@ -34,19 +34,9 @@ _PATIENCE_SECONDS = 3
 
 @contextmanager
 def running(checkpoints: Checkpoints, port: int | None = None) -> Iterator[tuple[str, Thread]]:
-    """Serve the page of some checkpoints inside of the block.
+    """Serve the page of some checkpoints inside of the block: see `serve`.
 
-    Parameters
-    ----------
-    checkpoints, port
-        As for `serve`.
-
-    Yields
-    ------
-    str
-        The address of the page.
-    Thread
-        What serves it.
+    Yielded are the address of the page, and the thread that serves it.
     """
     with answering(application(checkpoints), port) as served:
         yield served

@@ -25,11 +25,6 @@ class Sheet:
     """A tensor as a sheet: rows along its last axis, those of all others below each other.
 
     A tensor of one dimension is wrapped, if it is long; its last row may be shorter.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the tensor.
     """
 
     shape: tuple[int, ...]
@@ -68,13 +63,7 @@ class Region:
 
     @classmethod
     def of(cls, sheet: Sheet, rows: str | None, columns: str | None) -> Region:
-        """Parse rows and columns such as ``"0:512"``; all of them if there is nothing.
-
-        Raises
-        ------
-        ValueError
-            If these are not such.
-        """
+        """Parse rows and columns such as ``"0:512"``; all of them if there is nothing."""
         return cls(_parsed("rows", rows, sheet.rows), _parsed("columns", columns, sheet.columns))
 
 
@@ -101,29 +90,17 @@ class View:
 
     A cell is one item, or of several: of all of them, or of some rows of them, or of some parts of
     these, so that no more is decoded than a picture is worth.
-
-    Parameters
-    ----------
-    sheet : Sheet
-        Of the tensor.
-    region : Region
-        What of it is drawn.
-    height, width : int
-        The most cells.
-    item_size : int
-        Bytes of an item.
-    budget : int
-        About how many bytes may be read.
-    block_nbytes : int
-        What one item costs, for which a block is read.
     """
 
     sheet: Sheet
     region: Region
+    #: The most cells.
     height: int
     width: int
     item_size: int
+    #: About how many bytes may be read.
     budget: int
+    #: What one item costs, for which a block is read.
     block_nbytes: int
 
     @cached_property

@@ -52,11 +52,6 @@ class ReopeningStore(WrapperStore[Store]):
 
     What fsspec opens belongs to an event loop, and that to a thread, which a forked process does
     not have: multiprocessing makes such processes on Linux, and PyTorch for its `DataLoader`.
-
-    Parameters
-    ----------
-    open_store
-        Opens it.
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
@@ -108,15 +103,9 @@ _NO_RANGES = "range requests", "Cannot seek streaming HTTP file", IGNORES_RANGES
 def remote_store(url: str, options: dict[str, Any]) -> Store:
     """Open an address as a store of zarr's.
 
-    Raises
-    ------
-    StoreError
-        If a package is missing that knows such addresses, the server ignores ranges, which ZIP
-        files take, or a ZIP file is damaged.
-    FileNotFoundError
-        If it is a ZIP file, which is opened at once, and not there.
-    OSError
-        If it cannot be opened.
+    StoreError is raised if a package is missing that knows such addresses, the server ignores
+    ranges, which ZIP files take, or a ZIP file is damaged; FileNotFoundError if a ZIP file, which
+    is opened at once, is not there; OSError if it cannot be opened.
     """
     is_zip = "::" not in url and kind_of_address(url) is Kind.ZIP
     address = f"zip::{url}" if is_zip else url
@@ -177,10 +166,7 @@ def _fsspec_store(address: str, options: dict[str, Any]) -> FsspecStore:
 
 
 def remote_file(url: str, options: dict[str, Any]) -> tuple[Store, str]:
-    """Open a file at an address: return a store of zarr's, and its key there.
-
-    Errors are those of `remote_store`.
-    """
+    """Open a file at an address as `remote_store` does: return a store of zarr's, and its key."""
     store = remote_store(url, options)
     if isinstance(store, ReopeningStore) and store.fs is not None:
         return store, ""  # fsspec takes a file for a folder with nothing in it

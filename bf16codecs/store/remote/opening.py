@@ -35,14 +35,9 @@ __all__ = ["open_address", "open_given", "strict_store"]
 def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelReader:
     """Open a model, or a run, at an address; `options` are for its file system.
 
-    Raises
-    ------
-    StoreError
-        If it is none, or of a kind that is read from local disks alone.
-    OSError
-        If the server fails, or has nothing there.
-    ValueError
-        If the file system does not take one of the options.
+    StoreError is raised if it is none, or of a kind that is read from local disks alone; OSError if
+    the server fails, or has nothing there; ValueError if the file system does not take one of the
+    options.
     """
     url = plain_address(url)
     kind = kind_of_address(url)
@@ -86,13 +81,7 @@ def _lacks_credentials(error: BaseException) -> bool:
 
 
 def open_given(store: Any, limits: Limits) -> ModelReader:
-    """Open a model store, or a run, in a store of zarr's.
-
-    Raises
-    ------
-    TypeError
-        If it is no such store.
-    """
+    """Open a model store, or a run, in a store of zarr's; raise TypeError if it is none."""
     if not isinstance(store, Store):
         kind = type(store).__name__
         raise TypeError(

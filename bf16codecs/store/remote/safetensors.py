@@ -61,16 +61,10 @@ def open_remote_safetensors(
 ) -> FilesReader:
     """Open a safetensors file, or the index of several, at an address.
 
-    Two requests for each file, for its size and for its header; three if the header is long.
-
-    Raises
-    ------
-    SafetensorsError
-        If a file breaks the format, or files and index contradict each other.
-    StoreError
-        If a package is missing that knows such addresses, or the server ignores ranges.
-    OSError
-        If there is nothing, or it cannot be read.
+    It takes two requests for each file, for its size and for its header; three if the header is
+    long. SafetensorsError is raised if a file breaks the format, or files and index contradict each
+    other; StoreError if a package is missing that knows such addresses, or the server ignores
+    ranges; OSError if there is nothing, or it cannot be read.
     """
     place = re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith("http") else url
     folder, _, own = place.rpartition("/")

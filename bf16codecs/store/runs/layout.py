@@ -104,13 +104,7 @@ class RunInfo:
         }
 
     def place(self, number: int, where: str) -> int:
-        """Return where a step is in the list.
-
-        Raises
-        ------
-        StepNotFoundError
-            If there is no such step.
-        """
+        """Return where a step is in the list; raise StepNotFoundError if there is none."""
         numbers = self.numbers
         if number not in numbers:
             raise StepNotFoundError(f"{where}: no step {number}; there are {listed(numbers)}")
@@ -126,15 +120,7 @@ class RunInfo:
         return found
 
     def with_step(self, step: RunStep, paths: Mapping[str, str]) -> RunInfo:
-        """Return this run with one more step.
-
-        Parameters
-        ----------
-        step
-            The step.
-        paths
-            Of each tensor that it has, where it is: as `paths_at` returns them.
-        """
+        """Return this run with one more step, whose tensors are at paths as of `paths_at`."""
         place = len(self.steps)
         tensors = {
             name: tuple(_ended(forms, place, paths.get(name)))
@@ -171,13 +157,7 @@ class RunInfo:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> RunInfo:
-        """Check the attributes of a run.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If they are invalid.
-        """
+        """Check a run's attributes; raise KeyError, TypeError or ValueError if they are invalid."""
         group, codec = content["run"]["group"], content["run"].get("codec")
         if type(group) is not int or not 1 <= group <= MAX_GROUP:
             raise ValueError(f"{group!r:.80} is not the size of a group")

@@ -54,14 +54,8 @@ class _OnRun(ModelReader):
 class StepReader(_OnRun):
     """Reads one step of a run like a model store.
 
-    Parameters
-    ----------
-    store
-        The run.
-    place
-        Where the step is in its list of steps.
-    closes_store
-        Whether closing the step closes the run.
+    `place` is where the step is in the list of the run's steps. Closing the step closes the run if
+    `closes_store`.
     """
 
     is_stepped = True
@@ -106,13 +100,7 @@ class StepReader(_OnRun):
 
 
 class RunReader(_OnRun):
-    """Reads the tensors of a run, with the step as first axis.
-
-    Parameters
-    ----------
-    store
-        The run.
-    """
+    """Reads the tensors of a run, with the step as first axis."""
 
     def __init__(self, store: ModelReader) -> None:
         assert store.info.run is not None
@@ -133,28 +121,15 @@ class RunReader(_OnRun):
         return found
 
     def step(self, number: int) -> StepReader:
-        """Return the reader of a step, which does not close the run.
-
-        Raises
-        ------
-        StepNotFoundError
-            If there is no such step.
-        """
+        """Return the reader of a step, which does not close the run; raise StepNotFoundError."""
         return StepReader(self.store, self.run.place(number, self.where), closes_store=False)
 
     def tensor(self, name: str) -> StoredTensor:
         """Return all steps of a tensor as one array, with fill values where it is not there.
 
-        Parameters
-        ----------
-        name
-            The tensor; of one that changes its shape or dtype, also with ``@`` and the first step
-            at which it has the one that is wanted.
-
-        Raises
-        ------
-        StoreError
-            If an array is missing, or the tensor changes and the step is not said.
+        The name of a tensor that changes its shape or dtype may have ``@`` behind it, and the first
+        step at which it has the one that is wanted. StoreError is raised if an array is missing, or
+        the tensor changes and the step is not said.
         """
         if name not in self._tensors:
             variant = self._variant(name)
@@ -173,10 +148,7 @@ class RunReader(_OnRun):
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr.
 
-        Raises
-        ------
-        ValueError
-            If it has none, or one that is another tensor at some steps.
+        ValueError is raised if it has none, or one that is another tensor at some steps.
         """
         form, *others = self._variant(name)
         if form.path.endswith(ROUNDED) or others:
@@ -234,12 +206,9 @@ class RunReader(_OnRun):
         return ((numbers[_first_place(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
-        """Refuse a tensor, named as for `tensor`, if it is not what its first step's header says.
+        """Raise StoreError if a tensor, named as for `tensor`, is not what a header says.
 
-        Raises
-        ------
-        StoreError
-            If it is not.
+        That is the header of the first step that has it.
         """
         place, (tensor, _) = _first_place(self._variant(name)), self._split(name)
         if place not in self._steps:

@@ -105,23 +105,9 @@ class RunWriter(Protocol):
     ) -> Appended:
         """Add a version to a chunk, in a place of it.
 
-        Parameters
-        ----------
-        array
-            The array.
-        index
-            Of the chunk.
-        slot
-            Which version it is, in the chunk.
-        version
-            What it holds, and what it is coded against.
-        fill
-            Returns what versions before hold, if the chunk is not there; None if it has to be.
-
-        Raises
-        ------
-        StoreError, CodecError
-            If the chunk is missing, or damaged.
+        `slot` is the place. `fill` returns what versions before hold, if the chunk is not there;
+        None if it has to be. StoreError or CodecError is raised if the chunk is missing, or
+        damaged.
         """
 
     def read(self, appended: Appended) -> Bytes:
@@ -139,12 +125,8 @@ class RunWriter(Protocol):
     def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
         """Let the run be without its last step, in one step; nothing else was changed before.
 
-        Parameters
-        ----------
-        info
-            What the run says of itself then.
-        gone
-            The paths of arrays that no other step needs.
+        `info` is what the run says of itself then, and no other step needs the arrays that are
+        `gone`.
         """
 
     def abandon(self) -> None:
@@ -157,10 +139,7 @@ class RunWriter(Protocol):
 def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
     """Return a chunk whose first version of use is the one at a place in it.
 
-    Raises
-    ------
-    StoreError
-        If there have to be versions before it.
+    StoreError is raised if there have to be versions before it.
     """
     before: list[Version] = []
     if slot:
@@ -176,21 +155,9 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
 def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
     """Return what makes a chunk hold a version at a place in it that is not its first.
 
-    Parameters
-    ----------
-    codec
-        Of the array.
-    directory
-        The chunk's first bytes: at least its directory.
-    size
-        How many bytes the chunk has, which may be more than its frames take.
-    slot, version
-        As `RunWriter.append` takes them.
-
-    Raises
-    ------
-    CodecError
-        If the chunk is damaged, or has not all versions before, and these alone.
+    The chunk has `size` bytes, which may be more than its frames take, and its first ones have at
+    least the directory. CodecError is raised if the chunk is damaged, or has not all versions
+    before, and these alone.
     """
     with named_damage():
         index = _core.GrowingIndex(directory)
@@ -206,19 +173,8 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
 def shrink(directory: bytes, slot: int, room: int) -> Shrunk | None:
     """Return what makes a chunk hold no version at a place that is not its first, nor behind it.
 
-    Parameters
-    ----------
-    directory
-        The chunk's directory.
-    slot
-        The place.
-    room
-        For how many versions the chunk has room.
-
-    Returns
-    -------
-    Shrunk or None
-        None if the chunk is damaged: it is to stay as it is, and appending to it says so.
+    The chunk has `room` for so many versions. None is returned if it is damaged: it is to stay as
+    it is, and appending to it says so.
     """
     first = directory_nbytes(slot)
     entries = bytes(len(directory[first:]))

@@ -63,15 +63,7 @@ class Shared(NamedTuple):
 
 
 def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
-    """Find which tensors follow from others as a whole, and what is left of those that do not.
-
-    Parameters
-    ----------
-    reports
-        Of each tensor, those of all processes.
-    arrays
-        By tensor.
-    """
+    """Find which tensors follow from others as a whole, and what is left of those that do not."""
     found = Shared({}, {}, [])
     told = {(name, r.box): r.follows for name, own in reports.items() for r in own if r.follows}
     alike: dict[frozenset[Any], list[str]] = defaultdict(list)
@@ -211,16 +203,8 @@ def put_left(
 ) -> None:
     """Write what no process did, from the tensors that it follows from.
 
-    Parameters
-    ----------
-    reader
-        The store, complete but for this.
-    encoder
-        Writes to it.
-    left
-        What is missing.
-    arrays, paths
-        By tensor, its own array, and where the store has it.
+    The reader's store is complete but for this. `arrays` and `paths` have, by tensor, its own array
+    and where the store has it.
     """
 
     def jobs() -> Iterator[Callable[[], None]]:
@@ -241,19 +225,7 @@ def put_left(
 def check_complete(folder: Path, arrays: Sequence[ArrayPlan], paths: Mapping[str, str]) -> None:
     """Refuse a store that lacks chunks, as when a process writes to a disk of its own.
 
-    Parameters
-    ----------
-    folder
-        The store.
-    arrays
-        Those that it has.
-    paths
-        By tensor, where the store has it.
-
-    Raises
-    ------
-    StoreError
-        If it does.
+    `paths` has, by tensor, where the store has it.
     """
     there = {array.path for array in arrays}
     for name, path in paths.items():

@@ -76,23 +76,10 @@ PLANS_LEFT_OUT = (
 
 
 class Commit:
-    """A checkpoint that is being made.
+    """A checkpoint that is being made of what the processes have, without duplicates.
 
-    Parameters
-    ----------
-    path
-        The checkpoint.
-    settings
-        How it is made.
-    plans
-        What the processes have, without duplicates.
-
-    Raises
-    ------
-    FileExistsError
-        If something is there that may not be replaced.
-    StoreError
-        If the base is not a model, or has no tensor in common with this one.
+    FileExistsError is raised if something is there that may not be replaced; StoreError if the base
+    is not a model, or has no tensor in common with this one.
     """
 
     def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
@@ -174,23 +161,10 @@ class Commit:
     ) -> None:
         """Put the checkpoint together, and give it its name.
 
-        Parameters
-        ----------
-        results
-            What the processes have written.
-        names
-            The keys that led to each name.
-        expected
-            What it has to have, as torch's metadata say it.
-
-        Raises
-        ------
-        FileExistsError
-            If somebody else has made it meanwhile.
-        StoreError
-            If something is missing.
-        ValueError
-            If torch has not said of all what there is to be written.
+        `names` has the keys that led to each name, and `expected` is what torch's metadata say that
+        the checkpoint has. FileExistsError is raised if somebody else has made it meanwhile;
+        StoreError if something is missing; ValueError if torch has not said of all what there is to
+        be written.
         """
         with self._stack:
             if self._settings.overwrite:

@@ -49,14 +49,8 @@ def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
 class ChunkEncoder:
     """Encodes and writes chunks, whose items are given as unsigned integers of their width.
 
-    Parameters
-    ----------
-    writer
-        Writes them.
-    bases
-        By path, what arrays that have a base are coded against.
-    is_base_optional
-        Whether chunks whose base cannot be read are coded without it, of which a warning tells.
+    `bases` has by path what arrays that have a base are coded against. If `is_base_optional`,
+    chunks whose base cannot be read are coded without it, of which a warning tells.
     """
 
     def __init__(

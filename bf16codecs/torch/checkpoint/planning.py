@@ -67,24 +67,10 @@ def common(axis: range, other: range) -> range:
 def chunk_grid(
     shape: tuple[int, ...], item_size: int, boxes: Sequence[Box], chunk_size: int
 ) -> tuple[int, ...]:
-    """Return the shape of a tensor's chunks.
+    """Return the shape of a tensor's chunks, of at most `chunk_size` bytes where shards allow it.
 
-    Parameters
-    ----------
-    shape
-        The tensor's shape.
-    item_size
-        Bytes of an item.
-    boxes
-        What the processes have of it, which together is all of it.
-    chunk_size
-        The largest size of a chunk, in bytes, where shards allow it.
-
-    Returns
-    -------
-    tuple of int
-        Chunks are of whole rows of the shards, and each is within one, unless they would be very
-        many or very small.
+    Chunks are of whole rows of the `boxes` that the processes have, and each is within one, unless
+    they would be very many or very small.
 
     Examples
     --------
@@ -133,15 +119,7 @@ SMALL_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The arrays of a checkpoint.
-
-    Attributes
-    ----------
-    header : Header
-        Of the safetensors file that it would be.
-    arrays : mapping
-        By tensor, in the order of the file.
-    """
+    """The arrays of a checkpoint by tensor, and the header of the file that it would be."""
 
     header: Header
     arrays: Mapping[str, ArrayPlan]
@@ -153,13 +131,10 @@ class CheckpointPlan:
 
 
 def check_item(item: WriteItem) -> None:
-    """Refuse a tensor that cannot be stored.
+    """Raise ValueError for a tensor that cannot be stored.
 
-    Raises
-    ------
-    ValueError
-        If it is of a dtype or layout that safetensors lack, or has too many axes for an array, or a
-        name that is no text.
+    It is of a dtype or layout that safetensors lack, or has too many axes for an array, or a name
+    that is no text.
     """
     name = item.index.fqn
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
@@ -197,21 +172,10 @@ def is_small(item: WriteItem) -> bool:
 
 
 def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
-    """Plan the arrays of a checkpoint.
+    """Plan the arrays of a checkpoint of what each process has, without duplicates.
 
-    Parameters
-    ----------
-    plans
-        Of each process, what it has, without duplicates.
-    chunk_size
-        The largest size of a chunk, in bytes, where shards allow it.
-    where
-        The store, for messages.
-
-    Raises
-    ------
-    SafetensorsError
-        If a tensor has a name that no safetensors file has.
+    Messages name the store, `where`. SafetensorsError is raised if a tensor has a name that no
+    safetensors file has.
     """
     forms: dict[str, tuple[str, tuple[int, ...]]] = {}
     boxes: dict[str, list[Box]] = {}
@@ -255,11 +219,8 @@ def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReade
 def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
     """Return which keys led to each name of a state dict, as torch's planner says it.
 
-    Raises
-    ------
-    ValueError
-        If another planner says something else, which no store would keep, or the state dict is too
-        deep.
+    ValueError is raised if another planner says something else, which no store would keep, or the
+    state dict is too deep.
     """
     if not planner_data:
         return {}

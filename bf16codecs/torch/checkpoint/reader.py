@@ -245,10 +245,7 @@ class StoreReader(StorageReader):
 def _may_have_checkpoints(path: str) -> bool:
     """Tell whether a path is a folder that is no store, of which ``checkpoint_id=`` tells more.
 
-    Raises
-    ------
-    StoreError
-        If it is a checkpoint that PyTorch itself reads.
+    StoreError is raised for a checkpoint that PyTorch itself reads.
     """
     if "://" in path:
         return False
@@ -354,19 +351,7 @@ def harmless(content: bytes, label: str) -> io.BytesIO:
     """Return an object as PyTorch saves it, made anew of one that was loaded without running code.
 
     The bytes that were there are not handed on: whoever loads them by other rules might read other
-    things in them.
-
-    Parameters
-    ----------
-    content
-        What `torch.save` wrote, or anything else.
-    label
-        Names it in messages.
-
-    Raises
-    ------
-    StoreError
-        If `torch.load` refuses it with ``weights_only=True``.
+    things in them. StoreError is raised if `torch.load` refuses them with ``weights_only=True``.
     """
     saved = io.BytesIO()
     try:

@@ -74,10 +74,8 @@ _told: dict[str, tuple[tuple[int, ...], _Told]] = {}
 def members_beside(target: Path) -> Members:
     """Return the model stores beside a checkpoint, itself included.
 
-    Raises
-    ------
-    BF16CodecsError, OSError
-        If one does not tell whether it has a base: then it may be any of the others.
+    BF16CodecsError or OSError is raised if one does not tell whether it has a base: then it may be
+    any of the others.
     """
     own, found = series_of(target.name), {}
     for path in _neighbours(target):
@@ -123,14 +121,9 @@ def steps_before(target: Path) -> list[Path]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Tell whether a training job wrote a store.
+    """Tell whether a training job wrote a store; raise StoreError for a folder that is no store.
 
-    Raises
-    ------
-    StoreError
-        If it is a folder that is no store.
-    BF16CodecsError, OSError
-        If it does not tell.
+    BF16CodecsError or OSError is raised if it does not tell.
     """
     told = _told_by(path)
     if not told.is_model and path.is_dir():
@@ -187,13 +180,7 @@ class Retention:
 
     @classmethod
     def checked(cls, keep_last: int | None, keep_every: int | None) -> Retention:
-        """Check the arguments.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they make no sense.
-        """
+        """Check the arguments; raise TypeError or ValueError if they make no sense."""
         for name, value in (("keep_last", keep_last), ("keep_every", keep_every)):
             if value is not None and as_integer(name, value) < 1:
                 raise ValueError(f"{name} must be positive, not {value}")
@@ -247,20 +234,7 @@ class Retention:
 
 
 def check_series(path: str, what: str) -> None:
-    """Refuse a checkpoint whose name tells no step.
-
-    Parameters
-    ----------
-    path
-        The checkpoint.
-    what
-        What needs it.
-
-    Raises
-    ------
-    ValueError
-        If it is one.
-    """
+    """Raise ValueError for a checkpoint whose name tells no step, which `what` needs."""
     if series_of(Path(path).name) is None:
         raise ValueError(
             f"{path}: {what} goes by the step that a name tells: name it like step-600.zarr"
@@ -270,10 +244,8 @@ def check_series(path: str, what: str) -> None:
 def release(target: Path, sync: bool) -> None:
     """Rewrite what is a difference to a checkpoint that is about to be replaced.
 
-    Raises
-    ------
-    bf16codecs.errors.BF16CodecsError, OSError
-        If something cannot be rewritten, or does not tell what it is a difference to.
+    BF16CodecsError or OSError is raised if something cannot be rewritten, or does not tell what it
+    is a difference to.
     """
     path = os.path.realpath(target)
     members = members_beside(target) if os.path.lexists(path) else {}

@@ -37,11 +37,8 @@ class Shard:
     def of(cls, item: WriteItem, planner: SavePlanner) -> Shard:
         """Take an item's tensor.
 
-        Raises
-        ------
-        ValueError
-            If it has another shape or dtype than was planned, or no data, or is of a class that
-            computes its numbers from other data.
+        ValueError is raised if it has another shape or dtype than was planned, or no data, or is of
+        a class that computes its numbers from other data.
         """
         found = planner.resolve_data(item)
         assert isinstance(found, torch.Tensor)
@@ -85,21 +82,11 @@ def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
 def followers(
     shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
 ) -> dict[int, tuple[str, str]]:
-    """Find which shards of a process follow from others that it writes.
+    """Find which shards that a process writes follow from others of these.
 
-    What it has of tensors that another one writes tells nothing: that one may have others.
-
-    Parameters
-    ----------
-    shards
-        Those that this process writes.
-    arrays
-        By tensor.
-
-    Returns
-    -------
-    dict
-        By number of the shard, `COPY` or `ROUNDING` and the tensor that it follows from.
+    What it has of tensors that another process writes tells nothing: that one may have others.
+    Returned are, by the number of the shard, `COPY` or `ROUNDING` and the tensor that it follows
+    from.
     """
     # Of the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)

@@ -36,12 +36,7 @@ def own_place() -> Place:
 def sharing(place: Place, places: Sequence[Place]) -> int:
     """Return how many processes of a job share the processors of one, itself included.
 
-    Parameters
-    ----------
-    place
-        Where that one is.
-    places
-        Of all. What is bound to other processors of the same machine shares nothing.
+    What is bound to other processors of the same machine shares nothing.
     """
     return max(1, places.count(place))
 

@@ -69,18 +69,9 @@ class Settings:
 class Task:
     """The coordinator's instructions to each process.
 
-    Attributes
-    ----------
-    target, folder : Path
-        The checkpoint, and the folder that will be it.
-    arrays : mapping
-        By tensor, of those that the process has a part of.
-    writer : ChunkWriter
-        Writes chunks into `folder`.
-    settings : Settings
-        With the base as all processes find it.
-    processes : int
-        How many share the process's processors.
+    `folder` will be the checkpoint `target`, and `writer` writes chunks into it. `arrays` are those
+    of the tensors that the process has a part of. `settings` have the base as all processes find
+    it. `processes` is how many share the process's processors.
     """
 
     target: Path
@@ -98,26 +89,16 @@ class Task:
 
 @dataclass(frozen=True)
 class ShardReport:
-    """A process's report of its part of a tensor.
-
-    Attributes
-    ----------
-    box : Box
-        What it has.
-    follows : tuple of str, or None
-        `COPY` or `ROUNDING`, and the tensor that all of it follows from: then nothing was written.
-    content : bytes or None
-        Of a small tensor, the bytes of the box: then nothing was written.
-    parts : tuple
-        Chunks that other processes have items of: their indices, and the files with this one's.
-    is_best : bool
-        Whether level best paid.
-    """
+    """A process's report of its part of a tensor."""
 
     box: Box
+    #: `COPY` or `ROUNDING`, and the tensor that all of it follows from: then nothing was written.
     follows: tuple[str, str] | None = None
+    #: Of a small tensor, the bytes of the box: then nothing was written.
     content: bytes | None = None
+    #: Chunks that other processes have items of: their indices, and the files with this one's.
     parts: tuple[tuple[Index, str], ...] = ()
+    #: Whether level best paid.
     is_best: bool = False
 
 
@@ -133,12 +114,8 @@ class ObjectReport:
 def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
     """Write what a process has; return what to tell the coordinator.
 
-    Raises
-    ------
-    FileNotFoundError
-        If this process does not see the folder that the coordinator has made.
-    OSError
-        If something cannot be written.
+    FileNotFoundError is raised if this process does not see the folder that the coordinator has
+    made.
     """
     if not task.folder.is_dir():
         text = "not seen by this process: all of a job must write to one file system, and its"
@@ -185,17 +162,7 @@ def _write_shards(
 
 
 class _ShardWork:
-    """The work on a shard, and its result.
-
-    Parameters
-    ----------
-    shard, task
-        The shard, and where it goes.
-    encoder
-        Encodes its chunks.
-    follows
-        What it follows from: then there is nothing to do.
-    """
+    """The work on a shard, and its result; there is none if it `follows` from another tensor."""
 
     def __init__(
         self,
