@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
-from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_run
+from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
 from bf16codecs._arrays.sources import Source
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
@@ -66,7 +66,7 @@ class RangeReader(ABC):
     concurrency: int
 
     @abstractmethod
-    def read_run(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Place) -> None:
         """Read the array's bytes [start, stop), little-endian and in C order.
 
         Either end may lie within an item; `out` has the size of the range.
@@ -136,7 +136,7 @@ class ArrayReader(RangeReader):
         for job in self.box_jobs(axes, out):
             job()
 
-    def read_run(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes: see `RangeReader`."""
         size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
         first, last = start // size, -(-stop // size)
@@ -144,7 +144,7 @@ class ArrayReader(RangeReader):
         is_direct = is_whole and isinstance(out, np.ndarray)
         raw: Any = out if is_direct else np.empty((last - first) * size, np.uint8)
         values = rest = raw.view(self.dtype)
-        for axes in cut_run(self.shape, first, last):
+        for axes in cut_range(self.shape, first, last):
             shape = [len(axis) for axis in axes]
             box, rest = np.split(rest, [math.prod(shape)])
             self.read_box(axes, box.reshape(shape))
@@ -199,7 +199,7 @@ class UnitArray(ArrayReader):
         return np.ravel_multi_index(where, chunk_counts(self.shape, unit))
 
     def plan(self, path: str) -> ArrayPlan:
-        """Describe the array in pieces that are each one run of its bytes, for `read_piece`."""
+        """Describe the array in pieces that are each one range of its bytes, for `read_piece`."""
         plan = ArrayPlan(path, self.dtype.name, self.shape, self._unit)
         if plan.is_contiguous:
             return plan
@@ -258,7 +258,7 @@ class ChunkBase:
     def read(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
         """Read a range of a chunk's base, in whole items, as blocks are, padded as the chunk is."""
         if self._plan.is_contiguous:
-            self._read_run(index, start, stop, out)
+            self._read_range(index, start, stop, out)
         elif isinstance(out, DeviceMemory):
             host = np.empty(out.size, np.uint8)
             self._read_boxes(index, start, stop, host)
@@ -266,12 +266,12 @@ class ChunkBase:
         else:
             self._read_boxes(index, start, stop, out)
 
-    def _read_run(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
+    def _read_range(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
         piece = self._plan.piece(index)
         stored = max(0, min(stop, piece.nbytes) - start)
         if stored:
             first = piece.offset + start
-            self._find_base().read_run(first, first + stored, out[:stored])
+            self._find_base().read_range(first, first + stored, out[:stored])
         if isinstance(out, np.ndarray) and out.size > stored:
             self._pad(out[stored:])
         elif out.size > stored:
@@ -281,7 +281,7 @@ class ChunkBase:
 
     def _read_boxes(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
         plan, rest = self._plan, self._pad(out)
-        for local in cut_run(plan.chunks, start // plan.item_size, stop // plan.item_size):
+        for local in cut_range(plan.chunks, start // plan.item_size, stop // plan.item_size):
             lengths = [len(axis) for axis in local]
             box, rest = np.split(rest, [math.prod(lengths)])
             axes = [
@@ -346,16 +346,16 @@ class ChunkedArray(UnitArray):
         """How much memory reading a chunk takes beside what it is read into."""
         return 0 if self._in_blocks else self.decoded_nbytes
 
-    def read_run(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes, straight into `out` where chunks are such ranges."""
         if not self._plan.is_contiguous or self.dtype != self.dtype.newbyteorder("<"):
-            super().read_run(start, stop, out)
+            super().read_range(start, stop, out)
             return
         while start < stop:
             piece = self._plan.piece_at(start)
             local = start - piece.offset
             count = min(stop - start, piece.nbytes - local)
-            wanted = Wanted.run(self.unit_nbytes, out[:count], local)
+            wanted = Wanted.of_range(self.unit_nbytes, out[:count], local)
             self._read(piece.index, self._find(piece.index), wanted)
             start, out = start + count, out[count:]
 
@@ -388,7 +388,7 @@ class ChunkedArray(UnitArray):
     def _read_unit(self, index: Index, out: Bytes) -> None:
         # Of an edge chunk what the array has: the rest may be versions that are not there.
         content = out[: self._plan.piece(index).nbytes]
-        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, content, 0))
+        self._read(index, self._find(index), Wanted.of_range(self.unit_nbytes, content, 0))
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         # In parts: a chunk of thousands of versions may be larger than any memory.
@@ -419,7 +419,7 @@ class ChunkedArray(UnitArray):
             offset += int(axis[0]) * stride
             depth += 1
         if depth == len(axes):
-            self._read_run(index, found, offset, out)
+            self._read_range(index, found, offset, out)
             return
         first, stop = int(axes[depth][0]), int(axes[depth][-1]) + 1
         offset += first * stride
@@ -427,7 +427,7 @@ class ChunkedArray(UnitArray):
         dense = stop - first == len(axes[depth])
         inner = axes[depth + 1 :]
         if dense and all(len(a) == n for a, n in zip(inner, rest, strict=True)):
-            self._read_run(index, found, offset, out)
+            self._read_range(index, found, offset, out)
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
@@ -437,13 +437,13 @@ class ChunkedArray(UnitArray):
         self._read(index, found, Wanted(self.unit_nbytes, touched, raw, offset))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
-    def _read_run(self, index: Index, found: Located, offset: int, out: NDArray[Any]) -> None:
+    def _read_range(self, index: Index, found: Located, offset: int, out: NDArray[Any]) -> None:
         """Read one contiguous range of a chunk."""
-        run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
-        raw = run.reshape(-1).view(np.uint8)
-        self._read(index, found, Wanted.run(self.unit_nbytes, raw, offset))
-        if run is not out:
-            out[...] = run
+        values = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
+        raw = values.reshape(-1).view(np.uint8)
+        self._read(index, found, Wanted.of_range(self.unit_nbytes, raw, offset))
+        if values is not out:
+            out[...] = values
 
     def _find(self, index: Index) -> Located:
         with named_errors(f"{self.label}, chunk {index}", OSError):

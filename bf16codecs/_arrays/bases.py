@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import RangeReader, UnitArray
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.indexing import Axis, cut_run
+from bf16codecs._arrays.indexing import Axis, cut_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
 
-__all__ = ["KeptPiece", "PiecewiseArray", "runs_work"]
+__all__ = ["KeptPiece", "PiecewiseArray", "ranges_work"]
 
 # What is read of a base at a time, as a rule: see `PiecewiseArray`.
 _PART_BYTES = 1 << 21
@@ -59,7 +59,7 @@ class PiecewiseArray(RangeReader):
         self._plan = array.plan(array.label)
         self.concurrency = array.concurrency
 
-    def read_run(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes."""
         whole = self._plan.chunk_nbytes
         while start < stop:
@@ -84,7 +84,7 @@ class PiecewiseArray(RangeReader):
         self._array.read_box(axes, out)
 
 
-def runs_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
+def ranges_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
     """Return about how many bytes are decoded to read so many of a base, in order.
 
     A part is in few chunks where these are whole rows, and in all of them where they are columns.
@@ -94,15 +94,15 @@ def runs_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
     if whole == 0:
         return 0
     box = array.shape
-    if not _are_runs(array, chunks):
+    if not _are_contiguous(array, chunks):
         box = tuple(map(min, chunks, array.shape))
-    elif _are_runs(array, array.chunks):
+    elif _are_contiguous(array, array.chunks):
         return nbytes * array.whole_work // whole
     part = _PART_BYTES if array.reads_ranges else array.plan(array.label).chunk_nbytes
     items = max(1, min(part // size, math.prod(box)))
-    boxes = cut_run(box, 0, items)
+    boxes = cut_range(box, 0, items)
     return sum(array.box_work(axes).total for axes in boxes) * -(-nbytes // (items * size))
 
 
-def _are_runs(array: UnitArray, chunks: tuple[int, ...]) -> bool:
+def _are_contiguous(array: UnitArray, chunks: tuple[int, ...]) -> bool:
     return ArrayPlan(array.label, array.dtype.name, array.shape, chunks).is_contiguous

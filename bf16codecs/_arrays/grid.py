@@ -81,10 +81,10 @@ class ArrayPlan:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the bytes of each chunk are one run in the array, and come first in the chunk."""
+        """Whether each chunk's bytes are one range of the array, and come first in the chunk."""
         split = False
         for size, chunk in zip(self.shape, self.chunks, strict=True):
-            if split and chunk != size:  # other runs, or padding, between the rows
+            if split and chunk != size:  # other bytes, or padding, between the rows
                 return False
             split = split or chunk > 1
         return True

@@ -58,14 +58,14 @@ class FrameHead(Head):
 
     def stored_at(self, task: Task) -> Range:
         """Return where the frame has a task's blocks."""
-        first, last = self._run_of(task)
+        first, last = self._blocks_of(task)
         return self._offsets[first], self._offsets[last]
 
     def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
         """Decode a task's blocks from these bytes, against those of the same places."""
-        decode_blocks(self._index, payload, *self._run_of(task), out, base)
+        decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
 
-    def _run_of(self, task: Task) -> Range:
+    def _blocks_of(self, task: Task) -> Range:
         """Return the blocks of a task, counted in the frame."""
         begin, (first, last) = task.version * self.version_blocks, task.places
         return begin + first, begin + last

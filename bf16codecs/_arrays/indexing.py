@@ -24,7 +24,7 @@ __all__ = [
     "as_index",
     "count_chunks",
     "cut_box",
-    "cut_run",
+    "cut_range",
     "parse_selection",
 ]
 
@@ -196,12 +196,12 @@ def _cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
         yield Segment(number, axis[first:last] - number * chunk, slice(first, last))
 
 
-def cut_run(shape: Sequence[int], first: int, last: int) -> Iterator[list[range]]:
+def cut_range(shape: Sequence[int], first: int, last: int) -> Iterator[list[range]]:
     """Cut consecutive items of an array, in C order, into boxes: at most two for each axis.
 
     Examples
     --------
-    >>> list(cut_run((4, 10), 7, 35))
+    >>> list(cut_range((4, 10), 7, 35))
     [[range(0, 1), range(7, 10)], [range(1, 3), range(0, 10)], [range(3, 4), range(0, 5)]]
     """
     if first == last:
@@ -212,13 +212,13 @@ def cut_run(shape: Sequence[int], first: int, last: int) -> Iterator[list[range]
     row = math.prod(shape[1:])
     (i, begin), (j, end) = divmod(first, row), divmod(last, row)
     if begin:
-        rest = cut_run(shape[1:], begin, end if i == j else row)
+        rest = cut_range(shape[1:], begin, end if i == j else row)
         yield from ([range(i, i + 1), *axes] for axes in rest)
         i += 1
     if i < j:
         yield [range(i, j), *map(range, shape[1:])]
     if end and i <= j:
-        yield from ([range(j, j + 1), *axes] for axes in cut_run(shape[1:], 0, end))
+        yield from ([range(j, j + 1), *axes] for axes in cut_range(shape[1:], 0, end))
 
 
 def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:

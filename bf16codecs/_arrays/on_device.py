@@ -26,7 +26,7 @@ Axes = Sequence[range]
 #: Of an array whose chunks can be decoded on a device.
 Decodable = ChunkedArray | StepView
 
-# What is no run of bytes where it goes, or none in its chunk, comes by way of memory that each
+# What is no range of bytes where it goes, or none in its chunk, comes by way of memory that each
 # thread has, in parts of this size.
 _DETOUR_BYTES = 1 << 22
 
@@ -86,9 +86,9 @@ def _decode_there(
     """Read a box of one chunk to where it is to be in memory."""
     box = _slices(axes)
     stored = Layout.of(array.chunks, array.dtype.itemsize).part(box)
-    if stored.is_run and to.is_run:
-        run = memory[to.offset : to.offset + to.span]
-        array.read_chunk(index, found, box, run, stored.offset)
+    if stored.is_contiguous and to.is_contiguous:
+        part = memory[to.offset : to.offset + to.span]
+        array.read_chunk(index, found, box, part, stored.offset)
     elif stored.span <= _DETOUR_BYTES:
         decoded = memory.lent(stored.span)
         array.read_chunk(index, found, box, decoded, stored.offset)
@@ -108,7 +108,7 @@ def _decode_here(
 
 
 def _put(values: NDArray[Any], memory: DeviceMemory, to: Layout) -> None:
-    if to.is_run:
+    if to.is_contiguous:
         memory[to.offset : to.offset + to.span] = _bytes(values)
     elif values.nbytes <= _DETOUR_BYTES:
         there = memory.lent(values.nbytes)
@@ -169,8 +169,8 @@ class Layout:
         return sum((size - 1) * step for size, step in sizes) + self.item_size
 
     @property
-    def is_run(self) -> bool:
-        """Whether the items are one run of bytes."""
+    def is_contiguous(self) -> bool:
+        """Whether the items are one range of bytes."""
         return self.span == math.prod(self.shape) * self.item_size
 
     def part(self, place: Sequence[slice]) -> Layout:

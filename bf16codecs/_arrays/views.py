@@ -171,7 +171,7 @@ class StepsArray(ArrayReader):
             out[where] = found
 
     def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
-        """Yield runs of steps that are in one array, as parts of the axis."""
+        """Yield consecutive steps that are in one array, as parts of the axis."""
         at = 0
         for _, group in groupby(steps, key=lambda place: id(self._sources[place])):
             places = list(group)

@@ -49,14 +49,14 @@ class Wanted:
     pads: bool = False
 
     @classmethod
-    def run(cls, nbytes: int, out: Place, offset: int) -> Wanted:
+    def of_range(cls, nbytes: int, out: Place, offset: int) -> Wanted:
         """Want all that `out` holds."""
         return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
     def whole(cls, out: Place) -> Wanted:
         """Want all of a chunk."""
-        return cls.run(out.size, out, 0)
+        return cls.of_range(out.size, out, 0)
 
     @property
     def whole_array(self) -> Bytes | None:
@@ -168,7 +168,7 @@ def _orthogonal_spans(
         if len(axis) == 0:
             return starts[:0], stops[:0]
         if stride <= gap:
-            first, last = _runs_of_indices(axis, gap // stride)
+            first, last = _spans_of_indices(axis, gap // stride)
             starts, stops = first * stride + starts[0], last * stride + stops[-1]
         else:
             offsets = np.asarray(axis, np.intp)[:, np.newaxis] * stride
@@ -177,8 +177,8 @@ def _orthogonal_spans(
     return starts, stops
 
 
-def _runs_of_indices(axis: Axis, gap: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return first and last index of each run in which neighbours differ by at most `gap`."""
+def _spans_of_indices(axis: Axis, gap: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return first and last index of each span in which neighbours differ by at most `gap`."""
     if isinstance(axis, range) and (axis.step <= gap or len(axis) == 1):
         return np.array([axis[0]], np.intp), np.array([axis[-1]], np.intp)
     indices = np.asarray(axis, np.intp)

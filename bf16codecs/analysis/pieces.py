@@ -261,5 +261,5 @@ class Tensor:
     def _read(reader: RangeReader, start: int, stop: int) -> Bytes:
         out = np.empty(stop - start, np.uint8)
         if out.size:
-            reader.read_run(start, stop, out)
+            reader.read_range(start, stop, out)
         return out

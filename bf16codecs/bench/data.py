@@ -226,7 +226,7 @@ def _first(data: Bytes, nbytes: int) -> Bytes:
 
 def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
     content = np.empty(nbytes, np.uint8)
-    tensor.ranges().read_run(0, nbytes, content)
+    tensor.ranges().read_range(0, nbytes, content)
     return content
 
 

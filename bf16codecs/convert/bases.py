@@ -340,7 +340,7 @@ def coded_nbytes(
             size += len(codec.encode(sample.data))
             continue
         base = np.empty_like(sample.data)
-        array.read_run(sample.start, sample.stop, base)
+        array.read_range(sample.start, sample.stop, base)
         size += len(encode_delta(codec, sample.data, base))
         common += 1
     return size if common or model is None else None

@@ -67,7 +67,7 @@ class ModelPlan:
 def read_base(base: RangeReader, piece: Piece, out: Bytes) -> Bytes:
     """Read what a whole chunk is coded against, padded as that is, and return it."""
     start = piece.offset - piece.array.offset
-    base.read_run(start, start + piece.nbytes, out[: piece.nbytes])
+    base.read_range(start, start + piece.nbytes, out[: piece.nbytes])
     pad(piece, out)
     return out
 

@@ -199,7 +199,7 @@ def _check_coordinate(run: RunReader) -> None:
             f" {counted(len(numbers), 'step')}"
         )
     found = np.empty(len(numbers), np.int64)
-    array.read_run(0, found.nbytes, found.view(np.uint8))
+    array.read_range(0, found.nbytes, found.view(np.uint8))
     if found.tolist() != numbers:
         raise CorruptDataError(
             f"{run.label(STEP_PATH)}: has the steps {listed(found.tolist())}; the attributes of the"

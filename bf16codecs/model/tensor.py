@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import ArrayReader, Job, RangeReader
-from bf16codecs._arrays.indexing import Points, cut_run, parse_selection
+from bf16codecs._arrays.indexing import Points, cut_range, parse_selection
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_NAMES
@@ -321,14 +321,14 @@ class LazyTensor:
             each, parts = count, 1
         out = np.empty((parts, each * size), np.uint8)
         starts = [first + (2 * i + 1) * count // (2 * parts) - each // 2 for i in range(parts)]
-        boxes = (box for start in starts for box in cut_run(self.shape, start, start + each))
+        boxes = (box for start in starts for box in cut_range(self.shape, start, start + each))
         work = sum(self._array.box_work(box).total for box in boxes)
         self._check_size(parts * each, work)
         if work_with_bases(self._home.opened, self.name, work) > parts * _SAMPLE_WORK:
             raise LimitError(f"a part of it takes decoding {work >> 20} MiB")
         reader = self._reader()
         for start, part in zip(starts, out, strict=True):
-            reader.read_run(start * size, (start + each) * size, part)
+            reader.read_range(start * size, (start + each) * size, part)
         return out.reshape(-1)
 
     def _sampled(self) -> tuple[int, int]:

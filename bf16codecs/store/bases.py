@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bf16codecs._arrays.array import UnitArray
-from bf16codecs._arrays.bases import runs_work
+from bf16codecs._arrays.bases import ranges_work
 from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
@@ -181,7 +181,7 @@ def work_with_bases(model: ModelReader, name: str, work: int) -> int:
         assert isinstance(array, UnitArray)  # no run is a base
         dtype, _ = difference_form(difference)
         nbytes = work * array.dtype.itemsize // np.dtype(dtype).itemsize
-        work = runs_work(array, nbytes, difference.chunks)
+        work = ranges_work(array, nbytes, difference.chunks)
         total, difference = total + work, _difference(model, difference.tensor)
     return total
 

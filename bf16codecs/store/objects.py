@@ -43,7 +43,7 @@ def read_object(reader: ModelReader, place: tuple[int, int]) -> bytes:
         return b""
     reader.check_size(size, "an object")
     out = np.empty(size, np.uint8)
-    reader.array(paths.objects).read_run(start, start + size, out)
+    reader.array(paths.objects).read_range(start, start + size, out)
     return out.tobytes()
 
 

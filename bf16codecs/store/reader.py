@@ -331,7 +331,7 @@ class ModelReader:
             tensor = header.tensors[number]
             count = min(out.size, tensor.nbytes - start)
             ranges = self.ranges(self.array(self.info.paths[tensor.name]))
-            ranges.read_run(start, start + count, out[:count])
+            ranges.read_range(start, start + count, out[:count])
             offset, out = offset + count, out[count:]
 
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
@@ -361,7 +361,7 @@ class ModelReader:
         return f"{self.where}: {self.info.labels.get(path, path[:300])}"
 
     def plan(self, path: str) -> ArrayPlan:
-        """Describe an array in pieces that are each one run of its bytes."""
+        """Describe an array in pieces that are each one range of its bytes."""
         return self.array(path).plan(path)
 
     def read(self, piece: Piece, chunk: Bytes) -> None:

@@ -41,7 +41,7 @@ ROWS, COLUMNS = 20, 1024  # of 4 KiB
 class Runs(NamedTuple):
     """A base, of whose ranges alone something is read."""
 
-    read_run: Callable[[int, int, np.ndarray], None]
+    read_range: Callable[[int, int, np.ndarray], None]
 
 
 def encode(raw, base=None, block=256, dtype="float32", codec="arithmetic", **options):
@@ -128,7 +128,7 @@ def test_decoded_in_the_bases_place(small_heads):
         out[:] = base.view(np.uint8)[start:stop]
 
     memory = np.empty(6000, np.uint8)
-    wanted = replace(Wanted.run(array.nbytes, memory, 500), base=read_base)
+    wanted = replace(Wanted.of_range(array.nbytes, memory, 500), base=read_base)
     read(FrameFormat(), InMemory(encode(array, base)), wanted)
     assert memory.tobytes() == array.tobytes()[500:6500]
     assert sorted((a, b) for a, b, _ in places) == [(0, 1024), (1024, 6144), (6144, 7168)]
@@ -180,7 +180,7 @@ def test_another_base_gives_no_output(monkeypatch, piece, is_large):
     for start, stop in ((wrong, wrong + 1024), (0, arrays.nbytes // 2), (wrong + 9, wrong + 11)):
         memory = np.full(stop - start, 0x55, np.uint8)
         with pytest.raises(BaseMismatchError, match=r"chunk \(0, 0\): block 12 of 32: this is not"):
-            reader.read_run(start, stop, memory)
+            reader.read_range(start, stop, memory)
         found = memory[max(0, wrong - start) :][:1024]
         assert np.isin(found, [0x55, *raw[wrong : wrong + 1024]]).all()
     assert (
@@ -295,10 +295,10 @@ def test_memory_is_in_proportion_to_the_range(small_heads):
         "1", arrays[1], chunks, source, form, differing(arrays[0], chunks), base=base
     )
     out = np.empty(1 << 19, np.uint8)
-    reader.read_run(0, out.size, out)
+    reader.read_range(0, out.size, out)
     tracemalloc.start()
     try:
-        reader.read_run(4097, 4097 + out.size, out)
+        reader.read_range(4097, 4097 + out.size, out)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

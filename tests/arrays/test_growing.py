@@ -176,7 +176,7 @@ def test_padding_where_it_is_asked_for(large_or_not, piece):
     whole = array.tobytes().ljust(nbytes, b"\xff")
     for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):
         out = np.full(stop - start, 0x55, np.uint8)
-        wanted = replace(Wanted.run(nbytes, out, start), pads=True)
+        wanted = replace(Wanted.of_range(nbytes, out, start), pads=True)
         read(FrameFormat(), NotedChunk(growing, piece), wanted)
         assert out.tobytes() == whole[start:stop]
 
@@ -210,7 +210,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     parents = [None, *range(23)]
     growing = grow(array, 25, parents, block=0)
     out = np.empty(4 << 20, np.uint8)
-    wanted = Wanted.run(25 * out.size, out, 23 * out.size)
+    wanted = Wanted.of_range(25 * out.size, out, 23 * out.size)
     tracemalloc.start()
     try:
         read(FrameFormat(keep_heads=False), NotedChunk(growing, piece), wanted)
@@ -319,7 +319,7 @@ def test_what_is_cut_off_is_not_padded(large, pads):
     array, growing = large
     nbytes = 16 * array[0].nbytes
     out = np.empty(nbytes if pads else array.nbytes, np.uint8)
-    wanted = replace(Wanted.run(nbytes, out, 0), pads=pads)
+    wanted = replace(Wanted.of_range(nbytes, out, 0), pads=pads)
     for size in (HEADER + 256, len(growing) // 2, len(growing) - 1):
         with pytest.raises(TruncatedDataError, match=f"has {size} bytes of {len(growing)}"):
             read(FrameFormat(), NotedChunk(growing[:size], 1 << 20), wanted)

@@ -57,7 +57,7 @@ def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(below, "read_piece", noted)
     out = np.empty(array.nbytes, np.uint8)
-    PiecewiseArray(below, KeptPiece()).read_run(0, array.nbytes, out)
+    PiecewiseArray(below, KeptPiece()).read_range(0, array.nbytes, out)
     assert out.tobytes() == array.tobytes()
     # The last one is smaller than its chunk, whose padding has no room there.
     assert [np.shares_memory(place, out) for place in places] == [True, True, False]

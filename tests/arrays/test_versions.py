@@ -33,11 +33,11 @@ def encode(array, block=256, codec="arithmetic", **options):
     return core.encode(raw, number, FLOAT32, steps=len(array), block=block, **options)
 
 
-def read_run(stored, nbytes, start, stop):
+def read_range(stored, nbytes, start, stop):
     """Read bytes of a chunk into memory of which nothing around them is touched."""
     memory = np.full(stop - start + 64, 0x55, np.uint8)
     out = memory[32:-32]
-    read(FrameFormat(keep_heads=False), stored, Wanted.run(nbytes, out, start))
+    read(FrameFormat(keep_heads=False), stored, Wanted.of_range(nbytes, out, start))
     assert (memory[:32] == 0x55).all()
     assert (memory[-32:] == 0x55).all()
     return out.tobytes()
@@ -71,7 +71,7 @@ def test_any_part_is_numpys(data, case, piece, is_large):
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         if start < stop:
-            found = read_run(NotedChunk(frame, piece), array.nbytes, start, stop)
+            found = read_range(NotedChunk(frame, piece), array.nbytes, start, stop)
             assert found == array.tobytes()[start:stop]
 
 
@@ -171,7 +171,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     frame = with_parents(encode(array, 0, checksum=False), [max(0, v - 1) for v in range(24)])
     stored = NotedChunk(frame, piece)
     out = np.empty(4 << 20, np.uint8)
-    wanted = Wanted.run(array.nbytes, out, 23 * out.size)
+    wanted = Wanted.of_range(array.nbytes, out, 23 * out.size)
     tracemalloc.start()
     try:
         read(FrameFormat(keep_heads=False), stored, wanted)

@@ -349,5 +349,5 @@ def test_ranges_of_tensors_over_time(run: bf16codecs.Run) -> None:
         whole = tensor[...].tobytes()
         start, stop = len(whole) // 3, len(whole) - len(whole) // 5
         out = np.empty(stop - start, np.uint8)
-        tensor.ranges().read_run(start, stop, out)
+        tensor.ranges().read_range(start, stop, out)
         assert out.tobytes() == whole[start:stop], name

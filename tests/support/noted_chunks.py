@@ -27,7 +27,7 @@ from bf16codecs._arrays.formats import (
 )
 from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, Piece
-from bf16codecs._arrays.indexing import as_index, cut_run
+from bf16codecs._arrays.indexing import as_index, cut_range
 from bf16codecs._arrays.library import LibraryArray
 from bf16codecs._arrays.sources import AtMost, InMemory, Range, Request, Source, StoredChunk
 from bf16codecs._arrays.views import StepsArray, StepView, rounded_array, step_nbytes
@@ -55,7 +55,7 @@ __all__ = [
     "allow_few_ancestors",
     "block_runs",
     "chunked_array",
-    "cut_run",
+    "cut_range",
     "encode_zstd",
     "in_library",
     "let_heads_be_small",
@@ -238,7 +238,7 @@ def little_endian(array: Any) -> bytes:
 def read_range(reader: Any, start: int, stop: int) -> bytes:
     """Read a range into memory of which nothing around it is touched."""
     memory = np.full(stop - start + 64, 0x55, np.uint8)
-    reader.read_run(start, stop, memory[32 : memory.size - 32])
+    reader.read_range(start, stop, memory[32 : memory.size - 32])
     assert (memory[:32] == 0x55).all()
     assert (memory[memory.size - 32 :] == 0x55).all()
     return memory[32 : memory.size - 32].tobytes()

@@ -173,7 +173,7 @@ def _decode(reader: ModelReader, tensor: TensorInfo, decoded: Scratch) -> None:
     ranges, part = reader.ranges(stored.array), np.empty(_PART_BYTES, np.uint8)
     for start in range(0, tensor.nbytes, _PART_BYTES):
         stop = min(start + _PART_BYTES, tensor.nbytes)
-        ranges.read_run(start, stop, part[: stop - start])
+        ranges.read_range(start, stop, part[: stop - start])
         decoded.write(start, part[: stop - start])
 
 

@@ -20,7 +20,7 @@ from noted_chunks import (
     NotedSource,
     ZstdFormat,
     chunked_array,
-    cut_run,
+    cut_range,
     encode_zstd,
     in_library,
     little_endian,
@@ -46,7 +46,7 @@ def in_blocks(index, chunk):
 def test_consecutive_items_are_cut_into_few_boxes(shape, data):
     count = math.prod(shape)
     first, last = sorted(data.draw(st.integers(0, count)) for _ in "ab")
-    boxes = list(cut_run(shape, first, last))
+    boxes = list(cut_range(shape, first, last))
     items = np.arange(count).reshape(shape)
     found = [items[tuple(slice(a.start, a.stop) for a in box)].ravel() for box in boxes]
     assert list(itertools.chain.from_iterable(found)) == list(range(first, last))
@@ -97,10 +97,10 @@ def test_memory_is_in_proportion_to_the_range(make, rows, share):
     array, chunks = fields(1, 16, row)[0], (rows, row // share)
     reader = make("x", array, chunks, NotedSource(1 << 16), FrameFormat(), in_blocks)
     out = np.empty(4 * row, np.uint8)
-    reader.read_run(0, out.size, out)
+    reader.read_range(0, out.size, out)
     tracemalloc.start()
     try:
-        reader.read_run(4097, 4097 + out.size, out)
+        reader.read_range(4097, 4097 + out.size, out)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
