@@ -222,8 +222,8 @@ def _digests(where: tuple[str, str], kinds: Sequence[str], threads: int, file: i
         return hashes.digests()
 
 
-# Cached by the state, too: another file may have the path by now. It is the client's, who compares
-# it: other hosts may have other inodes and times.
+# Also cached by the state, since another file may have the path by now. It is the client's, which
+# compares it: other hosts may have other inodes and times.
 @functools.lru_cache(maxsize=2)
 def _source(where: str, state: str) -> ModelReader:
     return opened_source(where)

@@ -41,19 +41,19 @@ __all__ = [
 
 
 Job = Callable[[], None]
-#: Of a chunk, along each axis.
+#: The index of a chunk along each axis.
 Index = tuple[int, ...]
 #: Indices of single elements in a chunk, one array for each axis.
 Points = tuple[NDArray[np.intp], ...]
 
-#: What is not read chunk by chunk is read in slabs of at most this size, or one row.
+#: Arrays that are not read chunk by chunk are read in slabs of at most this size, or one row.
 SLAB_BYTES = 1 << 24
-# Of a chunk, so much at a time is in memory to pick single elements, or one of its first axis.
+# To pick single elements, so much of a chunk is in memory at a time, or one item of its first axis.
 _POINTS_BYTES = 1 << 28
 
 
 class Work(NamedTuple):
-    """How many bytes are decoded: in all, and of each chunk at most."""
+    """Numbers of bytes that are decoded: in all, and of each chunk at most."""
 
     total: int
     each: int
@@ -207,7 +207,7 @@ class UnitArray(ArrayReader):
         return ArrayPlan(path, self.dtype.name, self.shape, slab)
 
     def read_piece(self, piece: Piece, out: Bytes) -> None:
-        """Read a piece of `plan` to the front of `out`, which has room for its padding, too."""
+        """Read a piece of `plan` to the front of `out`, which also has room for its padding."""
         if piece.array.chunks == self._unit:
             self._read_unit(piece.index, out)
             return
@@ -381,12 +381,12 @@ class ChunkedArray(UnitArray):
     def read_chunk(
         self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
     ) -> None:
-        """Read a box of a chunk to where `out` has it, which has the chunk's bytes from one on."""
+        """Read a box of a chunk into `out`, which has the chunk's bytes from `offset` on."""
         touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
         self._read(index, found, Wanted(self.unit_nbytes, touched, out, offset))
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
-        # Of an edge chunk what the array has: the rest may be versions that are not there.
+        # Only the array's part of an edge chunk: the rest may be versions that are not there.
         content = out[: self._plan.piece(index).nbytes]
         self._read(index, self._find(index), Wanted.of_range(self.unit_nbytes, content, 0))
 
@@ -459,7 +459,7 @@ class ChunkedArray(UnitArray):
 
     @contextmanager
     def _named_base(self) -> Iterator[None]:
-        """Say which base is another one, and what to do; a base does so about its own."""
+        """Name a base that does not match, and say what to do; a base does so for its own."""
         try:
             yield
         except BaseMismatchError as e:

@@ -1,4 +1,4 @@
-"""Ranges of arrays whose chunks are decoded whole, whatever is asked for of them."""
+"""Ranges of arrays whose chunks are decoded whole, however small the range is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bf16codecs._base.device_memory import Place
 
 __all__ = ["KeptPiece", "PiecewiseArray", "ranges_work"]
 
-# What is read of a base at a time, as a rule: see `PiecewiseArray`.
+# How much of a base is read at a time, as a rule: see `PiecewiseArray`.
 _PART_BYTES = 1 << 21
 
 
@@ -42,7 +42,7 @@ class KeptPiece(threading.local):
         return self._memory
 
     def put(self, array: UnitArray, offset: int) -> None:
-        """Say what that memory holds now."""
+        """Note which piece that memory holds."""
         self._owner, self._offset = array, offset
 
 

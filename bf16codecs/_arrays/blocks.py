@@ -29,7 +29,7 @@ __all__ = ["Batch", "Fetched", "Head", "Task", "block_runs", "joined"]
 _TOGETHER = 4
 # And how many bytes, where blocks are small: each task reads the model of its version.
 _TASK_BYTES = 1 << 20
-# What a block counts at least among those that are decoded for others: it has a model to read.
+# The least cost of a block that is decoded for others: it has a model to read.
 _LEAST_COST = 1 << 16
 
 
@@ -93,7 +93,7 @@ class Head(ABC):
 
     #: Whether blocks are coded against a base outside of the chunk.
     needs_base = False
-    #: Of what lies between blocks, so many bytes are read with them.
+    #: Gaps of up to so many bytes between blocks are read with them.
     gap = 0
 
     def __init__(
@@ -116,7 +116,7 @@ class Head(ABC):
         return False
 
     def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
-        """Read what else has to be known before `batches` of a part."""
+        """Read whatever `batches` has to know of a part."""
         yield from ()
 
     @abstractmethod
@@ -227,7 +227,7 @@ def joined(ranges: Iterable[Range], gap: int) -> list[Range]:
 
 
 def _sections(runs: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:
-    """Yield runs of places of which the same versions are wanted, with these."""
+    """Yield runs of places of which the same versions are wanted, with these versions."""
     begins, ends = defaultdict(list), defaultdict(list)
     for version, own in runs.items():
         for first, last in own:

@@ -1,7 +1,7 @@
 """How chunks are stored: as they are, by common compressors, or as frames, which `frames` reads.
 
 A format says which bytes of a stored chunk it needs and decodes them, and leaves fetching them to
-whoever drives it: `read` for those that block, zarr's event loop otherwise.
+its driver: `read`, which blocks, or zarr's event loop.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 # Two bits for each 258 bytes.
 _DEFLATE_RATIO = 1032
-# What zlib calls the header of gzip.
+# zlib's code for the header of gzip.
 _GZIP_HEADER = 16 + zlib.MAX_WBITS
 # Of a run of 3 bytes.
 _RUN_RATIO = 85
@@ -163,7 +163,7 @@ class _WholeFormat(ABC):
     @staticmethod
     @abstractmethod
     def _decode(stored: Bytes, out: Bytes) -> None:
-        """Decode what holds exactly `out`; no memory is taken on its word."""
+        """Decode to exactly `out`; the stored bytes decide on no allocation."""
 
 
 class ZstdFormat(_WholeFormat):
@@ -286,13 +286,13 @@ class _ChecksumFormat(ABC):
             data = data.copy()  # its memory may be that in which the base is read
         read(self._form, InMemory(data[:-_CHECKSUM_BYTES]), wanted)
 
-    #: What messages call the checksum.
+    #: The checksum's name in messages.
     _name: str
 
     @staticmethod
     @abstractmethod
     def _check(data: Bytes) -> None:
-        """Raise RuntimeError if the checksum is another."""
+        """Raise RuntimeError if the checksum differs."""
 
 
 class Fletcher32Format(_ChecksumFormat):

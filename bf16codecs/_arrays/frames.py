@@ -23,7 +23,7 @@ from bf16codecs.errors import BaseMismatchError, CorruptDataError
 
 __all__ = ["Decoder", "FrameFormat"]
 
-# Where this share of a chunk's blocks is touched, one request for all of it is the better one.
+# Where this share of a chunk's blocks is touched, one request for the whole chunk is better.
 _WHOLE_SHARE = 0.75
 _MAX_HEADS = 1024
 
@@ -114,7 +114,7 @@ def _decoded_tail(frame: Bytes, head: Head, wanted: Wanted) -> Bytes:
 
 
 def _is_one_request(stored: Known, wanted: Wanted) -> bool:
-    """Tell whether to read all of a frame without a look at where its blocks are."""
+    """Tell whether to read a whole frame before its head is known."""
     block = _core.DEFAULT_BLOCK_BYTES
     if wanted.nbytes <= block:
         return True
@@ -160,9 +160,9 @@ class Decoder:
         self._outside: dict[Range, Place] = {}
 
     def read_base(self, batch: Batch) -> None:
-        """Read what a batch needs of a base outside of the chunk, to where it will be decoded.
+        """Read a batch's part of a base outside of the chunk, to where the batch will be decoded.
 
-        To be called before the batch's own bytes are read: they may lie in memory that reading the
+        Call this before the batch's own bytes are read: they may lie in memory that reading the
         base takes, as may what a thread keeps for blocks.
         """
         if not self._head.needs_base or self._wanted.base is None:
@@ -207,7 +207,7 @@ class Decoder:
         return base.content
 
     def _room(self, size: int, children: int) -> Place:
-        """Return memory that was needed before, the base's too, or new one."""
+        """Return memory that is free again, perhaps the base's, or new memory."""
         is_host = not isinstance(self._wanted.out, DeviceMemory)
         if is_host and not children:
             return self._scratch.get(size)

@@ -13,7 +13,7 @@ from bf16codecs import _core
 
 __all__ = ["ArrayPlan", "Piece", "chunk_counts", "chunk_shape", "fill_value", "grid_indices"]
 
-# Of divisors: 5 ms.
+# Divisors that are tried, in 5 ms.
 _MAX_TRIES = 1 << 17
 
 
@@ -51,7 +51,7 @@ class ArrayPlan:
     has_base: bool = False
     #: Whether its float32 numbers, which float16 has, are stored as such: see `stored`.
     is_lossy: bool = False
-    #: Of its codec, if it is not that of the whole store.
+    #: The level of its codec, if it is not that of the whole store.
     level: str | None = None
 
     @property
@@ -173,8 +173,8 @@ def _even_length(size: int, limit: int) -> int:
         return size
     lengths = range(limit, limit // 2, -1)
     counts = range(-(-size // limit), -(-size // max(1, limit // 2)))
-    # The longest that divides evenly, looked for among what is fewer: foreign metadata may claim
-    # any size, and only where that is terabytes are both too many.
+    # The longest that divides evenly, among lengths or counts, whichever are fewer: metadata may
+    # claim any size, and only where that is terabytes are both too many.
     if len(lengths) <= len(counts):
         even = (length for length in lengths[:_MAX_TRIES] if size % length == 0)
     else:

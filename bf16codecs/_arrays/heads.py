@@ -19,7 +19,7 @@ __all__ = ["FrameHead", "GrowingHead", "head_bytes"]
 # The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
 _PREFIX_BYTES = 4096
 _PREFIX_SHIFT = 15
-# What of a frame says how long its head is: header, size of the model, base field.
+# The part of a frame that says how long its head is: header, size of the model, base field.
 _HEADER_BYTES = 48
 _NOT_THERE = 255
 
@@ -90,7 +90,7 @@ class GrowingHead(Head):
             )
         self._bounds, self._size = (index.directory_size, *index.ends), size
         self.stored_end = self._bounds[-1]
-        # What was appended after the chunk was opened is not there for this reader.
+        # This reader does not see versions that were appended after the chunk was opened.
         there = len(index.ends) if size is None else bisect_right(index.ends, size)
         parents = tuple(index.parents[:there])
         super().__init__(nbytes, index.item_size, index.block_items, parents, index.version_size)
@@ -133,7 +133,7 @@ class GrowingHead(Head):
                 raise CorruptDataError("its parent is not what it was encoded against") from e
 
     def _pad(self, wanted: Wanted) -> None:
-        """Pad what is not there, if that is asked."""
+        """Pad versions that are not there, if that is asked."""
         last, there = self._last_version(wanted), len(self.parents)
         if there + 1 < len(self._bounds) and (wanted.pads or last + 1 < len(self._bounds)):
             raise TruncatedDataError(
@@ -183,7 +183,7 @@ class GrowingHead(Head):
     ) -> Generator[Sequence[Range], Sequence[Bytes], dict[int, Range]]:
         """Read heads, and return where those are that are longer than was asked for."""
         longer = {}
-        # Where requests cost nothing, one after the other: in the memory for one.
+        # Where requests cost nothing, one after the other, in memory for one.
         for group in [list(ranges)] if piece is None else [[version] for version in ranges]:
             asked = joined((ranges[version] for version in group), self.gap)
             fetched = Fetched(asked, (yield asked))

@@ -1,8 +1,8 @@
-"""HTTP as strangers' servers deserve it: time-outs, bodies of a known size, one host.
+"""HTTP with servers that are not trusted: time-outs, bodies of a known size, one host.
 
 fsspec reads replies whole, however long they are, inflates what is sent compressed, and goes where
 it is redirected. aiohttp, which it uses, skips any number of interim replies (1xx), and waits as
-long as a byte arrives now and then. It lets its sessions be told otherwise.
+long as a byte arrives now and then. The options of its sessions change that.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-")
 # Statuses of a key that is not there, and of one that a server neither gives nor denies to have.
 _GONE, _REFUSED = (404, 410), (401, 403)
-# What a server says about an error is read up to here.
+# A server's text about an error is read up to here.
 _ERROR_BYTES = 1 << 16
 
 
 @contextmanager
 def largest_body(nbytes: int) -> Iterator[None]:
-    """Let replies to what is asked inside the block have at most that many bytes.
+    """Limit the size of replies to requests inside the block.
 
-    With 0, a key's size is asked for: fsspec reads the whole key where a server does not tell it.
+    With 0, only a key's size is asked for: where a server does not tell it, fsspec reads the key.
     """
     token = _limit.set(nbytes)
     try:
@@ -57,7 +57,7 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
     """
     try:
         from aiohttp import ClientError
-    except ImportError:  # nobody asked by HTTP
+    except ImportError:  # without aiohttp, nothing was asked by HTTP
         return None
     cause = missing.__cause__
     known = ClientError, asyncio.TimeoutError, BF16CodecsError, TypeError
@@ -110,7 +110,7 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
 
 
 async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
-    """Raise where a server sends its reader elsewhere: perhaps into the reader's own network."""
+    """Raise if a server redirects its reader elsewhere: perhaps into the reader's own network."""
     here = redirect.url
     headers = redirect.response.headers
     # Both are what aiohttp follows.
@@ -147,7 +147,7 @@ class _Asked(NamedTuple):
         return cls(start, int(match[2]) - start + 1 if match[2] else None)
 
     def check(self, reply: aiohttp.ClientResponse) -> None:
-        """Refuse a reply with other bytes, or with more than there may be here."""
+        """Refuse a reply with other bytes, or with more than the limit."""
         limit = _limit.get()
         if self.nbytes is not None and limit is not None and self.nbytes > limit:
             raise LimitError(f"{self.nbytes} bytes to be read at once, more than {limit}")
@@ -205,7 +205,7 @@ def _bounded_response(patience: float | None) -> type[aiohttp.ClientResponse]:
 
         async def _read_bounded(self) -> bytes:
             if self.ok and self.headers.get("Content-Encoding", "identity") != "identity":
-                # A few bytes inflate to any number, and ranges of them are of no use.
+                # A few bytes inflate to any number, and ranges of compressed bytes are of no use.
                 raise ServerError("sent compressed, although that was not asked for")
             limits = self._asked.nbytes, _limit.get(), MAX_BODY_BYTES
             limit = next(n for n in limits if n is not None)
@@ -224,7 +224,7 @@ def _bounded_response(patience: float | None) -> type[aiohttp.ClientResponse]:
 
 
 def _watch(body: aiohttp.StreamReader, patience: float) -> None:
-    """Give a body up that comes too slowly: a server may send a byte now and then for ever."""
+    """Give up a body that arrives too slowly: a server may send a byte now and then for ever."""
     import aiohttp
 
     loop, least = asyncio.get_running_loop(), patience * LEAST_RATE

@@ -1,4 +1,4 @@
-"""NumPy's indexing in two steps: what to read, and what to select of that.
+"""NumPy's indexing in two steps: a box to read, and a selection from it.
 
 A selection is read as a box (ascending indices along each axis), to which NumPy applies a second
 selection; where several integer arrays pick points, those points are read.
@@ -33,7 +33,7 @@ Axis = range | NDArray[np.intp]
 
 
 class Box(NamedTuple):
-    """Indices to read along each axis, and what to select of the box that they give."""
+    """Indices to read along each axis, and the selection to apply to the resulting box."""
 
     axes: list[Axis]
     then: tuple[Any, ...]
@@ -93,7 +93,7 @@ def _normalized(item: Any) -> Any:
     """Return an index as an integer, a slice, None, Ellipsis, or an array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    # PyTorch's tensors of one item are integers, too: NumPy would take even masks for these.
+    # A PyTorch tensor of one item is also an integer: NumPy would take even masks for one.
     if not isinstance(item, (bool, list, tuple)) and not hasattr(item, "__array__"):
         try:
             return operator.index(item)
@@ -222,7 +222,7 @@ def cut_range(shape: Sequence[int], first: int, last: int) -> Iterator[list[rang
 
 
 def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:
-    """Return what selects these indices in an array that begins at index `offset`."""
+    """Return the NumPy index of these indices in an array that begins at index `offset`."""
     if isinstance(axis, range):
         return slice(axis.start - offset, axis.stop - offset, axis.step)
     return axis - offset if offset else axis

@@ -40,8 +40,8 @@ class LibraryArray(UnitArray):
     ) -> None:
         unit = chunk_shape(shape, dtype.itemsize, SLAB_BYTES)
         decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
-        # Larger chunks one by one: the library would decode each for every slab of it, and several
-        # at a time.
+        # Larger chunks are read one by one: the library would decode one for each of its slabs, and
+        # several at a time.
         self._is_large = decoded_nbytes > SLAB_BYTES
         if chunks is not None and self._is_large:
             unit = chunks

@@ -23,10 +23,10 @@ __all__ = ["Layout", "copies", "decodes_there", "device_jobs", "host_nbytes"]
 
 #: Indices along each axis, which follow each other.
 Axes = Sequence[range]
-#: Of an array whose chunks can be decoded on a device.
+#: Arrays whose chunks can be decoded on a device.
 Decodable = ChunkedArray | StepView
 
-# What is no range of bytes where it goes, or none in its chunk, comes by way of memory that each
+# A box that is no range of bytes, in its chunk or where it goes, takes a detour by memory that each
 # thread has, in parts of this size.
 _DETOUR_BYTES = 1 << 22
 
@@ -69,7 +69,7 @@ def device_jobs(
 
 
 def _unit(array: ArrayReader) -> Index:
-    """Return the shape of what a job reads: of what is decoded whole, all at once."""
+    """Return the shape that a job reads: a whole unit, if chunks are decoded whole."""
     if decodes_there(array) or not array.reads_ranges:
         return array._unit
     return chunk_shape(array._unit, array.dtype.itemsize, SLAB_BYTES)
@@ -158,13 +158,13 @@ class Layout:
 
     @classmethod
     def of(cls, shape: Sequence[int], item_size: int) -> Layout:
-        """Return that of a whole array."""
+        """Return the layout of a whole array."""
         steps = accumulate(reversed(shape), operator.mul, initial=item_size)
         return cls(item_size, tuple(shape), tuple(steps)[-2::-1])
 
     @property
     def span(self) -> int:
-        """How many bytes there are from the first item to the end of the last; there are items."""
+        """Bytes from the first item to the end of the last, if there are items."""
         sizes = zip(self.shape, self.steps, strict=True)
         return sum((size - 1) * step for size, step in sizes) + self.item_size
 
@@ -174,7 +174,7 @@ class Layout:
         return self.span == math.prod(self.shape) * self.item_size
 
     def part(self, place: Sequence[slice]) -> Layout:
-        """Return that of a part, given by slices that have their first item and their end."""
+        """Return the layout of a part, given by slices with a start and a stop."""
         at = sum(p.start * step for p, step in zip(place, self.steps, strict=True))
         shape = tuple(p.stop - p.start for p in place)
         return replace(self, shape=shape, offset=self.offset + at)

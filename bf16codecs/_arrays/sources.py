@@ -44,9 +44,9 @@ __all__ = [
     "drive",
 ]
 
-#: What messages say of a server that sends all where a part was asked for.
+#: Advice about a server that sends all where a part was asked for.
 IGNORES_RANGES = "the server ignores ranges: download it, or use a server that sends parts of files"
-#: First byte, and the one after the last.
+#: The first byte, and the one after the last.
 Range = tuple[int, int]
 
 
@@ -56,23 +56,23 @@ class AtMost(NamedTuple):
     nbytes: int
 
 
-#: What is asked of a stored chunk.
+#: A request to a stored chunk.
 Request = Sequence[Range] | AtMost
-#: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
+#: Yields requests to a stored chunk, and is sent the bytes.
 Reading = Generator[Request, Sequence[Bytes], None]
 
 
 class Known:
     """A stored chunk's key and size, known before it is read."""
 
-    #: What tells it from the others of its source; None where nothing does.
+    #: Identifies it among the chunks of its source; None where nothing does.
     key: Hashable = None
     #: Its size in bytes, or None where asking for it would cost a request.
     size: int | None = None
 
     @property
     def piece(self) -> int | None:
-        """How many bytes to read at a time, or None where requests cost more than memory."""
+        """Bytes to read at a time, or None where requests cost more than memory."""
         return None
 
 
@@ -125,7 +125,7 @@ class KeySource(Source):
         """Return the size of a key, 0 if it does not exist."""
 
     def refusal(self, key: str) -> str:
-        """Return what a server answered instead of a key that may exist; empty if it did not."""
+        """Return a server's answer in place of a key that may exist; empty if it gave none."""
         return ""
 
     def zip_names(self) -> Sequence[str]:
@@ -138,7 +138,7 @@ class KeySource(Source):
 
 
 class InMemory(StoredChunk, Source):
-    """A stored chunk whose bytes are here already; a source that has no other."""
+    """A stored chunk whose bytes are in memory; a source that has no other."""
 
     def __init__(self, data: Any) -> None:
         self._data = np.frombuffer(data, np.uint8)
@@ -190,7 +190,7 @@ def check_range(
 
 @named_damage()
 def drive(reading: Reading, stored: StoredChunk) -> None:
-    """Read what is asked for, and wait for every reply."""
+    """Read all that is asked for, and wait for every reply."""
     try:
         request = next(reading)
         while True:
@@ -199,8 +199,8 @@ def drive(reading: Reading, stored: StoredChunk) -> None:
         return
 
 
-#: What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
-# 15 % slower than 2 with two threads. But every thread gets a block of it.
+#: How much of a file is read at a time, to be decoded while it is in the processor's cache: 4 MiB
+#: were 15 % slower than 2 with two threads. But every thread gets a block of it.
 PIECE_BYTES = 1 << 21
 
 

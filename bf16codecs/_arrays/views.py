@@ -57,13 +57,13 @@ class StepView(UnitArray):
 
     @property
     def decodes_ranges(self) -> bool:
-        """Whether what `read_chunk` gives are the step's bytes."""
+        """Whether `read_chunk` gives the step's bytes."""
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
     def read_chunk(
         self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
     ) -> None:
-        """Read a box of what a chunk has of the step, to where `out` has it: see `ChunkedArray`."""
+        """Read a box of the step's part of a chunk: see `ChunkedArray`."""
         array, local = self._array, self._local
         assert isinstance(array, ChunkedArray)
         offset += local * (array.unit_nbytes // array.chunks[0])
@@ -90,7 +90,7 @@ class StepView(UnitArray):
 def step_nbytes(array: UnitArray, place: int) -> int:
     """Return how many bytes the frames of one step take in the chunks of an array.
 
-    Of chunks that are no growing frames, which somebody else has written, an even share.
+    A chunk that is no growing frame, which other software has written, counts by an even share.
     """
     group, version = divmod(place, array.chunks[0])
     total = 0

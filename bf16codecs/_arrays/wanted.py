@@ -25,7 +25,7 @@ _GAP = 1 << 16
 
 
 def base_advice() -> str:
-    """Return what to do about a base that is not there, or is another one."""
+    """Return advice about a base that is missing, or does not match."""
     in_python = "base=..., as bf16codecs.open_model takes it"
     return f"name its base with {for_caller(in_python, '--base')}"
 
@@ -42,7 +42,7 @@ class Wanted:
     #: The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     out: Place
     offset: int = 0
-    #: What the chunk may be coded against: reads ranges of `nbytes` other bytes.
+    #: Reads ranges of the base that the chunk may be coded against, which has `nbytes` too.
     base: Base | None = None
     #: Whether versions that are not there yet are bytes of 255. Otherwise asking for one is an
     #: error.
@@ -50,7 +50,7 @@ class Wanted:
 
     @classmethod
     def of_range(cls, nbytes: int, out: Place, offset: int) -> Wanted:
-        """Want all that `out` holds."""
+        """Want all bytes that `out` has room for, from an offset on."""
         return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
@@ -65,7 +65,7 @@ class Wanted:
         return self.out if is_whole else None  # type: ignore[return-value]
 
     def ranges(self, gap: int = _GAP) -> Sequence[Range]:
-        """Return the ranges; those that are closer than `gap`, or than pays, may be one."""
+        """Return the ranges; those with a small gap between them, at most `gap`, may be joined."""
         return self.touched(min(gap, _GAP))
 
     def place(self, start: int, stop: int) -> Any:
@@ -75,7 +75,7 @@ class Wanted:
         return self.out[start - self.offset : stop - self.offset]
 
     def put(self, start: int, content: Any) -> None:
-        """Copy what `out` holds of the chunk's bytes from `start` on."""
+        """Copy the chunk's bytes from `start` on into `out`, as far as it has them."""
         first = max(start, self.offset)
         last = min(start + content.size, self.offset + self.out.size)
         if first < last:

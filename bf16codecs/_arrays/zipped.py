@@ -27,7 +27,7 @@ from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["ZipSource", "damaged_zip"]
 
-# What zipfile and the decompressors behind it raise.
+# Errors of zipfile and the decompressors behind it.
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -41,12 +41,12 @@ _UNREADABLE = (
     struct.error,
 )
 
-# Of a ZIP member's flags: it is encrypted; its name is in UTF-8.
+# Flags of a ZIP member: it is encrypted; its name is in UTF-8.
 _ENCRYPTED, _UTF8_NAME = 0x1, 0x800
 
 
 def damaged_zip(error: Exception) -> str:
-    """Say of a ZIP file that it cannot be opened, and what to do."""
+    """Return why a ZIP file cannot be opened, and what to do."""
     why = f"its directory, which is at its end, cannot be read ({one_line(error)})"
     return damaged(why, "damaged or cut off")
 
@@ -82,14 +82,14 @@ class ZipSource(LocalKeys):
 
     @named_damage()
     def _member(self, key: str) -> zipfile.ZipInfo | None:
-        """Return a member that is as the directory says, as far as that can be seen."""
+        """Return a member, after a comparison with the directory, as far as possible."""
         member = self._zip.NameToInfo.get(key)
         if member is None:
             return None
         mode = member.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise StoreError("in the ZIP file, it is not a regular file")
-        # A claim that the file refutes, before anything is allocated for it.
+        # Refuse what the file's size refutes, before anything is allocated for it.
         if member.header_offset + member.compress_size > self._nbytes:
             raise CorruptDataError("the ZIP file ends before it does")
         is_stored = member.compress_type == zipfile.ZIP_STORED
@@ -182,7 +182,7 @@ class _Reader(io.RawIOBase):
 class _ZipMember(LocalChunk):
     """A member of a ZIP file that is read whole, and its CRC-32 checked.
 
-    Not by `zipfile`: it inflates all that a member holds, whatever size the directory gives.
+    `zipfile` is not used: it inflates all that a member holds, whatever size the directory gives.
     """
 
     def __init__(self, file: SharedFile, start: int, member: zipfile.ZipInfo) -> None:

@@ -20,7 +20,7 @@ from bf16codecs.model.model import Model
 __all__ = ["analyze"]
 
 Source = Any
-#: Called with what is looked at, the bytes done so far, and the bytes in all.
+#: Called with the label of a checkpoint, the bytes done so far, and the bytes in all.
 StepProgress = Callable[[str, int, int], None]
 
 
@@ -107,7 +107,7 @@ def _refuse_unrelated(model: Model, base: Model) -> None:
 
 
 def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | None) -> Analysis:
-    """Look at each checkpoint, and at what changed since the one before it."""
+    """Look at each checkpoint, and at the changes since the one before it."""
     steps, damage = [], list[Damage]()
     base = None if checkpoints.base is None else checkpoints[checkpoints.base]
     if base is not None:

@@ -1,4 +1,4 @@
-"""Sizes that codecs reach with blocks of several sizes."""
+"""Coded sizes with blocks of several sizes."""
 
 from __future__ import annotations
 

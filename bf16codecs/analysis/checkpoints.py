@@ -52,17 +52,17 @@ class Checkpoints:
         self._models: dict[str, Model] = {}
         self._numbers: dict[str, int | None] = {}
         self._owned: list[Model | Run] = []
-        # What was opened anew replaces what others may be reading: that is closed behind the last.
+        # Others may be reading checkpoints that `reopened` replaces: the last reader closes them.
         self._finalizer = weakref.finalize(self, _close_all, self._owned)
         self._places: list[str] = []
-        #: What checkpoints are compared with at first, if there is a base.
+        #: The label of the base, if there is one.
         self.base: str | None = None
         try:
             found = list(self._opened(sources))
             told = iter(_numbers_told([model for number, model in found if number is None]))
             for number, model in found:
                 self._add(model, next(told) if number is None else number)
-            #: Path or address of what is shown; of several, of the first and the last.
+            #: The path or address of the model; of several, of the first and the last.
             self.where = " ... ".join(dict.fromkeys([self._places[0], self._places[-1]]))
             if base is not None:
                 model = _one_model(self._open(base))
@@ -72,7 +72,7 @@ class Checkpoints:
             raise
 
     def reopened(self) -> Checkpoints:
-        """Open all once more: a run may have more steps now, a path another model."""
+        """Open all of them again: a run may have more steps now, a path another model."""
         return Checkpoints(*self._arguments)
 
     @property
@@ -111,7 +111,7 @@ class Checkpoints:
         return self._owned[-1]
 
     def _opened(self, sources: Sequence[Any]) -> Iterator[tuple[int | None, Model]]:
-        """Open models, and runs step by step, of which alone the numbers are known."""
+        """Open models, and runs step by step, with the numbers of steps where they are known."""
         for source in sources:
             model = self._open(source)
             self._places.append(model.where)
@@ -121,7 +121,7 @@ class Checkpoints:
                 yield None, model
 
     def _add(self, model: Model, number: int | None, prefix: str = "") -> str:
-        """Add a model, under a label that no other one has."""
+        """Add a model, under a label of its own."""
         label = prefix + (last_name(model.where) if number is None else str(number))
         label = next(own for own in _alternatives(label) if own not in self._models)
         self._models[label], self._numbers[label] = model, number
@@ -134,7 +134,7 @@ def _close_all(opened: Sequence[Model | Run]) -> None:
 
 
 def _one_model(model: Model | Run) -> Model:
-    """Return a model: of a run, one step has to be the base."""
+    """Return a model that can be the base; refuse a run."""
     if isinstance(model, Run):
         raise ValueError(
             f"{model.where}: a run, with steps {listed(model.steps)}: name the one that is the"
@@ -144,8 +144,8 @@ def _one_model(model: Model | Run) -> Model:
 
 
 def _numbers_told(models: Sequence[Model]) -> Sequence[int | None]:
-    """Return the numbers of models' steps, if names or metadata tell a different one of each."""
-    if len(models) > 1:  # of one, headers need not be read for it
+    """Return the numbers of models' steps, if names or metadata give each a different one."""
+    if len(models) > 1:  # for a single one, no header is read
         numbers = [_number_told(model) for model in models]
         if None not in numbers and len(set(numbers)) == len(numbers):
             return numbers

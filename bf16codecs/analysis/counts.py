@@ -13,26 +13,26 @@ from bf16codecs._base.buffers import Bytes
 
 __all__ = ["BLOCK_BYTES", "NEIGHBOURS", "PLANES", "Counts"]
 
-#: Bytes of the blocks whose entropies are found one by one, as LMC has them.
+#: Bytes of the blocks whose entropies are computed one by one, as in LMC.
 BLOCK_BYTES = 1 << 16
-#: What a value is predicted from: the one before it, and the one above it in its column.
+#: The neighbours that predict a value: the one before it, and the one above it in its column.
 NEIGHBOURS = ("left", "upper")
-#: What is predicted: the most significant byte, and that of the value rotated left by one bit,
-#: which is the exponent of BF16 and FP32.
+#: The bytes that are predicted: the most significant one, and that of the value rotated left by one
+#: bit, which is the exponent of BF16 and FP32.
 PLANES = ("high byte", "exponent byte")
 
 Words = NDArray[np.uint16]
 
 
 class Counts:
-    """How often each value occurs: of the items' 16-bit words, their bytes, and pairs of those."""
+    """Counts of values: of the items' 16-bit words, their bytes, and pairs of those."""
 
     def __init__(self, item_size: int) -> None:
         self.item_size = item_size
         self._counts: dict[Any, NDArray[np.uint64]] = {}
-        #: How many items were counted, and how many of them were compared with a base's.
+        #: The numbers of items that were counted, and that were compared with a base's.
         self.items = self.compared = 0
-        #: How many of those differ.
+        #: The number of compared items that differ.
         self.changed = 0
 
     def __iadd__(self, other: Counts) -> Counts:
@@ -47,7 +47,7 @@ class Counts:
         return self
 
     def add(self, data: Bytes, above: Bytes) -> None:
-        """Count what is in a piece of a tensor.
+        """Count the values of a piece of a tensor.
 
         The values `above` are those above its last ones in their columns; fewer at the top.
         """
@@ -62,7 +62,7 @@ class Counts:
             self._add_neighbours("upper", top[top.size - upper.size :], upper)
 
     def add_change(self, data: Bytes, base: Bytes, is_float: bool) -> None:
-        """Count what differs between a piece and the same piece of a base.
+        """Count the differences between a piece and the same piece of a base.
 
         Unless items are floats, which have a sign and a magnitude, the difference is taken modulo
         their range.
@@ -78,7 +78,7 @@ class Counts:
         self.changed += int(np.count_nonzero(flipped))
 
     def words(self, word: int = 0, of: str = "word") -> NDArray[np.uint64]:
-        """Return how often each 16-bit word occurs, the most significant one first.
+        """Return the counts of the items' 16-bit words, the most significant word first.
 
         Items of one byte have one of 8 bits.
         """
@@ -99,7 +99,7 @@ class Counts:
         return self._counts.get((side, how))
 
     def _counted(self, key: Any, size: int) -> NDArray[np.uint64]:
-        # Clearing a table that is not needed took a third of the time of small tensors.
+        # Clearing a table that is not needed took a third of the time for small tensors.
         counts = self._counts.get(key)
         return np.zeros(size, np.uint64) if counts is None else counts
 

@@ -1,4 +1,4 @@
-"""All of an analysis as files in a new folder."""
+"""Writes an analysis as files in a new folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["check_folder", "write_folder"]
 
 
 def check_folder(out: str) -> None:
-    """Refuse a folder that has something in it: what is written there has many names."""
+    """Refuse a folder that is not empty: many files are written there."""
     folder = Path(given_path(out, "folder"))
     require_folder_of(folder)
     if os.path.lexists(folder):

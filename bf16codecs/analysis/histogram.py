@@ -1,4 +1,4 @@
-"""Histograms of values, out of how often each 16-bit word occurs."""
+"""Histograms of values, from the counts of 16-bit words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bf16codecs.analysis.counts import Counts
 __all__ = ["Histogram"]
 
 _BINS = 81
-# Of the values, on either side, this part may lie outside: a few outliers would leave one bin.
+# This share of the values may lie outside on either side: a few outliers would leave one bin.
 _TAIL = 0.0005
 _MOST = 8e307
 
@@ -87,7 +87,7 @@ class Histogram:
 def _ordered_values(
     item: np.dtype[Any],
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return words of finite values in their order, these, and how far numbers are apart there."""
+    """Return words of finite values in order, the values, and distances between numbers."""
     values, step = _values(item)
     order = np.argsort(values, kind="stable")
     order = order[np.isfinite(values[order])]
@@ -95,7 +95,7 @@ def _ordered_values(
 
 
 def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the values that words stand for, and how far numbers are apart there."""
+    """Return the values of words, and the distances to the next numbers."""
     words = np.arange(256 if item.itemsize == 1 else 65536, dtype=np.uint16)
     if item.itemsize == 1:
         numbers = words.astype(np.uint8).view(item)

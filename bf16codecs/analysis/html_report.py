@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pictures", "report", "write_report"]
 
-#: A picture: its name, what it tells, and what draws it.
+#: A picture: its name, a caption, and a function that draws it.
 Picture = tuple[str, str, Callable[[], "Axes"]]
 
 
@@ -178,7 +178,7 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _mark(value: Any) -> str:
-    """Mark what is to the left: all but numbers."""
+    """Return the class of left-aligned cells: all but numbers."""
     return ' class="text"' if isinstance(value, (str, list, tuple)) else ""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 __all__ = ["KINDS", "kind_of", "kinds_by", "layer_of"]
 
-#: Kinds, and what the name of a tensor has in it, tried in this order; case does not matter. What
-#: has none of it is "other".
+#: Kinds, and patterns of the names of their tensors, tried in this order, whatever the case. A name
+#: with none of them is of kind "other".
 KINDS: Mapping[str, str] = {
     "norm": r"norm(?!al)|\bln(_?[a-z0-9]+)?\b",
     "embedding": r"embed|\bw[tp]e\b|\blm_head\b|\bshared\.weight|\boutput\.weight$",

@@ -1,4 +1,4 @@
-"""Looking at models: tensor by tensor, in pieces, on several threads."""
+"""Looks at models: tensor by tensor, in pieces, on several threads."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["Changes", "Look", "Progress", "TensorChanges", "has_alike"]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
-#: Names of tensors that could not be read, or not all of them, and why.
+#: Names of tensors that could not be read completely, and why.
 _Errors = list[tuple[str, BF16CodecsError]]
 
-#: What work on parts finds.
+#: The result of work on parts.
 Found = TypeVar("Found", Findings, Compared)
 
 
@@ -110,7 +110,7 @@ class Look:
     codecs: Collection[str] = CODECS
 
     def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
-        """Look at a model, and at what it has otherwise than a base.
+        """Look at a model, and at its differences to a base.
 
         `progress` is called with the bytes done so far, and the bytes in all. ValueError is raised
         if the model has no values at all, BF16CodecsError if nothing of it can be read.
@@ -146,9 +146,9 @@ class Look:
     def at_tensor(
         self, tensor: LazyTensor, base: LazyTensor | None = None
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
-        """Look at one tensor, and at what it has otherwise than that of a base.
+        """Look at one tensor, and at its differences to that of a base.
 
-        Returned is also what could not be read. BF16CodecsError is raised if metadata are damaged.
+        Damage is returned with the result; BF16CodecsError is raised if metadata are damaged.
         """
         own, errors = Tensor.of(tensor, base), _Errors()
         ((_, found),) = self._all([own], self._look, errors, None)
@@ -182,7 +182,7 @@ class Look:
         errors: _Errors,
         progress: Progress | None,
     ) -> Iterator[tuple[Tensor, Found | None]]:
-        """Yield tensors, and what work on each found; None if nothing could be read."""
+        """Yield tensors with the results of work on each; None if nothing could be read."""
         total = sum(tensor.nbytes for tensor in tensors)
         share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
         parts = [list(tensor.parts(share)) for tensor in tensors]
@@ -203,7 +203,7 @@ class Look:
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
-                # An exception may have got lost in what it came in, such as an import.
+                # An import, for one, may have swallowed the exception of a signal.
                 _interrupt.check()
                 yield tensor, found
 
@@ -234,7 +234,7 @@ def _damage(errors: _Errors, where: str = "") -> tuple[Damage, ...]:
 
 
 def _joined(found: Found | None, more: Found) -> Found:
-    """Return what was found together; of small tensors, copying the first would take as long."""
+    """Add results up in the first: for small tensors, copying it would take as long."""
     if found is None:
         return more
     found += more
@@ -262,7 +262,7 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
 
 
 def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
-    """Return what codecs reach, in bits a value."""
+    """Return the coded sizes in bits a value."""
     return {
         name: 8 * size / (compared if name.startswith(DIFFERENCE) else values)
         for name, size in reached.nbytes.items()
@@ -270,7 +270,7 @@ def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
 
 
 def _by_dtype(groups: Iterable[_Group]) -> Iterator[tuple[str, GroupAnalysis]]:
-    """Yield dtypes, and what was found in all tensors of each."""
+    """Yield dtypes, each with the result of all its tensors."""
     wholes = dict[str, _Group]()
     for group in groups:
         wholes.setdefault(group.dtype, _Group("all", group.dtype, group.counts)).add_all(group)

@@ -28,12 +28,12 @@ Found = TypeVar("Found")
 
 # Several are in flight; codecs reach within 0.01 bits a value what they do in chunks of a store.
 _PIECE_BYTES = 1 << 22
-# Of a sample, what is taken of a tensor at least.
+# The least part of a tensor in a sample.
 _LEAST_BYTES = 1 << 14
-# It is taken in so many parts where it is enough for parts of this size, which have a whole block
+# A sample has so many parts where it is enough for parts of this size, which have a whole block
 # each; of an address, a part costs a block of a chunk.
 _SPREAD_PARTS, _SPREAD_BYTES = 16, 1 << 16
-# Where something is damaged, what is beside it is read in parts down to this.
+# The least part that is read around damage.
 _LEAST_PART = 1 << 16
 
 
@@ -78,7 +78,7 @@ class Findings:
 
 @dataclass
 class Compared:
-    """How many values of pieces were compared with a base's, how many differ, and coded sizes."""
+    """Numbers of values that were compared with a base's, and that differ, and coded sizes."""
 
     values: int
     changed: int
@@ -93,9 +93,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that is looked at, its dtype as safetensors names it, and the same one of a base.
+    """A tensor to look at, its dtype as safetensors names it, and the same one of a base.
 
-    `item` is the dtype of what reading it gives.
+    `item` is the dtype of its values once read.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Tensor:
 
     @classmethod
     def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
-        """Return a tensor of a model, and what it is compared with.
+        """Return a tensor of a model, with the one that it is compared with.
 
         BF16CodecsError is raised if it, or its metadata, cannot be read.
         """
@@ -122,7 +122,7 @@ class Tensor:
 
     @property
     def concurrency(self) -> int:
-        """How many parts can be read at a time; 0 if only where jobs are made."""
+        """The number of parts to read at a time; 0 if they are read where jobs are made."""
         readers = [self.reader] if self.base is None else [self.reader, self.base]
         return min(reader.concurrency for reader in readers)
 
@@ -137,7 +137,7 @@ class Tensor:
         return len(self.shape) > 1
 
     def parts(self, share: float) -> Iterator[Part]:
-        """Yield what to look at: all of it, or evenly spread parts that are such a share of it."""
+        """Yield the parts to look at: all of it, or evenly spread parts that are a share of it."""
         if not self.nbytes:
             return
         size = self.item.itemsize
@@ -161,7 +161,7 @@ class Tensor:
         count = max(1, min(round(wanted / each), self.nbytes // each))
         before = 0
         for i in range(count):
-            # Not quite in the middle, where blocks of chunks end, and a part would be in two.
+            # Not quite in the middle, where blocks of chunks end: a part would be in two blocks.
             start = (5 * i * self.nbytes + 2 * (self.nbytes - count * each)) // (5 * count)
             start -= start % unit
             stop = start + each
@@ -186,7 +186,7 @@ class Tensor:
         return own, above, base
 
     def read_sound(self, part: Part) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read what can be read of a part: where something is damaged, in smaller parts."""
+        """Read as much of a part as possible: in smaller parts, where something is damaged."""
         try:
             return [Read(part, *self.read(part))], []
         except NO_DAMAGE:
@@ -204,9 +204,9 @@ class Tensor:
     def job(
         self, part: Part, work: Callable[[Read], Found]
     ) -> Callable[[], tuple[list[Found], list[BF16CodecsError]]]:
-        """Return what works on a part; it reads it, too, unless that has to happen here.
+        """Return a job that works on a part; it also reads it, unless that has to happen here.
 
-        It returns what `work` does, of what could be read, and why not all of it could.
+        The job returns the results of `work` on what could be read, and the errors.
         """
 
         def run(
@@ -221,7 +221,7 @@ class Tensor:
     def _read_alone(
         self, part: Part, error: BF16CodecsError
     ) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read a part without what is above it, which alone may be what is damaged."""
+        """Read a part without the rows above it: these alone may be damaged."""
         try:
             own = self._read(self.reader, part.start, part.stop)
             base = None if self.base is None else self._read(self.base, part.start, part.stop)
@@ -237,7 +237,7 @@ class Tensor:
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
     def look(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
-        """Return what is found in a part, and what some of the codecs reach."""
+        """Return the counts of a part, and the coded sizes of some codecs."""
         size = self.item.itemsize
         found = Findings(Counts(size))
         found.counts.add(read.data, read.above)
@@ -250,7 +250,7 @@ class Tensor:
         return found
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
-        """Return how much of a part differs from the base's, and what differences take."""
+        """Return how much of a part differs from the base's, and the coded size of differences."""
         assert read.base is not None
         items = self.items(read.data)
         changed = np.count_nonzero(items.reshape(-1) != read.base.view(items.dtype))

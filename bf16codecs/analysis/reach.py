@@ -1,4 +1,4 @@
-"""Sizes that codecs reach for a tensor and for its 64 KiB blocks, beside entropies."""
+"""Coded sizes of a tensor and of its 64 KiB blocks, beside entropies."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _CHOICES = {
     "arithmetic": CodecChoice("arithmetic"),
     "arithmetic best": CodecChoice("arithmetic", "best"),
 }
-#: What codecs are called here: as `--codec` and `--level` name them.
+#: The names of codecs here: those of `--codec` and `--level`.
 CODECS = tuple(_CHOICES)
-#: Codecs of which each block's size is found, with a block size of 64 KiB.
+#: Codecs whose sizes of single blocks are measured, with a block size of 64 KiB.
 BLOCK_CODECS = ("huffman", "arithmetic")
-#: What precedes the name of a codec where differences to a base are coded.
+#: The prefix of a codec's name where differences to a base are coded.
 DIFFERENCE = "difference, "
 
 
@@ -63,7 +63,7 @@ class Reached:
         return self
 
     def spread(self) -> dict[str, Spread]:
-        """Return how blocks differ."""
+        """Return the spread of the blocks' sizes."""
         spreads = {name: Spread.of(np.concatenate(parts)) for name, parts in self.blocks.items()}
         return {name: spread for name, spread in spreads.items() if spread is not None}
 
@@ -102,7 +102,7 @@ def reach_differences(
 def _reach_blocks(
     found: Reached, dtype: str, data: Bytes, item_size: int, codecs: Collection[str]
 ) -> None:
-    """Find the sizes of whole blocks: of those that are not, heads tell more than values."""
+    """Measure whole blocks: in others, heads count for more than values."""
     data = data[: data.size - data.size % BLOCK_BYTES]
     if not data.size:
         return

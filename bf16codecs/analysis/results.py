@@ -146,7 +146,7 @@ class Analysis:
         """Return all of it as JSON has it, but the byte counts of single tensors."""
         found = {**asdict(self), "damage": [own._asdict() for own in self.damage]}
         for tensor in found["tensors"]:
-            # Of thousands of tensors, half of the text.
+            # With thousands of tensors, these are half of the text.
             del tensor["statistics"]["byte_counts"]
         return found
 

@@ -13,12 +13,12 @@ from bf16codecs.analysis.statistics import Spread
 
 __all__ = ["PieceSums", "ScaleSums", "Scales"]
 
-# Squares of this many values at a time stay in the cache.
+# The squares of this many values stay in the cache.
 _STEP_ITEMS = 1 << 16
 # FP64 numbers are scaled so that the largest has this exponent: sums of 2**60 squares are finite
 # then, and squares of numbers 2**-1000 as large are not zero.
 _LARGEST = 480
-# That of zeros alone, below that of any others.
+# The exponent of zeros alone, below that of all numbers.
 _LOWEST = -2000
 
 
@@ -68,7 +68,7 @@ class ScaleSums:
         self._not_finite += squares.not_finite
 
     def scales(self) -> Scales:
-        """Return how the root mean squares differ."""
+        """Return the spread of the root mean squares."""
         rows, zero_rows = _spread(self._exponent, *self._rows)
         columns, zero_columns = _spread(self._exponent, *self._columns)
         return Scales(rows, columns, zero_rows, zero_columns, self._not_finite)
@@ -92,7 +92,7 @@ class PieceSums:
         height, width = values.shape
         rows, columns, not_finite = np.zeros(height), np.zeros(width), 0
         step = max(1, _STEP_ITEMS // max(1, width))
-        # Others have squares that float64 holds.
+        # The squares of other dtypes fit float64.
         is_double = values.dtype == np.float64
         exponent = _exponent(values) if is_double else 0
         for at in range(0, height, step):
@@ -112,7 +112,7 @@ class PieceSums:
 
 
 def _float32(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as NumPy knows them: those of ml_dtypes take it twenty times as long."""
+    """Return numbers of a dtype of NumPy's own: ml_dtypes' take twenty times as long."""
     return from_bfloat16(values).view(np.float32) if values.dtype.name == "bfloat16" else values
 
 
@@ -125,7 +125,7 @@ def _exponent(values: NDArray[np.float64]) -> int:
 def _spread(
     exponent: int, sums: NDArray[np.float64], items: NDArray[np.float64]
 ) -> tuple[Spread | None, int]:
-    """Return how the logarithms of root mean squares differ, and how many are zero."""
+    """Return the spread of logarithms of root mean squares, and the number of zeros."""
     seen = sums[items > 0] / items[items > 0]
     positive = seen[seen > 0]
     return Spread.of(0.5 * np.log2(positive) + exponent), seen.size - positive.size

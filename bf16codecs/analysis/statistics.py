@@ -1,4 +1,4 @@
-"""Statistics of tensors: entropies of counted values, and how numbers differ."""
+"""Statistics of tensors: entropies of counted values, and spreads of numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Spread:
         return cls(numbers.size, float(numbers.mean()), float(numbers.std()), quantiles)
 
 
-# Of each value of a byte, its bits.
+# The bits of each value of a byte.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
 
 
@@ -180,7 +180,7 @@ class Statistics:
 
 
 def statistics_of(dtype: str, counts: Counts) -> Statistics:
-    """Return what was found of counted values of one dtype."""
+    """Return the statistics of counted values of one dtype."""
     fields = _field_counts(dtype, counts)
     pairs, planes = counts.pairs(), _byte_counts(counts, "word")
     own = Entropies(
@@ -204,7 +204,7 @@ def statistics_of(dtype: str, counts: Counts) -> Statistics:
 
 
 def change_of(counts: Counts) -> Change:
-    """Return what differs from a base."""
+    """Return the differences to a base."""
     words = range(max(1, counts.item_size // 2))
     return Change(
         values=counts.compared,
@@ -216,7 +216,7 @@ def change_of(counts: Counts) -> Change:
 
 
 def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
-    """Return how often each sign, exponent and beginning of a mantissa occurs; None of integers."""
+    """Return the counts of signs, exponents and beginnings of mantissas; None for integers."""
     fields = FIELDS.get(dtype)
     if fields is None:
         return None
@@ -224,7 +224,7 @@ def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
 
 
 def _field_entropies(fields: NDArray[np.uint64], is_whole: bool) -> dict[str, float]:
-    """Return the entropies of fields; without those of mantissas of which only a part is known."""
+    """Return the entropies of fields, mantissas only if they are known as a whole."""
     by_exponent = fields.sum((0, 2))
     found = {"sign": entropy(fields.sum((1, 2))), "exponent": entropy(by_exponent)}
     if is_whole:
@@ -237,7 +237,7 @@ def _field_entropies(fields: NDArray[np.uint64], is_whole: bool) -> dict[str, fl
 
 
 def _byte_counts(counts: Counts, of: str) -> list[NDArray[np.uint64]]:
-    """Return how often each value of each byte occurs, the most significant byte first."""
+    """Return the counts of each byte's values, the most significant byte first."""
     if counts.item_size == 1:
         return [counts.words(0, of)]
     words = (counts.words(n, of).reshape(256, 256) for n in range(counts.item_size // 2))
@@ -245,7 +245,7 @@ def _byte_counts(counts: Counts, of: str) -> list[NDArray[np.uint64]]:
 
 
 def _set_bits(planes: Iterable[NDArray[np.uint64]]) -> tuple[float, ...]:
-    """Return in which part of the values each bit is set, the most significant one first."""
+    """Return the share of values in which each bit is set, the most significant bit first."""
     parts = [plane @ _BITS / max(1, plane.sum()) for plane in planes]
     return tuple(np.concatenate(parts).tolist())
 

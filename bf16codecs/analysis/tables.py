@@ -52,7 +52,7 @@ def shown(cell: Cell) -> str:
 
 
 def kind_row(group: GroupAnalysis) -> tuple[Cell, ...]:
-    """Return what is in tensors of a kind, and what codecs reach."""
+    """Return the entropies and coded sizes of tensors of a kind."""
     own, found = group.statistics, group.statistics.entropies
     return (
         _kind(group),
@@ -68,7 +68,7 @@ def kind_row(group: GroupAnalysis) -> tuple[Cell, ...]:
 
 
 def change_row(group: GroupAnalysis, change: Change) -> tuple[Cell, ...]:
-    """Return what changed in tensors of a kind."""
+    """Return the changes in tensors of a kind."""
     return (
         _kind(group),
         Percent(change.changed),
@@ -79,7 +79,7 @@ def change_row(group: GroupAnalysis, change: Change) -> tuple[Cell, ...]:
 
 
 def step_row(step: StepAnalysis) -> tuple[Cell, ...]:
-    """Return what a checkpoint of a series takes, and what changed since the one before it."""
+    """Return the coded sizes of a checkpoint, and its changes since the one before it."""
     own = step.model.statistics
     return (
         step.step,
@@ -98,7 +98,7 @@ def _reached(group: GroupAnalysis, prefix: str = "") -> Iterator[Any]:
     return (group.bits.get(prefix + name) for name in CODECS)
 
 
-# Bits that are shown as none.
+# Fewer bits are shown as none.
 _NOTHING = 0.005
 
 
@@ -147,7 +147,7 @@ def _verdict(prediction: Prediction) -> str:
 
 
 def summary(found: Analysis) -> Iterator[str]:
-    """Yield lines that say what was looked at, and what it was compared with."""
+    """Yield lines about the model, and about the one that it was compared with."""
     values = sum(group.statistics.values for group in found.dtypes)
     tensors, noun = counted(len(found.tensors), "tensor"), "value" if values == 1 else "values"
     yield f"{found.path}: {tensors}, {values:,} {noun} looked at"
@@ -160,7 +160,7 @@ def summary(found: Analysis) -> Iterator[str]:
 
 
 def _compared(found: Analysis) -> str:
-    """Say how many tensors were compared, if not all: those of the same name, dtype and shape."""
+    """Return how many tensors were compared, if not all: those of equal name, dtype and shape."""
     count = sum(tensor.statistics.change is not None for tensor in found.tensors)
     if count == len(found.tensors):
         return ""

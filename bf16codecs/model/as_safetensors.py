@@ -71,13 +71,13 @@ class safe_open(Model):
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names in the order of their data."""
-        _ = self._home.opened  # of a file that is closed, theirs tells nothing
+        _ = self._home.opened  # as safetensors does, which tells nothing of a closed file
         return super().keys()
 
     def get_slice(
         self, name: str, framework: str | None = None, device: Any = None
     ) -> LazyTensor | Slice:
-        """Return what reads a part of a tensor when it is indexed; of one item, too, an array."""
+        """Return a lazy tensor; a selection of one item is also an array."""
         tensor = super().get_slice(name, framework, device)
         return Slice(tensor, read_array) if isinstance(tensor, LazyTensor) else tensor
 

@@ -1,4 +1,4 @@
-"""How often exponents occur in a sample of values: enough to draw them."""
+"""Counts of exponents in a sample of values, for a histogram."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bf16codecs._base.fields import FIELDS, entropy
 
 __all__ = ["Exponents", "Sampled"]
 
-# In so many parts of this size, exponents are counted: 256 KiB in all.
+# Exponents are counted in so many parts of this size: 256 KiB in all.
 _PARTS, _PART_BYTES = 8, 1 << 15
 
 
 class Sampled(Protocol):
-    """A tensor of which a few values are read."""
+    """A tensor whose values are sampled."""
 
     @property
     def size(self) -> int:
@@ -36,10 +36,10 @@ class Sampled(Protocol):
 
 @dataclass
 class Exponents:
-    """How often each exponent, as it is stored, occurs in some values of a dtype of safetensors."""
+    """Counts of exponents, as they are stored, in some values of a dtype of safetensors."""
 
     dtype: str
-    #: How many values there are, of which some were counted; None if that is not known.
+    #: The number of values, of which some were counted; None if it is not known.
     total: int | None
     counts: NDArray[np.uint64] = field(init=False)
 
@@ -81,7 +81,7 @@ class Exponents:
 
     @property
     def seen(self) -> int:
-        """How many values were counted."""
+        """The number of values that were counted."""
         return int(self.counts.sum())
 
     @property
@@ -91,18 +91,18 @@ class Exponents:
 
     @property
     def small(self) -> int:
-        """How many values are zero or subnormal."""
+        """The number of values that are zero or subnormal."""
         return int(self.counts[0]) if FIELDS[self.dtype].sign else 0
 
     @property
     def not_finite(self) -> int:
-        """How many values are infinite or no numbers, if exponents tell."""
+        """The number of values that are infinite or NaN, if exponents tell."""
         return int(self.counts[-1]) if FIELDS[self.dtype].has_infinities else 0
 
     def normal(self) -> tuple[int, NDArray[np.uint64]]:
         """Return the least power of two that values have, and how often it and others occur.
 
-        Zeros, subnormal numbers, infinities and NaNs have no part in it.
+        Zeros, subnormal numbers, infinities and NaNs are left out.
         """
         own = FIELDS[self.dtype]
         first = own.normal.start

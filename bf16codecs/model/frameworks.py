@@ -32,7 +32,7 @@ _FRAMEWORKS = {
 
 
 def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
-    """Return the framework by its own name, and the device, which it has to have."""
+    """Return the framework's full name, and the device; refuse a device that it lacks."""
     name = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
     if name is None:
         kind = ValueError if isinstance(framework, str) else TypeError
@@ -41,7 +41,7 @@ def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
         )
     if name != "torch":
         _refuse_device(name, device)
-    elif device is not None and device != "cpu":  # for these, PyTorch is not imported
+    elif device is not None and device != "cpu":  # neither needs PyTorch to be imported
         from bf16codecs._base.torch_tensors import checked_device
 
         device = checked_device(device)
@@ -60,7 +60,7 @@ def _refuse_device(framework: str, device: Any) -> None:
 
 
 def read_array(tensor: LazyTensor, selection: Any) -> NDArray[Any]:
-    """Read a selection as an array: of one item, too."""
+    """Read a selection as an array, even if it is one item."""
     return np.asarray(tensor[selection])
 
 
@@ -100,13 +100,13 @@ def _in_torch(array: Any, kind: str, device: Any) -> torch.Tensor:
 def load_torch(
     tensors: list[LazyTensor], device: Any, metadata: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Load tensors; those that metadata say are tied are one.
+    """Load tensors; those that are tied by the metadata become one tensor.
 
     Others that have one array in the store only happen to be equal, such as norms of a new model.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
-    # Metadata are not believed.
+    # Metadata are not trusted.
     tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
     # Those with arrays of their own are compared once they are loaded: stores have them for small
     # tensors and for constant ones, safetensors files for all.

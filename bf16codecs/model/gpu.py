@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-#: How many threads read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
+#: Threads that read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
 #: it, and a bus of the fifth generation takes 50.
 LOADING_THREADS = 8
 
@@ -56,10 +56,10 @@ class Readable(Protocol):
         """Return the data type as safetensors calls it."""
 
     def _reader(self) -> ArrayReader:
-        """Return what reads it, once that is checked."""
+        """Return its array, compared with the header."""
 
     def _check_size(self, items: int, work: int) -> None:
-        """Refuse what is more than a call may decode."""
+        """Refuse more than a call may decode."""
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a part of it on the host."""
@@ -149,16 +149,16 @@ def read_into_torch(
     _wait_for_torch(device)
     with suppress(MemoryError):
         return read_onto(gpu, targets, threads)
-    # PyTorch keeps what was free before, of which the driver knows nothing. What the first attempt
-    # had, which its error knows, is free as well by now.
+    # PyTorch keeps freed memory, of which the driver knows nothing. By now, the memory of the first
+    # attempt, to which its error referred, is free as well.
     _empty_cache()
     return read_onto(gpu, targets, threads)
 
 
 def _wait_for_torch(device: torch.device) -> None:
-    """Return when PyTorch is done with what it has begun in the calling thread.
+    """Wait for the work that PyTorch has begun in the calling thread.
 
-    What memory it gives may still be in use by what had it before.
+    The memory that it gives may still be in use by its former owner.
     """
     import torch
 
@@ -180,7 +180,7 @@ def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THR
     """
     from bf16codecs.cuda.loading import Loader
 
-    # What HDF5 has to read is read in this thread. Of remote chunks, few are in flight at a time.
+    # Whatever HDF5 has to read is read in this thread. Few remote chunks are in flight at a time.
     arrays = [target.tensor._array for target in targets]
     alone = [i for i, array in enumerate(arrays) if array.concurrency == 0]
     others = [i for i, array in enumerate(arrays) if array.concurrency != 0]

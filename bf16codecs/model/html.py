@@ -13,7 +13,7 @@ from bf16codecs.model.exponents import Exponents
 
 __all__ = ["MOST_ROWS", "block", "details", "histogram", "line", "table"]
 
-#: Of a table, more would make a notebook slow.
+#: More rows of a table would make a notebook slow.
 MOST_ROWS = 200
 
 _STYLE = """
@@ -34,12 +34,12 @@ white-space:nowrap;vertical-align:top;background:none}
 .bf16codecs summary{cursor:pointer}
 """
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Of the picture, in its own units: it is as wide as 24 letters.
+# Sizes of the picture, in its own units: it is as wide as 24 letters.
 _WIDTH, _HEIGHT, _MARGIN, _LETTER = 384, 96, 18, 12
 
 
 def block(title: str, *parts: str) -> str:
-    """Return what a notebook shows of something, under a title."""
+    """Return the HTML of a block with a title."""
     head = f"<p><strong>{_text(title)}</strong></p>"
     return f'<div class="bf16codecs"><style>{_STYLE}</style>{head}{"".join(parts)}</div>'
 
@@ -50,7 +50,7 @@ def line(text: str) -> str:
 
 
 def details(title: str, lines: Iterable[str]) -> str:
-    """Return lines that are shown when they are asked for; nothing if there are none."""
+    """Return lines that a click shows; nothing if there are none."""
     shown = "".join(map(line, lines))
     return f"<details><summary>{_text(title)}</summary>{shown}</details>" if shown else ""
 
@@ -99,7 +99,7 @@ def _bars(found: Exponents) -> str:
     step = _WIDTH / max(16, counts.size)
     left = (_WIDTH - step * counts.size) / 2
     heights = (base - top) * counts.astype(np.float64) / float(counts.max())
-    # A bar that is there is seen.
+    # Every bar is visible.
     heights = np.where(counts > 0, np.maximum(heights, 0.75), 0)
     bars = "".join(
         f"M{left + i * step:.2f} {base}v{-height:.2f}h{0.85 * step:.2f}V{base}z"

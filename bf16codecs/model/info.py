@@ -1,4 +1,4 @@
-"""`info()`: what a model, a run or a step of one is and takes, as a table."""
+"""`info()`: a description of a model, a run or one of its steps, as a table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Info:
         return self.html(html.details("files", file_lines(self._contents)))
 
     def html(self, *below: str) -> str:
-        """Return what a notebook shows, with more HTML below it."""
+        """Return the HTML for a notebook, with more of it below."""
         title, *lines = summary_lines(self._contents)
         table = html.table(*table_of(self._contents))
         return html.block(title, *map(html.line, lines), table, *below)

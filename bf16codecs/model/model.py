@@ -114,7 +114,7 @@ class Model:
 
     @classmethod
     def _at(cls, home: Home[Any], framework: str = "numpy", device: Any = None) -> Model:
-        """Make a model of what is open."""
+        """Return the model of an open home."""
         model = cls.__new__(cls)
         model._settle(home, framework, device)
         return model

@@ -17,9 +17,9 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Shown", "model_html", "tensor_html"]
 
-# What damaged data and metadata raise, and such that are gone or closed.
+# Errors of damaged data and metadata, and of stores that are gone or closed.
 _FAILURES = (BF16CodecsError, OSError, ValueError)
-# Of more, it takes seconds to find what each takes in the store.
+# With more, it takes seconds to find the stored size of each.
 _MOST_TENSORS = 1000
 # At an address, each header of a file is a request.
 _MOST_FILES = 2
@@ -48,7 +48,7 @@ class Shown(Sampled, Protocol):
 
 _NOT_READ = html.line("No histogram: at an address, values are not read to be shown.")
 
-#: What is opened; it raises ValueError once it is closed.
+#: Returns an opened model; raises ValueError once it is closed.
 Opened = Callable[[], ModelReader]
 
 
@@ -64,7 +64,7 @@ def _is_local(reader: ModelReader) -> bool:
 def tensor_html(
     tensor: Shown, opened: Opened, paths: Callable[[], Sequence[str]], *notes: str
 ) -> str:
-    """Return what a notebook shows of a tensor, with notes below the histogram.
+    """Return the HTML of a tensor for a notebook, with notes below the histogram.
 
     `opened` and `paths` return its model, and the paths of its arrays there.
     """
@@ -90,7 +90,7 @@ def model_html(
     tensor: Callable[[str], Shown],
     *notes: str,
 ) -> str:
-    """Return what a notebook shows of a model or a run, with notes below the histogram."""
+    """Return the HTML of a model or a run for a notebook, with notes below the histogram."""
     known = None
     try:
         reader = opened()
@@ -121,7 +121,7 @@ def _exponents(count: Callable[[], Exponents | None], *notes: str) -> str:
 
 
 def _names(names: Sequence[str], tensor: Callable[[str], Shown]) -> str:
-    """Return a table of what is known at once."""
+    """Return a table of what is known without reading: names, dtypes, shapes, sizes."""
 
     def cells(name: str) -> tuple[str, ...]:
         try:

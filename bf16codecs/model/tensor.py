@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
-# Of one byte, and stored as bytes.
+# Dtypes of one byte that are stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
-# What may be decoded for each part of a sample: twice the chunks that are decoded whole.
+# Bytes that may be decoded for each part of a sample: twice the chunks that are decoded whole.
 _SAMPLE_WORK = 1 << 25
 
 
@@ -64,7 +64,7 @@ class Home(Generic[Opened]):
 
     #: What messages call it.
     kind = "model"
-    #: That of the run, if this is a step's and closed with it.
+    #: The home of the run, if this is a step's and closed with it.
     _run: Home[Any] | None = None
 
     def __init__(
@@ -80,7 +80,7 @@ class Home(Generic[Opened]):
             kind = type(options).__name__
             raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
         source, base = _fixed(source, "model"), _fixed(base, "base")
-        #: What opens it again, in another process too.
+        #: The arguments that open it again, also in another process.
         self.arguments = source, options, max_bytes, base, step
         if opened is None:
             opened_base = base.opened if isinstance(base, Home) else base
@@ -353,12 +353,12 @@ class LazyTensor:
         return type(self).__name__, str(source), step, self.name, _version(source)
 
     def _reader(self) -> ArrayReader:
-        # Not when it is made: a list of all tensors need not read the header.
+        # Not in the constructor: a list of all tensors need not read the header.
         self._home.opened.check_header(self.name)
         return self._array
 
     def _check_size(self, items: int, work: int) -> None:
-        """Refuse a selection that has, or for which is decoded, more than a call may decode."""
+        """Refuse a selection that is, or takes decoding, more than a call may decode."""
         nbytes = items * self._array.dtype.itemsize
         opened = self._home.opened
         work = work_with_bases(opened, self.name, work)
@@ -386,7 +386,7 @@ def _reopened(reference: bytes) -> Home[Any]:
 
 
 def _version(source: Any) -> Any:
-    """Return something that changes when another store takes a local store's path."""
+    """Return a token that changes when another store takes a local store's path."""
     source, _ = split_step(source)
     if isinstance(source, str) and "://" not in source:
         for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
@@ -426,7 +426,7 @@ def read_into(tensors: Sequence[LazyTensor], places: Iterable[NDArray[Any]]) -> 
 
 
 def check_together(tensors: Sequence[LazyTensor]) -> None:
-    """Check all that can be told of whole tensors of one model before they are read.
+    """Check whole tensors of one model, as far as possible before they are read.
 
     StoreError is raised if they are more than a call may decode, or one is not what its header
     says.

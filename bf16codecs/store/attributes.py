@@ -35,9 +35,9 @@ __all__ = [
     "tensor_path",
 ]
 
-# Before the keys of digests of what a lossy store restores.
+# Prefix of the keys of restored files' digests, in lossy stores.
 _RESTORED = "restored_"
-# Of POSIX systems; addresses are no longer.
+# The limit of POSIX systems; addresses are no longer.
 _LONGEST_PATH = 4096
 #: After the path of an FP32 array: its rounding to BF16. No path in a store has this sign.
 ROUNDED = "#bfloat16"
@@ -52,12 +52,12 @@ class StoredFile:
     digests: Digests
     #: Array of its header, or of the index's whole content.
     path: str
-    #: Of what a lossy store restores, which is not the original.
+    #: The digests of the file that a lossy store restores, which is not the original.
     restored_digests: Digests | None = None
 
     @property
     def restored(self) -> Digests:
-        """The digests of what is restored."""
+        """The digests of the restored file."""
         return self.digests if self.restored_digests is None else self.restored_digests
 
 
@@ -69,10 +69,10 @@ class Difference:
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    #: Tensors that it stands for, too: those of the same bytes, and its roundings.
+    #: Other tensors that it stands for: those of the same bytes, and its roundings.
     copies: tuple[str, ...] = ()
     roundings: tuple[str, ...] = ()
-    #: Of its codec, if it is not that of the base's `codec`; information only.
+    #: The level of its codec, if it is not that of the base's `codec`; information only.
     level: str | None = None
 
     @property
@@ -104,7 +104,7 @@ class BaseReference:
     path: str
     step: int | None
     files: tuple[BaseFile, ...]
-    #: That the differences were made with, as in Zarr's metadata.
+    #: The codec of the differences, as in Zarr's metadata.
     codec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -114,14 +114,14 @@ class BaseReference:
 
     @property
     def codec_and_level(self) -> tuple[str, str]:
-        """The names of the codec and of its level, empty where nothing is said of them."""
+        """The names of the codec and of its level, empty where the store does not give them."""
         configuration = self.codec.get("configuration")
         level = configuration.get("level", "") if isinstance(configuration, Mapping) else ""
         return str(self.codec.get("name", "")).removeprefix(PREFIX), str(level)
 
 
 def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
-    """Return what attributes say of a file; `key` stands before its path."""
+    """Return the attributes' entry of a file, with `key` as the key of its path."""
     entry = {"name": file.name, "size": file.size, **file.digests.entry(), key: file.path}
     if file.restored_digests is not None:
         entry |= file.restored_digests.entry(_RESTORED)
@@ -129,13 +129,13 @@ def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
 
 
 def loss_entry(loss: HalfLoss) -> dict[str, Any]:
-    """Return what attributes say of what was lost: JSON has no infinity."""
+    """Return the attributes' entry of a loss: JSON has no infinity."""
     numbers = vars(loss).items()
     return {"to": "float16", **{k: "Infinity" if n == math.inf else n for k, n in numbers}}
 
 
 def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
-    """Check what attributes say of what was lost."""
+    """Check the attributes' entry of a loss."""
     if entry["to"] != "float16":
         raise ValueError(f"what is lost by {entry['to']!r:.80} is not known")
     numbers = {field.name: entry[field.name] for field in fields(HalfLoss)}
@@ -149,7 +149,7 @@ def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
 
 
 def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
-    """Return what the tensors of an array lost, or None if the store has them exactly.
+    """Return the loss of an array's tensors, or None if the store has them exactly.
 
     StoreError is raised if the array's attributes do not say it.
     """
@@ -165,7 +165,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     """Check the files, and the index, of a model."""
     if not isinstance(content["files"], list):
         raise TypeError("files are not a list")
-    # Of what was in no file, nobody has a digest.
+    # A checkpoint was in no file, so that it has no digest.
     with_digests = "checkpoint" not in content
     files = tuple(stored_file(entry, "header", with_digests) for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
@@ -181,7 +181,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
 
 
 def stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) -> StoredFile:
-    """Check what attributes say of a file."""
+    """Check the attributes' entry of a file."""
     if not isinstance(entry, Mapping):
         raise TypeError(f"{entry!r:.80} is not what attributes say of a file")
     restored = Digests.from_entry(entry, _RESTORED)
@@ -214,7 +214,7 @@ def _size(value: Any) -> int:
 
 
 def difference_entry(path: str, difference: Difference) -> dict[str, Any]:
-    """Return what attributes say of a tensor that is a difference."""
+    """Return the attributes' entry of a tensor that is a difference."""
     entry = {"difference": path, **difference.attributes}
     del entry["tensor"]
     if difference.chunks != difference.shape:
@@ -225,7 +225,7 @@ def difference_entry(path: str, difference: Difference) -> dict[str, Any]:
 
 
 def tensor_path(name: str, entry: Any, differences: dict[str, Difference]) -> str:
-    """Return the path of a tensor, and note what it is if it is a difference."""
+    """Return the path of a tensor, and note it among the differences if it is one."""
     if not isinstance(entry, (str, Mapping)):
         raise TypeError(f"{entry!r:.80} is not the place of a tensor")
     if isinstance(entry, str):
@@ -261,7 +261,7 @@ def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
 
 
 def stated_shape(value: Any) -> tuple[int, ...]:
-    """Check what attributes say of a shape; raise ValueError if it is none, or too large."""
+    """Check a shape in attributes; raise ValueError if it is none, or too large."""
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(f"{value!r:.80} is not a shape")
     count = 1
@@ -273,7 +273,7 @@ def stated_shape(value: Any) -> tuple[int, ...]:
 
 
 def base_entry(base: BaseReference) -> dict[str, Any]:
-    """Return what attributes say of a base."""
+    """Return the attributes' entry of a base."""
     entry: dict[str, Any] = {"path": base.path}
     if base.step is not None:
         entry["step"] = base.step
@@ -290,9 +290,9 @@ def base_entry(base: BaseReference) -> dict[str, Any]:
 
 
 def base_reference(entry: Mapping[str, Any]) -> BaseReference:
-    """Check what attributes say of a base."""
+    """Check the attributes' entry of a base."""
     files = tuple(
-        # The digest of the header tells checkpoints from others.
+        # Checkpoints have the digest of the header alone.
         BaseFile(file["name"], _size(file["size"]), Digests.from_entry(file), file["header_sha256"])
         for file in entry["files"]
     )

@@ -1,4 +1,4 @@
-"""Bases of stores: where they are, and how they are known again.
+"""Bases of stores: where they are, and how they are recognised.
 
 docs/store.md, "Differences to a base", is the normative description.
 """
@@ -40,8 +40,8 @@ _ADDRESS = re.compile(
     r"(zip::)?(https?|s3|gs|az)://(?!.*::)[^\s:/?#\\][^\s\\]*", re.ASCII | re.IGNORECASE
 )
 
-#: Of a model: its base, the base of that, and so on. Reading goes through all of them, by
-#: recursion; with 100, Python's limit of 1000 calls was reached.
+#: The longest chain of bases: a model's base, the base of that, and so on. Reading recurses through
+#: it; with 100, Python's limit of 1000 calls was reached.
 MOST_BASES = 32
 
 
@@ -76,7 +76,7 @@ def place_of(reference: BaseReference, where: str) -> str:
             )
         return path
     if where and path_of(where) is not None:
-        # Links in its path, to the store too, lead to where it is.
+        # Follow links in its path, the store's own included.
         folder = os.path.dirname(os.path.realpath(where))
         return os.path.normpath(os.path.join(folder, path_of(path) or path))
     if not where:
@@ -86,7 +86,7 @@ def place_of(reference: BaseReference, where: str) -> str:
     if posixpath.isabs(path) or ":" in path or "\\" in path:
         raise StoreError(f"its base, {path!r:.200}, is a local path: {base_advice()}")
     scheme, host, below = _parts(where)
-    # Never above the host, or bucket.
+    # The path never leads above the host, or bucket.
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
     return f"{scheme}://{host}{joined}" if host else f"{scheme}:/{joined}"
 
@@ -122,13 +122,13 @@ def is_beside(place: str, where: str) -> bool:
 
 
 def identity(place: str) -> str:
-    """Return what tells a model from others in a chain of bases."""
+    """Return a model's identity in a chain of bases."""
     path = path_of(place)
     return place.rstrip("/") if path is None else os.path.realpath(path)
 
 
 def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
-    """Return what tells the files of a base from others; of safetensors files, all is read."""
+    """Return the identities of a base's files; safetensors files are read wholly for it."""
     digests = base.digests(kinds)
     return tuple(
         BaseFile(file.name, file.size, digest, hashlib.sha256(header.raw).hexdigest())
@@ -176,7 +176,7 @@ def work_with_bases(model: ModelReader, name: str, work: int) -> int:
     while difference is not None and model.base is not None:
         model = model.base
         if difference.tensor not in model.info.paths:
-            break  # reading says so
+            break  # reading reports it
         array = model.tensor(difference.tensor).array
         assert isinstance(array, UnitArray)  # no run is a base
         dtype, _ = difference_form(difference)

@@ -27,13 +27,13 @@ _MOST_GAPS = 1 << 16
 
 
 class CheckpointPaths(NamedTuple):
-    """The arrays of what is no tensor, as the attributes of a store name them."""
+    """The paths of a checkpoint's text and objects, as a store's attributes have them."""
 
     text: str
     objects: str | None
 
     def to_entry(self) -> dict[str, str]:
-        """Return what attributes say of them."""
+        """Return the attributes' entry."""
         return {"path": self.text} | ({} if self.objects is None else {"objects": self.objects})
 
     @property
@@ -44,7 +44,7 @@ class CheckpointPaths(NamedTuple):
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> CheckpointPaths:
-        """Check what attributes say of them."""
+        """Check the attributes' entry."""
         if not isinstance(entry, Mapping):
             raise TypeError(f"{entry!r:.80} is not what attributes say of a checkpoint")
         paths = cls(entry["path"], entry.get("objects"))

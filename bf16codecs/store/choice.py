@@ -40,22 +40,22 @@ __all__ = [
 #: What `CodecChoice` and ``--codec`` take.
 CODEC_NAMES = (*FRAME_CODECS, "none")
 DEFAULT_CODEC = "arithmetic"
-#: And what they take for Zarr stores alone: Zstandard as every Zarr library has it.
+#: Another codec for Zarr stores alone: Zstandard as every Zarr library has it.
 PLAIN_ZSTD = "plain-zstd"
-#: And what they take for lossy stores.
+#: Codecs of lossy stores.
 LOSSY_CODEC_NAMES = ("arithmetic", "huffman", "zstd", "delta-rle", "delta-deflate")
-#: What FP32 tensors of lossy stores may become.
+#: Data types that the FP32 tensors of lossy stores may become.
 LOSSY_DTYPES = ("float16",)
 
 # 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
 # decodes whole chunks (format 2) less time.
 DEFAULT_CHUNK_SIZE = 16 << 20
-#: How many steps of a run from one that is coded whole to the next.
+#: Steps of a run from one that is coded whole to the next.
 DEFAULT_GROUP = 16
 #: The largest size of one step in a chunk.
 DEFAULT_STEP_SIZE = 1 << 22
-#: Of a chunk, where a model has many: a file takes as much of most disks, however little is in it,
-#: and the head of a frame of 4 KiB is 1 % of it.
+#: The least size of a chunk, where a model has many: no file takes less of most disks, and the head
+#: of a frame of 4 KiB is 1 % of it.
 LEAST_CHUNK_SIZE = 1 << 12
 #: The largest chunk of HDF5: its size has 32 bits, in the file format that is written:
 #: larger ones need HDF5 2.0.
@@ -169,7 +169,7 @@ class CodecChoice:
         return (codecs.BF16Huffman if self.name == "huffman" else codecs.BF16Split)(dtype)
 
     def chain(self, dtype: str) -> DeltaChain | None:
-        """Return what codes arrays of a data type in place of `for_dtype`, if something does."""
+        """Return the chain that codes arrays of a data type in place of `for_dtype`, if any."""
         if dtype != "float16" or self.name not in ("delta-rle", "delta-deflate"):
             return None
         from bf16codecs.store.delta import DeltaChain

@@ -37,7 +37,7 @@ __all__ = [
     "table_of_steps",
 ]
 
-# How rows are ordered: the largest first, those of one size as in the files.
+# Keys of the orders: the largest first, and rows of one size as in the files.
 _ORDERS: dict[str, Callable[[Row], Any]] = {
     "name": lambda row: row.name,
     "size": lambda row: -row.nbytes,
@@ -48,7 +48,7 @@ _SHARED = Storage("shared", "")
 
 
 def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
-    """Return the original size over the stored one; None of what is not stored, or not known."""
+    """Return the original size over the stored one; None if that is zero or not known."""
     return nbytes / stored_nbytes if stored_nbytes else None
 
 
@@ -66,9 +66,9 @@ class Row:
     shape: tuple[int, ...]
     nbytes: int
     storage: Storage
-    #: What it takes in the store, if that is known.
+    #: Its size in the store, if that is known.
     stored_nbytes: int | None
-    #: Of a lossy store, what it lost, if it is not the rounding of another.
+    #: The loss in a lossy store, if it is not the rounding of another.
     loss: HalfLoss | None = None
     #: Whether the last step of a run has it.
     is_present: bool = True
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def way(self) -> str:
-        """How it is there: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
+        """The way it is stored: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
         if self.storage.codec in ("shared", "rounded"):
             return self.storage.codec
         return "difference" if self.storage.codec.startswith("difference+") else "whole"
@@ -119,22 +119,22 @@ class Contents:
     zarr_format: int
     rows: list[Row]
     nbytes: int
-    #: None if it is not known, nor that of the rows: to ask would be a request for each chunk.
+    #: None, as in the rows, if it is not known: asking would take a request for each chunk.
     stored_nbytes: int | None
     #: Original files, the index last; a run has them step by step.
     files: list[StoredFile] = field(default_factory=list)
     base: BaseReference | None = None
     loss: HalfLoss | None = None
     run: RunInfo | None = None
-    #: What each step of a run takes in the store, if that was wanted: no request tells it.
+    #: The stored size of each step of a run, if it was asked for: chunks are read for it.
     stored_steps: list[int] | None = None
     #: The number of the step, if it is one of a run.
     step: int | None = None
-    #: What the disk keeps of the store, if that is known: runs in HDF5 files have holes.
+    #: The size on the disk, if it is known: runs in HDF5 files have holes.
     disk_nbytes: int | None = None
     #: Whether it has all tensors.
     is_whole: bool = True
-    #: Of a checkpoint of a training job, the sizes of what is no tensor, by name.
+    #: The sizes of objects of a training job's checkpoint, by name.
     objects: dict[str, int] | None = None
 
     @property
@@ -191,7 +191,7 @@ class Contents:
 
     @property
     def rest(self) -> tuple[int, int | None]:
-        """Size, and stored size, of what is not the tensors': headers, index and metadata."""
+        """Size, and stored size, of all but tensors: headers, index and metadata."""
         tensors, stored = self.of_tensors
         rest = max(0, self.nbytes - tensors)
         if self.stored_nbytes is None or stored is None:
@@ -347,12 +347,12 @@ def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
 
 
 def _stored_nbytes(reader: ModelReader, path: str, is_seen: bool) -> int:
-    """Return what an array takes that is not counted already, and not made of another."""
+    """Return an array's size, 0 if it is counted already, or made of another array."""
     return 0 if is_seen or path.endswith(ROUNDED) else reader.stored_nbytes(path)
 
 
 def _loss_of(reader: ModelReader, path: str) -> HalfLoss | None:
-    """Return what the tensors of an array lost, if they are not its roundings."""
+    """Return the loss of an array's tensors, unless they are its roundings."""
     if path.endswith(ROUNDED):
         return None
     with named_errors(reader.label(path)):
@@ -360,7 +360,7 @@ def _loss_of(reader: ModelReader, path: str) -> HalfLoss | None:
 
 
 def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
-    """Return the tensors of a run, each with what its steps take together."""
+    """Return the tensors of a run, each with the size of all its steps."""
     rows, seen, newest = [], set[str](), run.run.numbers[-1]
     for name in run.names:
         own = run.describe(name)
@@ -384,12 +384,12 @@ _NAME = Column("tensor")
 _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
 _SIZES = [Column("size"), Column("stored"), Column("ratio")]
 _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
-# The summary has the codecs, too.
+# The first column to be left out: the summary also has the codecs.
 _CODEC = Column("codec", is_text=True, rank=6)
 
 
 def summary_lines(own: Contents) -> Iterator[str]:
-    """Yield lines about the whole: what it is, how large, how it is stored."""
+    """Yield lines about the whole: its kind, its size, its storage."""
     yield f"{own.path}: {own.title}"
     has_gone = len(own.present) < len(own.rows)
     which = "parameters of the last step" if has_gone else "parameters"
@@ -441,7 +441,7 @@ def _counts(counts: Counter[str], noun: str = "") -> str:
 
 
 def _ways(rows: list[Row]) -> Iterator[str]:
-    """Say how many tensors are there otherwise than whole."""
+    """Yield a line with the numbers of tensors by the way they are stored, if not all are whole."""
     count = Counter(row.way for row in rows)
     if set(count) <= {"whole"}:
         return
@@ -537,7 +537,7 @@ def _cells(
 
 
 def file_lines(own: Contents) -> Iterator[str]:
-    """Yield lines about the original files, and about what is not known."""
+    """Yield lines about the original files, and about sizes that are not known."""
     for file in own.files:
         yield f"{os.path.basename(file.name)}: {file.size} bytes"
         yield from _digests(file.restored, "")

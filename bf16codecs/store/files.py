@@ -1,4 +1,4 @@
-"""Models in files that have their tensors as safetensors files do, on a disk or made on the fly."""
+"""Models in files laid out as safetensors files are, on a disk or made on the fly."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ModelFile(NamedTuple):
 
 
 class ReadBytes(StoredChunk):
-    """The bytes of a file that is not there, given by a function.
+    """The bytes of a file that does not exist, given by a function.
 
     `read` is called with an offset in the file and memory to fill from there on: a part of one
     tensor, in whole items.
@@ -103,14 +103,14 @@ class _FileArrays(StoredArrays):
 
     @cached_property
     def _plans(self) -> dict[str, ArrayPlan]:
-        """All arrays by path: conversions of thousands of checkpoints need none of them."""
+        """All arrays by path, when needed: conversions of thousands of checkpoints need none."""
         _, plans = plan_arrays([file.header for file in self._files], _PIECE_BYTES)
         documents = self._documents.items()
         plans += [plan_bytes(path, len(raw), len(raw)) for path, raw in documents]
         return {plan.path: plan for plan in plans}
 
     def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return what an array of a store would say of its tensor."""
+        """Return the attributes that a store's array of the tensor would have."""
         attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
         return attributes
 
@@ -138,7 +138,7 @@ class _FileArrays(StoredArrays):
             file.content.close()
 
     def open(self, path: str) -> UnitArray:
-        """Return the array of a tensor, or of a document."""
+        """Open the array of a tensor, or of a document."""
         plan, label = self._plans.get(path), self.label(path)
         if plan is None:
             raise StoreError(f"{label}: is missing")
@@ -221,7 +221,7 @@ class FilesReader(ModelReader):
         return [self._digests(file, kinds) for file in range(len(self.files))]
 
     def state(self) -> Mapping[str, Any]:
-        """Return something for each file, by its place, that differs once it has changed."""
+        """Return a token for each file, by its place, that differs once it has changed."""
         return self._state()
 
     def _digests(self, file: int, kinds: Sequence[str]) -> Digests:
@@ -250,7 +250,7 @@ class _LocalFile(StoredChunk):
 
     @property
     def piece(self) -> int:
-        """How much to read at a time."""
+        """Bytes to read at a time."""
         return PIECE_BYTES
 
     def read(self, request: Request) -> Sequence[Bytes]:
@@ -264,12 +264,12 @@ class _LocalFile(StoredChunk):
             return part.read_into(start, out)
 
     def close(self) -> None:
-        """Close it, once nobody reads it."""
+        """Close it, once no thread reads it."""
         self._held = None
 
     @contextmanager
     def _opened(self) -> Iterator[OpenPart]:
-        # This refers to the file, and so keeps it open, until the read is done.
+        # This reference keeps the file open until the read is done.
         shared = self._held or SharedFile(self._file.path)
         size = self._file.header.file_size
         yield OpenPart(None, shared.descriptor, 0, size, self._buffer)
@@ -314,7 +314,7 @@ def _state(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _open_same(file: SourceFile) -> SharedFile:
-    """Open a file to keep, which has to be the one whose header was read."""
+    """Open a file to hold, which has to be the one whose header was read."""
     opened = SharedFile(file.path)
     prefix = np.empty(file.header.data_start, np.uint8)
     size = os.fstat(opened.descriptor).st_size

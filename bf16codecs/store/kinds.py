@@ -48,7 +48,7 @@ MAKERS = {
 }
 #: The commands that restore safetensors files from each kind of store.
 RESTORERS = {Kind.FOLDER: "zarr2st", Kind.ZIP: "zarr2st", Kind.HDF5: "h52st"}
-#: How a store's name ends that stands in the place of `*.safetensors` in a folder; the first one
+#: Suffixes of a store that takes the place of `*.safetensors` in a folder; the first one
 #: goes first.
 STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 #: Files of a folder that is a Zarr group or array.
@@ -62,7 +62,7 @@ _SUFFIXES = {
     ".hdf5": Kind.HDF5,
     _SAFETENSORS_SUFFIX: Kind.SAFETENSORS,
 }
-#: Ends of names of well-known files that are none of these: of archives, and of other models.
+#: Suffixes of well-known files that are none of these: archives, and other models.
 FOREIGN_SUFFIXES = {
     *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
     *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
@@ -70,7 +70,7 @@ FOREIGN_SUFFIXES = {
 
 
 def suffix_of(name: str) -> tuple[str, Kind | None]:
-    """Return the end of a file's name that tells a kind, and the kind; empty and None if none."""
+    """Return the suffix of a file's name that tells a kind, and the kind, or empty and None."""
     for suffix, kind in _SUFFIXES.items():
         if name.lower().endswith(suffix):
             return suffix, kind
@@ -120,7 +120,7 @@ def _detect_file(file: BinaryIO) -> Kind | None:
 def _detect_folder(path: Path) -> Kind | None:
     while True:
         before = os.stat(path)
-        # lexists() and glob() would take a folder that must not be read for an empty one.
+        # lexists() and glob() would take an unreadable folder for an empty one.
         names = os.listdir(path)
         if not ZARR_MARKERS.isdisjoint(names):
             return Kind.FOLDER
@@ -131,10 +131,10 @@ def _detect_folder(path: Path) -> Kind | None:
         # It was being removed: another has its name.
 
 
-#: Of addresses that are paths.
+#: Schemes of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
-# Of addresses that begin with a host or a bucket; others, such as memory://, may be whole as they
-# are.
+# Schemes of addresses that begin with a host or a bucket; others, such as memory://, may have
+# nothing behind them.
 _SCHEMES_OF_PLACES = {
     *("http", "https", "ftp", "sftp", "ssh", "webdav"),
     *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos", "hf"),
@@ -150,12 +150,12 @@ def path_of(text: str) -> str | None:
 
 
 def kind_of_address(address: str) -> Kind:
-    """Return what is at an address, which its end says: a Zarr store, if it says nothing."""
+    """Return the kind at an address by its suffix: a Zarr store, if that tells none."""
     return suffix_of(_place(address))[1] or Kind.FOLDER
 
 
 def _place(address: str) -> str:
-    """Return what of an address names what is there."""
+    """Return an address without its query and fragment."""
     return re.split(r"[?#]", address, maxsplit=1)[0].rstrip("/")
 
 
@@ -172,7 +172,7 @@ def plain_address(address: str) -> str:
 
 
 def refuse_hdf5(address: str) -> NoReturn:
-    """Raise: libhdf5 reads local files."""
+    """Raise StoreError: libhdf5 reads local files alone."""
     suffix, _ = suffix_of(_place(address))
     raise StoreError(
         f"{address}: an address that ends in {suffix}: HDF5 files are read from local disks alone:"

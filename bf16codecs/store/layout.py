@@ -38,7 +38,7 @@ __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 #: The newest layout; `StoreInfo.layout` says which one a store needs.
 LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
-# Of files, in layout 2.
+# Keys of files in layout 2.
 _LATER_KEYS = {"blake3", "restored_blake3", "restored_sha256"}
 
 
@@ -48,16 +48,16 @@ class StoreInfo:
 
     files: tuple[StoredFile, ...]
     index: StoredFile | None
-    #: Of each tensor's array, or what stands in for one: see `ROUNDED` and `differences`.
+    #: The path of each tensor's array, or of its stand-in: see `ROUNDED` and `differences`.
     paths: Mapping[str, str]
     base: BaseReference | None = None
     #: By path.
     differences: Mapping[str, Difference] = field(default_factory=dict)
-    #: Of a run, which has no files and paths of its own.
+    #: The contents of a run, which has no files and paths of its own.
     run: RunInfo | None = None
-    #: Of a lossy store, what all tensors lost.
+    #: The loss of all tensors of a lossy store.
     loss: HalfLoss | None = None
-    #: Of a checkpoint of a training job, where that is which is no tensor.
+    #: The paths of a training job's checkpoint beside tensors.
     checkpoint: CheckpointPaths | None = None
 
     @cached_property
@@ -77,7 +77,7 @@ class StoreInfo:
 
     @property
     def arrays(self) -> set[str]:
-        """The paths of all arrays: of tensors, and of what is no tensor."""
+        """The paths of all arrays, of tensors and others."""
         if self.run is not None:
             files = [file for step in self.run.steps for file in (*step.files, step.index)]
             paths = {STEP_PATH, *self.run.arrays}
@@ -108,7 +108,7 @@ class StoreInfo:
         try:
             self._from_content(json.loads(json.dumps(content)))
         except (KeyError, TypeError, ValueError) as e:
-            raise StoreError(f"nobody could read the store: {e}") from None
+            raise StoreError(f"readers would reject these attributes: {e}") from None
         return {ATTRIBUTES_KEY: content}
 
     def _content(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class StoreInfo:
 
 
 def _of_layout_1(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what layout 1 knows of attributes: what came later is ignored in it."""
+    """Return the attributes that layout 1 has: later ones are ignored in it."""
     tensors, files = content["tensors"], content["files"]
     if isinstance(tensors, Mapping) and not all(isinstance(p, str) for p in tensors.values()):
         raise ValueError("an array path is not a string")

@@ -1,4 +1,4 @@
-"""Reads what a checkpoint has beside tensors."""
+"""Reads the objects of a checkpoint, which are no tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 
 
 def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
-    """Return what a store has beside tensors, None if it is no checkpoint of a training job.
+    """Return a store's objects and names, None if it is no checkpoint of a training job.
 
     StoreError is raised if it is damaged.
     """

@@ -63,20 +63,20 @@ _CANNOT = ": its base cannot be opened: "
 class Opening:
     """How a model is opened, and the bases that it may have."""
 
-    #: What the file system behind an address takes.
+    #: Options of the file system behind an address.
     options: Mapping[str, Any] | None = None
     limits: Limits = DEFAULT_LIMITS
     #: The model's base, if it is not where the model says; an open one is not closed with it.
     base: Any = None
     #: Which step of a run is opened as a model, if the source does not say.
     step: int | None = None
-    #: Whether the base is opened with the model, and not when it is first needed.
+    #: Whether the base is opened at once, and not when it is first needed.
     with_base: bool = True
-    #: What else can be done with a run, where a model is wanted, for messages.
+    #: Advice about a run where a model is wanted, for messages.
     for_runs: str = ""
     #: Whether a step of a run is taken for a model.
     takes_steps: bool = True
-    #: What was opened on the way here: stores and their bases.
+    #: The stores that were opened on the way here, each the base of the one before.
     chain: tuple[str, ...] = ()
 
 
@@ -117,7 +117,7 @@ def names_run(path: Path) -> bool:
 
 
 def own_attributes(path: Path) -> Mapping[str, Any]:
-    """Return what a local store says of itself, be it valid or not; nothing if it is no model's.
+    """Return a local store's attributes, be they valid or not; none if it is no model store.
 
     BF16CodecsError is raised if it is damaged so that it does not tell, OSError if it cannot be
     read.
@@ -151,9 +151,9 @@ def split_step(source: Any) -> tuple[Any, int | None]:
 
 
 def _open_raw(source: Any, opening: Opening) -> ModelReader:
-    """Open what is at a path or an address: a model, or a run."""
+    """Open a path or an address: a model, or a run."""
     if not isinstance(source, (str, os.PathLike)):
-        # zarr is imported only for its stores, and for addresses.
+        # zarr is imported only for its own stores, and for addresses.
         from bf16codecs.store.remote.opening import open_given
 
         _check_options("a zarr store", opening)
@@ -242,14 +242,14 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
             f"{reader.where}: more than {MOST_BASES} bases, each that of another: let"
             " bf16codecs rebase make one of them whole"
         )
-    # A stranger's address gets no credentials that are meant for another host.
+    # An address in a store gets no credentials that are meant for another host.
     is_known = not is_store and path_of(name) is None
     options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
-        # Of a chain of bases, name the first store and the one that has none.
+        # In a chain, name the store that was to be opened, and the one whose base fails.
         rest = text.partition(_CANNOT)[2]
         text = rest if _CANNOT in rest else text
         advice = "" if base_advice() in text else f"; {base_advice()}"
@@ -324,7 +324,7 @@ def open_store(
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
     path = Path(text)
-    # Of a model store whose root has no metadata, the reader says so.
+    # If the root of a model store has no metadata, the reader reports it.
     if kind is Kind.FOLDER or (kind is None and (path / header_path(0)).is_dir()):
         folder = FolderSource(path)
         return ModelReader(ZarrArrays(text, folder, partial(_strict_store, path, folder), limits))
@@ -343,7 +343,7 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
         is_file = path.is_file()
         is_empty = is_file and not path.stat().st_size
         why = "it is empty" if is_empty else "neither a folder, nor a ZIP, HDF5 or safetensors file"
-        # Of what has the name of a store, the first bytes are damaged, or all of them gone.
+        # If it has the name of a store, its first bytes are damaged, or all of them gone.
         is_damaged = is_file and suffix_of(path.name)[1] is not None
         raise StoreError(f"{text}: {damaged(why) if is_damaged else f'not a model store: {why}'}")
     stores = sorted(name for name in os.listdir(path) if suffix_of(name)[1] is not None)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 __all__ = ["RESERVED_ROOT", "STEP_PATH", "array_paths", "later_paths"]
 
-#: The store's own arrays are under this name, so no tensor's path begins with it.
+#: The store's own arrays are below this name, so that no tensor's path begins with it.
 RESERVED_ROOT = "safetensors"
 #: In a run, the array with the numbers of the steps.
 STEP_PATH = "step"
@@ -90,7 +90,7 @@ def _escape_first(segment: str) -> str:
 
 
 def _digest(text: str) -> str:
-    # "==" and this many digits arise in no other way, so these cannot equal an unshortened path.
+    # "==" and so many digits arise in no other way: they cannot equal an unshortened path.
     return "==" + hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
 

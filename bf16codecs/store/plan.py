@@ -51,7 +51,7 @@ def tensor_attributes(tensor: TensorInfo, shape: tuple[int, ...]) -> dict[str, A
 
 
 def with_others(array: ArrayPlan, copies: tuple[str, ...], roundings: tuple[str, ...]) -> ArrayPlan:
-    """Let an array say which other tensors it stands for."""
+    """Return an array that names the other tensors it stands for."""
     others = {"copies": list(copies), "roundings": list(roundings)}
     own = {key: names for key, names in others.items() if names}
     attributes = {**array.attributes[ATTRIBUTES_KEY], **own}
@@ -64,7 +64,7 @@ def difference_form(difference: Difference) -> tuple[str, tuple[int, ...]]:
     return array_form(TensorInfo(difference.tensor, difference.dtype, difference.shape, 0, nbytes))
 
 
-#: Where the index of a sharded model lies.
+#: The path of a sharded model's index.
 INDEX_PATH = f"{RESERVED_ROOT}/index"
 
 

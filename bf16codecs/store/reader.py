@@ -48,7 +48,7 @@ _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
 
 def check_array(array: ArrayReader) -> None:
-    """Refuse what no tensor, header or index is stored as."""
+    """Refuse an array of a data type or size that no tensor, header or index has."""
     if array.dtype.name not in _ARRAY_DTYPES:
         raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
     if not is_addressable(array.shape, 8 * array.dtype.itemsize):
@@ -56,7 +56,7 @@ def check_array(array: ArrayReader) -> None:
 
 
 def restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray:
-    """Return an array of a lossy store as what its tensor is: float32, if it became float16."""
+    """Return an array of a lossy store as its tensor: float32, if it became float16."""
     if "lossy" not in attributes:
         return array
     if array.dtype != np.float16:
@@ -77,7 +77,7 @@ def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> N
 def check_attributes(
     name: str, array: ArrayReader, attributes: Mapping[str, Any], is_stepped: bool
 ) -> None:
-    """Compare an array with what its own attributes say of its tensor."""
+    """Compare an array with its tensor's dtype and shape in its own attributes."""
     dtype = attributes.get("dtype")
     if dtype is None:
         return
@@ -91,7 +91,7 @@ def check_attributes(
 def check_form(
     path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo, is_stepped: bool
 ) -> None:
-    """Refuse an array that is not what a tensor is stored as: in a run, `is_stepped`."""
+    """Refuse an array without the dtype and shape of a tensor's; in a run, `is_stepped`."""
     dtype = np.dtype(array.dtype).name
     if (dtype, array.shape) != array_form(tensor, is_stepped):
         what = f"tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
@@ -106,7 +106,7 @@ class StoredTensor(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """How a tensor is stored: names of codec and level."""
+    """The names of a tensor's codec and level."""
 
     codec: str
     level: str
@@ -119,13 +119,13 @@ class ModelReader:
     what there is to know of it, if these are not the store's.
     """
 
-    #: Whether its arrays are parts of such that have an axis of steps, too.
+    #: Whether its arrays are steps of arrays with one axis more.
     is_stepped = False
     #: Opens the base that `info` of a reader names.
     open_base: Callable[[ModelReader], ModelReader]
     #: Whether the base is closed with this store.
     closes_base = True
-    #: What else is in the folder that was named: indexes, files, and folders with a slash behind.
+    #: Other contents of the folder that was named: indexes, files, and folders with a slash behind.
     left_out: tuple[str, ...] = ()
 
     def __init__(
@@ -236,7 +236,7 @@ class ModelReader:
         return tensors[name]
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
-        """Return what a difference to this model can be to: a tensor as it is, or converted.
+        """Return the array that a difference to this model is to: a tensor, perhaps converted.
 
         The name, dtype and shape are those of the array of the tensor that is stored as one. FP32
         as BF16 is rounded, and BF16 as FP32 widened; None is returned if there is none of that
@@ -255,13 +255,13 @@ class ModelReader:
         return self.ranges(array)
 
     def ranges(self, array: ArrayReader) -> RangeReader:
-        """Return what reads ranges of an array's bytes, in order as a rule."""
+        """Return a reader of ranges of an array's bytes, in order as a rule."""
         if isinstance(array, UnitArray) and not array.reads_ranges:
             return PiecewiseArray(array, self._kept)
         return array
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
-        """Return what is known of the tensor at a path: its attributes, or what stands for them."""
+        """Return the attributes of the tensor at a path, or those that its stand-in has."""
         if path.endswith(ROUNDED):
             return {**self._attributes_of(path.removesuffix(ROUNDED)), "dtype": "BF16"}
         difference = self.info.differences.get(path)
@@ -307,7 +307,7 @@ class ModelReader:
         return [file.restored for file in self.info.files]
 
     def state(self) -> Mapping[str, Any]:
-        """Return something for each file on a disk that differs once the file has changed.
+        """Return a token for each file on a disk that differs once the file has changed.
 
         By the file's place. What has digests or checksums is checked as it is read, and not here.
         """
@@ -349,7 +349,7 @@ class ModelReader:
     def _size_with_base(self, enough: int) -> int:
         """Return the size of the store and of its bases, as far as they are open.
 
-        What did not change takes next to nothing: a 30000th of the weights.
+        Weights that did not change take next to nothing: a 30000th of their size.
         """
         size = self.stored.size_of_at_least(enough)
         if self._opened_base is not None and size < enough:
@@ -369,7 +369,7 @@ class ModelReader:
         self.array(piece.array.path).read_piece(piece, chunk)
 
     def _open(self, path: str) -> UnitArray:
-        """Open an array that is stored as it is."""
+        """Open an array that is no rounding and no difference."""
         return self.stored.open(path)
 
     def zarr_array(self, name: str) -> zarr.Array:
@@ -436,7 +436,7 @@ class ModelReader:
         self.stored.close()
 
     def _forget(self) -> None:
-        """Drop arrays: they lead to this, and in a circle their memory waits for the collector."""
+        """Drop arrays: they refer to this, and memory in a cycle waits for the collector."""
         if self._opened_base is not None and self.closes_base:
             self._opened_base.close()
         self._arrays, self._tensors, self._bases = {}, {}, {}

@@ -31,7 +31,7 @@ class ModelWriter(Protocol):
         """Write all metadata, close the store, and return the metadata's size."""
 
     def close(self) -> None:
-        """Release what is open; `finish` does so too."""
+        """Release what is open, as `finish` does."""
 
 
 def write_bytes(writer: ModelWriter, path: str, raw: bytes, chunk_size: int) -> int:
@@ -49,7 +49,7 @@ def write_bytes(writer: ModelWriter, path: str, raw: bytes, chunk_size: int) -> 
 def write_checkpoint(
     writer: ModelWriter, text: bytes, objects: bytes, chunk_size: int
 ) -> tuple[CheckpointPaths, int]:
-    """Write what a checkpoint has beside tensors; return where it is, and its stored size."""
+    """Write a checkpoint's text and objects; return their paths, and their stored size."""
     stored = write_bytes(writer, CHECKPOINT_PATH, text, chunk_size)
     if not objects:
         return CheckpointPaths(CHECKPOINT_PATH, None), stored

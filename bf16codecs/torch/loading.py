@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["checked_names", "load_into", "refuse_computed"]
 
-#: What a tensor of the module is to be, in the order in which they would be copied.
+#: Tensors of the module and their new values, in the order in which they would be copied.
 Copies = list[tuple[torch.Tensor, "_Stored"]]
 
-# Subclasses of these may be anything.
+# Subclasses of these may do anything.
 _PLAIN = torch.Tensor, torch.nn.Parameter
 
 
@@ -114,9 +114,9 @@ def load_into(
 
 
 class _Stored(torch.Tensor):
-    """Stands for a tensor of a model: has its form, and no data.
+    """A stand-in for a tensor of a model, with its dtype and shape and no data.
 
-    Copies of it are put down in a list. Whatever else is done with it gets its data.
+    Copies of it are noted in a list. Any other function gets its data.
     """
 
     lazy: LazyTensor
@@ -124,7 +124,7 @@ class _Stored(torch.Tensor):
 
     @classmethod
     def of(cls, lazy: LazyTensor, shape: Sequence[int], device: str, copies: Copies) -> _Stored:
-        """Stand for a tensor, of one item perhaps in another shape."""
+        """Return the stand-in of a tensor, perhaps in another shape if it has one item."""
         dtype = torch_dtype(lazy.dtype, lazy.get_dtype())
         stored = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         stored.lazy, stored.copies = lazy, copies
@@ -147,13 +147,13 @@ class _Stored(torch.Tensor):
 
 
 def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[str, torch.Tensor]:
-    """Return what `load_state_dict` takes: stand-ins, and tensors where these would not do."""
+    """Return the argument of `load_state_dict`: stand-ins, or tensors where code looks at them."""
     lazy = dict(model.items())
     check_together(list(lazy.values()))
     with_a_say = _with_a_say(module)
     decoded = model.load("torch", [name for name in lazy if name.startswith(with_a_say)])
     own = _own_tensors(module)
-    # Of others, PyTorch warns that they are not copied to "meta".
+    # PyTorch warns that other devices are not copied to "meta".
     device = "meta" if any(tensor.is_meta for tensor in own.values()) else "cpu"
 
     def stand_in(tensor: LazyTensor) -> _Stored:
@@ -165,7 +165,7 @@ def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[s
 
 
 def refuse_computed(module: torch.nn.Module, names: Container[str]) -> None:
-    """Raise ValueError if what PyTorch would copy to a tensor of these names would be lost."""
+    """Raise ValueError if a tensor of these names would lose what PyTorch copies to it."""
     with_a_say = _with_a_say(module)
     for name, tensor in _own_tensors(module).items():
         if name in names and not name.startswith(with_a_say) and not is_lazy(tensor):
@@ -183,7 +183,7 @@ def _own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _with_a_say(module: torch.nn.Module) -> tuple[str, ...]:
-    """Return how the names begin of what is loaded by code of modules, or where hooks look on."""
+    """Return prefixes of the tensors that code of modules loads, or hooks may look at."""
     return tuple(
         f"{name}." if name else ""
         for name, part in module.named_modules(remove_duplicate=False)
@@ -195,7 +195,7 @@ def _has_a_say(module: torch.nn.Module) -> bool:
     """Tell whether a module's own code, or a hook, may look at what is loaded."""
     if module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
         return True
-    # Those of PyTorch's layers do nothing but copy, but for those in torch.ao.nn.
+    # The methods of PyTorch's layers only copy, except for those in torch.ao.nn.
     methods = module._load_from_state_dict, module.load_state_dict, module.set_extra_state
     return any(not getattr(m, "__module__", "").startswith("torch.nn.") for m in methods)
 
@@ -226,7 +226,7 @@ def checked_names(
 def _refuse_unready(
     module: torch.nn.Module, missing: Collection[str], copied: Container[int]
 ) -> None:
-    """Raise RuntimeError if a tensor on "meta" was loaded by other code, which does nothing."""
+    """Raise RuntimeError if other code loaded a tensor on "meta", which has no effect."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         is_meta = isinstance(tensor, torch.Tensor) and tensor.is_meta
         if is_meta and id(tensor) not in copied and name not in missing:
@@ -248,7 +248,7 @@ def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -
 
 
 def _refuse_without_place(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
-    """Raise RuntimeError if a tensor has no memory of its own for each item, and gets none."""
+    """Raise RuntimeError if a tensor has no memory of its own for each item."""
     for target, stored in copies:
         if is_lazy(target):
             why = "has no shape yet, and no memory: call the module once, or give it a tensor"
@@ -260,14 +260,14 @@ def _refuse_without_place(where: str, copies: Iterable[tuple[torch.Tensor, _Stor
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
-    """Tell whether several items are one in memory: PyTorch writes none of them."""
+    """Tell whether several items share memory: PyTorch refuses to write them."""
     steps = tensor.stride() if tensor.layout == torch.strided and tensor.numel() else ()
     return any(step == 0 and size > 1 for step, size in zip(steps, tensor.shape, strict=False))
 
 
 def _made(target: torch.Tensor) -> torch.Tensor:
-    """Make on the CPU what is to take the place of a tensor on "meta"."""
-    with torch.inference_mode(False):  # what is made in that mode cannot be trained afterwards
+    """Make a tensor on the CPU that takes the place of one on "meta"."""
+    with torch.inference_mode(False):  # tensors that are made in that mode cannot be trained
         made = torch.empty_like(target, device="cpu", requires_grad=False)
         if isinstance(target, torch.nn.Parameter):
             return torch.nn.Parameter(made, target.requires_grad)
@@ -283,7 +283,7 @@ def _place(module: torch.nn.Module, made: Mapping[int, torch.Tensor]) -> None:
 
 
 def _copy(where: str, copies: Copies) -> None:
-    """Decode tensors into their places: in parallel where nothing but memory is needed."""
+    """Decode tensors into their places, in parallel where these are plain memory."""
     overlapping = _overlapping([target for target, _ in copies])
     direct: Copies = []
     on_gpus: defaultdict[torch.device, Copies] = defaultdict(list)
@@ -313,13 +313,13 @@ def _copy(where: str, copies: Copies) -> None:
 
 
 def _gpus(devices: Iterable[torch.device]) -> dict[torch.device, Device]:
-    """Return those of the devices that tensors can be decoded on."""
+    """Return the GPUs among the devices on which tensors can be decoded."""
     found = {device: gpu_of(device) for device in devices}
     return {device: gpu for device, gpu in found.items() if gpu is not None}
 
 
 def _is_memory_for(stored: _Stored, target: torch.Tensor, kind: str) -> bool:
-    """Tell whether a tensor is plain memory of a device that has the values as they are stored."""
+    """Tell whether a tensor is plain memory for the stored values, on a kind of device."""
     is_plain = type(target) in _PLAIN and target.is_contiguous()
     return is_plain and is_memory_of(target, stored.dtype, kind)
 

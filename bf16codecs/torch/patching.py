@@ -1,4 +1,4 @@
-"""Lets transformers find and read stores.
+"""Makes transformers find and read stores.
 
 It is led to them where it looks for a model's files, and gets stand-ins for the safetensors files
 that are in a store. Where it loads one of these, it gets what reads each tensor when its turn has
@@ -32,7 +32,7 @@ __all__ = [
     "unpatch_transformers",
 ]
 
-# Ends of the names of files with weights, and with an index of these.
+# Suffixes of files with weights, and of their index.
 _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
 
 
@@ -111,7 +111,7 @@ def transformers_loads(chosen: Chosen) -> Iterator[None]:
 def _finding_stores(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Return what finds a model's files, and those in stores."""
+    """Wrap the function that finds a model's files, so that it also finds those in stores."""
 
     @functools.wraps(original)
     def resolve(*args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ def _finding_stores(
 def _finding_others(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Return what finds a file by its name, and one that is in a store."""
+    """Wrap the function that finds a file by its name, so that it also finds one in a store."""
 
     @functools.wraps(original)
     def cached_file(*args: Any, **kwargs: Any) -> Any:
@@ -143,17 +143,17 @@ def _finding_others(
 
 
 def _is_led(given: Any) -> bool:
-    """Tell whether stores are looked for in what transformers is given."""
+    """Tell whether to look for stores in the folder that transformers is given."""
     is_wanted = _chosen.get() is not None or _replacement.is_wanted_by(patch_transformers)
     return is_wanted and given is not None and os.path.isdir(given)
 
 
 def _found(arguments: Mapping[str, Any]) -> Files | None:
-    """Return the files that are to be loaded, None if it is for transformers to find them."""
+    """Return the files to load, None if transformers has to find them."""
     given, chosen = arguments["pretrained_model_name_or_path"], _chosen.get()
     explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
     subfolder = (arguments["download_kwargs"] or {}).get("subfolder") or ""
-    # An adapter lies beside the model, or instead of it.
+    # An adapter lies beside the model, or replaces it.
     is_adapter = explicit is not None and explicit.startswith("adapter_model.")
     if chosen is not None and chosen.given == given and not is_adapter:
         if chosen.folder is None:
@@ -168,7 +168,7 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
 
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
-    """Return the files in a store, if there is one, and transformers can load none of `files`."""
+    """Return the files in a store, if there is one and transformers can load none of `files`."""
     found = None if _loadable(files) is not None else _Stored.find(files, stores)
     return None if found is None else found.open({})
 
@@ -182,7 +182,7 @@ class _Stored:
 
     @classmethod
     def find(cls, files: list[Path], stores: list[Path]) -> _Stored | None:
-        """Return what is there in place of the files that transformers would take."""
+        """Find the stores in the places of the files that transformers would take."""
         store = next((store for store in stores if store.exists()), None)
         if store is not None:
             return cls([store], None)
@@ -197,7 +197,7 @@ class _Stored:
 
 
 def _stored_alone(folder: Path, files: list[Path], stores: list[Path]) -> _Stored:
-    """Return what is stored, and refuse a folder with neither stores nor files, or both."""
+    """Find the stores, and refuse a folder that has none, or files beside them."""
     found = _Stored.find(files, stores)
     if found is None:
         names = " nor ".join(str(store.relative_to(folder)) for store in stores)
@@ -220,9 +220,9 @@ def _index(file: Path) -> ShardIndex | None:
 
 
 def _loadable(files: list[Path]) -> Path | None:
-    """Return the first of some files that transformers can load, be it by what an index names.
+    """Return the first of some files that transformers can load, itself or by its index.
 
-    Where a file goes before an index, it is loaded in spite of an index that is none, or leads
+    A file that goes before an index is loaded in spite of an index that is invalid, or leads
     elsewhere, and so is the store in the file's place.
     """
     for file in files:
@@ -235,7 +235,7 @@ def _loadable(files: list[Path]) -> Path | None:
 
 
 def _others(files: list[Path]) -> str:
-    """Name stores that are where others were looked for, and the variants that they are of."""
+    """Name the stores in the folder that was searched, with their variants."""
     if not files or not files[0].parent.is_dir():
         return ""
     told = []
@@ -271,7 +271,7 @@ def _names(
 def _reading_stores(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Return what loads a file of a model, and one in a store."""
+    """Wrap the function that loads a file, so that it also loads one in a store."""
 
     @functools.wraps(original)
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
@@ -279,7 +279,7 @@ def _reading_stores(
         file, device = arguments["checkpoint_file"], arguments.get("map_location")
         if not isinstance(file, FileInStore):
             return original(*args, **kwargs)
-        # Who says no place takes values when their turn has come, by `tensor[...]`.
+        # Without a device, transformers takes values later, by `tensor[...]`.
         return file.slices() if device is None else file.load(device)
 
     return load_state_dict
@@ -288,7 +288,7 @@ def _reading_stores(
 def _opening_stores(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Return what opens a file, and the store that one is in."""
+    """Wrap the function that opens a file, so that it also opens the store of one."""
 
     @functools.wraps(original)
     def safe_open(*args: Any, **kwargs: Any) -> Any:
@@ -301,7 +301,7 @@ def _opening_stores(
 def _reading_metadata(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Return what keeps the metadata of a quantized model's files, and of those in stores."""
+    """Wrap the method that keeps metadata of quantized files, so that it also takes stores."""
 
     @functools.wraps(original)
     def set_metadata(*args: Any, **kwargs: Any) -> None:
@@ -326,7 +326,7 @@ _RESOLVED = (
     "download_kwargs",
 )
 
-#: Where ours are put; the last ones are not in all releases.
+#: The places of our functions; some releases lack the last ones.
 PLACES = (
     Place(_MODELS, "_get_resolved_checkpoint_files", _RESOLVED, _finding_stores),
     Place(_MODELS, "load_state_dict", ("checkpoint_file", "map_location"), _reading_stores),

@@ -18,7 +18,7 @@ from bf16codecs.torch.patching import Chosen, transformers_loads
 __all__ = ["from_pretrained"]
 
 _CONFIG = "config.json"
-# Of a folder without the model that it is for.
+# The configuration of an adapter's folder.
 _ADAPTER_CONFIG = "adapter_config.json"
 
 
@@ -98,7 +98,7 @@ def from_pretrained(
                 raise ValueError(
                     "use_safetensors=False: the weights are in the store: leave it out"
                 )
-            # Weights in another format, which packing has copied.
+            # Packing has copied weights in another format.
             return cls.from_pretrained(str(place), *model_args, **options)
         with transformers_loads(Chosen(str(place), folder, store, opening)):
             return cls.from_pretrained(str(place), *model_args, **options)
@@ -139,7 +139,7 @@ def _configured(
 
 
 def _located(text: str) -> tuple[str | None, Path | None]:
-    """Return the store at a path, or the folder in which there is to be one."""
+    """Return the store at a path, or the folder that has to contain one."""
     path = path_of(text)
     if path is None:
         return text, None

@@ -1,4 +1,4 @@
-"""Functions of transformers in whose places ours are, as long as anybody wants that."""
+"""Replaces functions of transformers by ours, as long as there are users of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bf16codecs._base.messages import from_extra
 
 __all__ = ["Place", "Replacement"]
 
-#: Releases of transformers.
+#: Releases of transformers that were tried.
 _TRIED = "5.0, 5.23 and 5.24"
 
 
@@ -51,14 +51,14 @@ class Place(NamedTuple):
         return owner
 
     def signature(self) -> inspect.Signature:
-        """Return what tells the arguments of the function in the place.
+        """Return the signature of the function in the place.
 
         ImportError is raised if it does not have the parameters that ours relies on.
         """
         function = self.function
         if function is not None:
             try:
-                signature = inspect.signature(function)  # of what is wrapped, if that is said
+                signature = inspect.signature(function)  # of the wrapped function, if there is one
             except ValueError:  # of extensions
                 return _loose_signature(*self.needed)
             if signature.parameters.keys() >= set(self.needed):
@@ -76,7 +76,7 @@ class Place(NamedTuple):
 
 
 def _loose_signature(first: str, *others: str) -> inspect.Signature:
-    """Return what tells the arguments of what takes any, as a function around the original does."""
+    """Return the signature of a wrapper of any arguments, with the names that ours needs."""
     kinds = inspect.Parameter
     return inspect.Signature(
         [
@@ -89,10 +89,10 @@ def _loose_signature(first: str, *others: str) -> inspect.Signature:
 
 
 class Replacement:
-    """Puts ours in the places for the first that wants it, and the originals back after the last.
+    """Puts our functions in place for the first user, and the originals back after the last.
 
-    What others have put on top stays, and so does ours below it: when nobody wants it, ours does
-    nothing, and for whoever wants it again ours is put on top.
+    What others have put on top stays, and so does ours below it: without users, ours does
+    nothing, and the next user gets ours on top again.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -101,11 +101,11 @@ class Replacement:
         self._ours: list[tuple[Place, Callable[..., Any], Callable[..., Any]]] = []
 
     def is_wanted_by(self, user: object) -> bool:
-        """Tell whether somebody wants it."""
+        """Tell whether somebody is a user."""
         return user in self._users
 
     def add(self, user: object) -> None:
-        """Put ours where it is not, for somebody: all of it, or nothing if one cannot be.
+        """Put ours in place for a user: all functions, or none if one cannot be replaced.
 
         ImportError is raised if transformers is missing, or of a release that ours does not know.
         """
@@ -123,7 +123,7 @@ class Replacement:
             self._users.add(user)
 
     def remove(self, user: object) -> None:
-        """Put the originals back, if nobody else wants ours."""
+        """Put the originals back, unless there is another user."""
         with self._lock:
             self._users.discard(user)
             if self._users:
@@ -134,7 +134,7 @@ class Replacement:
             self._ours.clear()
 
     def _is_ours(self, function: Any) -> bool:
-        """Tell whether a function is one of ours, or says that it is around one."""
+        """Tell whether a function is one of ours, or wraps one."""
         while function is not None:
             if any(function is ours for _, ours, _ in self._ours):
                 return True

@@ -1,4 +1,4 @@
-"""The safetensors files in a store, or in a store each, among the files that transformers loads."""
+"""Safetensors files in one store, or in a store each, as transformers loads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShardIndex:
 
     @classmethod
     def read(cls, path: Path) -> ShardIndex | None:
-        """Read an index; None if it is none, or its files are elsewhere than in its folder."""
+        """Read an index; return None if it is none, or its files are not in its folder."""
         # Not by `weight_map`, which refuses indexes that transformers reads: with a key twice, NaN,
         # a number that is out of range, half of a surrogate pair, or in UTF-16.
         try:
@@ -51,14 +51,14 @@ class ShardIndex:
 
     @property
     def is_there(self) -> bool:
-        """Whether any of its files is: otherwise it was left behind, or they are in stores.
+        """Whether any of its files exists: otherwise it was left behind, or they are in stores.
 
-        Files in other formats are no reason: packing leaves them where they are.
+        Files in other formats do not count: packing leaves them where they are.
         """
         return any(file.suffix == ".safetensors" and file.is_file() for file in self.files)
 
     def stores(self) -> list[Path]:
-        """Return the stores in the places of the files; none at all where one is missing."""
+        """Return the stores in the places of the files; an empty list if one is missing."""
         found = [_store_of(file) for file in self.files]
         return [] if None in found else [store for store in found if store is not None]
 
@@ -91,11 +91,11 @@ class FileInStore(str):
         return made
 
     def slices(self) -> dict[str, Any]:
-        """Return what reads each tensor when its turn has come."""
+        """Return slices, each of which is read when it is indexed."""
         return {name: self.model.get_slice(name) for name in self.names}
 
     def load(self, device: Any) -> dict[str, torch.Tensor]:
-        """Read all tensors to a device; to "meta", their forms."""
+        """Read all tensors to a device; to "meta", only their dtypes and shapes."""
         if str(device) != "meta":
             return self.model.load(names=self.names, device=device)
         tensors = {name: self.model[name] for name in self.names}
@@ -105,7 +105,7 @@ class FileInStore(str):
         }
 
 
-#: What transformers takes: the files that it loads, in its order, and what it keeps of an index:
+#: The value for transformers: the files that it loads, in its order, and what it keeps of an index:
 #: its metadata, the tensors that it lists, and the file of each; None without an index.
 Files = tuple[list[FileInStore], dict[str, Any] | None]
 

@@ -32,7 +32,7 @@ DTYPES = {
 }
 
 
-#: And back.
+#: The dtypes by their names in safetensors.
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -83,14 +83,14 @@ def check_metadata(metadata: Any) -> None:
 def with_tied(
     tied: Mapping[str, str], metadata: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
-    """Add names of tied tensors to metadata; None, if there are neither, as safetensors does."""
+    """Add names of tied tensors to metadata; return None without either, as safetensors does."""
     return {**tied, **(metadata or {})} if tied or metadata is not None else None
 
 
 def tied_names(
     tensors: Mapping[str, torch.Tensor], preferred: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return names of tensors that are another one, each with the name of that.
+    """Return the names of tensors that are the same as another one, each with the name of that.
 
     It is the first in alphabetical order, as `safetensors.torch.save_model` chooses it, of those
     that are `preferred` if there are any.
@@ -136,7 +136,7 @@ def source_of(
 
 
 def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Return a range of the items in their order: of what is in another one, a copy of it alone."""
+    """Return a range of the items in C order, without a copy of more than that range."""
     while tensor.ndim > 1 and not tensor.is_contiguous():
         row = tensor[0].numel()
         first, last = start // row, -(-stop // row)

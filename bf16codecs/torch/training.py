@@ -29,7 +29,7 @@ with from_extra("transformers", "RunCallback"):
 
 __all__ = ["RunCallback"]
 
-# Weights that were pickled. What there is to resume from, such as an optimizer, has other names.
+# Pickled weights. Other files to resume from, such as an optimizer's, have other names.
 _PICKLED = re.compile(r"(?:pytorch|adapter)_model(?:-\d+-of-\d+)?\.bin")
 
 
@@ -135,7 +135,7 @@ class RunCallback(TrainerCallback):
 
 
 def _check_place(path: str, kind: Kind) -> None:
-    """Refuse what `append_to_run` cannot make, or what nobody could open by that name."""
+    """Refuse a path that `append_to_run` cannot make, or that would name a step."""
     check_store_name(path, absolute_target(path, []), kind)
     run, step = split_step(path)
     if step is not None:
@@ -163,7 +163,7 @@ def _check_adapters(model: Any) -> None:
 def _check_folder(folder: Path) -> None:
     """Refuse a checkpoint with weights that are not in the safetensors files of its folder.
 
-    They would be in no step, and `save_total_limit` removes them.
+    Such weights would be in no step, and `save_total_limit` removes them.
     """
     found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     stored = {path.parent for path in found if path.suffix == ".safetensors"}
@@ -189,7 +189,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _given(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that a function takes, and that are not left to it."""
+    """Return the options that a function takes, without those left at None."""
     names = inspect.signature(function).parameters.keys() & options.keys()
     own = inspect.signature(append_to_run).parameters
     is_left = {name for name in names if options[name] is None and own[name].default is None}

@@ -35,7 +35,7 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["HOSTS", "application"]
 
-#: What a browser on this machine calls it. A page of another site that lets its name lead here
+#: Host names that a browser on this machine uses. A page of another site whose name leads here
 #: sends that name.
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -46,10 +46,10 @@ _BUDGETS = ((16 << 20, 64 << 20), (16 << 20, 48 << 20))
 # a server all of it is fetched.
 _BLOCK_BYTES, _BLOCK_ITEMS = 1 << 16, 1 << 18
 _MOST_CELLS = 2048
-# Each may take 100 MB for a moment.
+# Pictures that are drawn at a time: each may take 100 MB for a moment.
 _AT_A_TIME = 2
 
-# The page loads nothing from elsewhere, and nobody else's page may hold it.
+# The page loads nothing from elsewhere, and no other page may frame it.
 _HEADERS = [
     (name.lower().encode(), value.encode())
     for name, value in {
@@ -102,7 +102,7 @@ def application(checkpoints: Checkpoints) -> Starlette:
 
 
 class _Guard:
-    """Adds headers to each answer, and refuses what pages of other sites ask for."""
+    """Adds headers to each answer, and refuses requests by pages of other sites."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -126,14 +126,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _Api:
-    """Answers the page's requests. Each takes what stands in the address, and is stateless."""
+    """Answers the page's requests. Each has its arguments in the address, and is stateless."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._details = Details(checkpoints)
         self._free = CapacityLimiter(_AT_A_TIME)
 
     def answer(self, find: Callable[[Query], Any]) -> Endpoint:
-        """Return what answers requests in a thread; errors become a line of JSON."""
+        """Return an endpoint that answers in a thread; errors become a line of JSON."""
 
         async def endpoint(request: Request) -> Response:
             return await to_thread.run_sync(_answered, find, request.query_params)
@@ -141,7 +141,7 @@ class _Api:
         return endpoint
 
     def answer_slowly(self, find: Callable[[Query], Any]) -> Endpoint:
-        """Return what answers requests that read values: few at a time, and only if still asked."""
+        """Return an endpoint that reads values: few at a time, and only while the page waits."""
 
         async def endpoint(request: Request) -> Response:
             async with self._free:
@@ -152,7 +152,7 @@ class _Api:
         return endpoint
 
     def model(self, query: Query) -> dict[str, Any]:
-        """Return what there is to look at; a page asks when it is loaded."""
+        """Return the checkpoints, opened again; a page asks for them when it is loaded."""
         self._details = Details(self._details.checkpoints.reopened())
         own = self._details.checkpoints
         return {
@@ -164,11 +164,11 @@ class _Api:
         }
 
     def contents(self, query: Query) -> dict[str, Any]:
-        """Return the tensors of a checkpoint, and what they take."""
+        """Return the tensors of a checkpoint, with their sizes."""
         return self._details.contents(_asked(query, "step"), query.get("sizes") == "ask")
 
     def tensor(self, query: Query) -> dict[str, Any]:
-        """Return what a tensor is."""
+        """Return a tensor's dtype, shape and layout."""
         return self._details.tensor(_asked(query, "step"), _asked(query, "tensor"))
 
     def statistics(self, query: Query) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class _Api:
         return self._details.statistics(step, name, against, query.get("of") == "all")
 
     def changes(self, query: Query) -> dict[str, Any]:
-        """Return what differs between two checkpoints."""
+        """Return the differences between two checkpoints."""
         return self._details.changes(_asked(query, "step"), _asked(query, "against"))
 
     def history(self, query: Query) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class _Api:
 
 
 def _answered(find: Callable[[Query], Any], query: Query) -> Response:
-    """Return what is found, or why not."""
+    """Return the answer to a query, or an error."""
     try:
         found = find(query)
         return found if isinstance(found, Response) else JSONResponse(found)
@@ -213,7 +213,7 @@ def _answered(find: Callable[[Query], Any], query: Query) -> Response:
         return JSONResponse({"error": one_line(e)}, 400)
     except MemoryError:
         return JSONResponse({"error": "not enough memory"}, 500)
-    except Exception as e:  # a fault: the page says so, and whoever started the program sees where
+    except Exception as e:  # a fault: the page says so, and the terminal shows where
         traceback.print_exc()
         return JSONResponse({"error": f"a fault of the viewer: {one_line(e)}"}, 500)
 

@@ -1,4 +1,4 @@
-"""Connections of browsers: how many there are, and how much waits for those that do not read.
+"""Connections of browsers: limits on their number, and on answers that are not read.
 
 uvicorn hands each part of an answer to asyncio, which keeps what the client does not read, and
 waits for the client before the next part. A client may never read, or never finish its request, and
@@ -17,18 +17,18 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["MOST_CONNECTIONS", "Connection"]
 
-#: At a time. A browser has six, and a process of macOS 256 open files.
+#: The most connections at a time. A browser has six, and a process of macOS 256 open files.
 MOST_CONNECTIONS = 100
 #: Bytes of answers that wait for their clients, of all connections. A picture has up to 21 MB.
 MOST_WAITING = 64 << 20
 #: A client that has not read a part of an answer in so many seconds reads nothing.
 STALLED_SECONDS = 20
-# Of an answer, that are handed to asyncio at a time.
+# Bytes of an answer that are handed to asyncio at a time.
 _PART_BYTES = 1 << 18
 
 
 class Connection(H11Protocol):
-    """A connection that ends where its client stalls, or where others need the room.
+    """A connection that ends when its client stalls, or when others need the room.
 
     The room is that of the client that has been passive for longest: has not asked, or not read.
     """
@@ -39,14 +39,14 @@ class Connection(H11Protocol):
         self._is_answering = False
         #: When the client was last known to ask or to read.
         self._passive_since = self.loop.time()
-        #: Bytes of the answer that were not handed on.
+        #: Bytes of the answer that were not handed to asyncio.
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_writable = asyncio.Event()
         self._is_writable.set()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, of several at once only when the answer before has been read."""
+        """Answer a request, once the client has read the answer before it."""
 
         async def send_in_parts(message: Any) -> None:
             body = message.get("body", b"")
@@ -76,7 +76,7 @@ class Connection(H11Protocol):
             next(iter(self._passive_others()), self)._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let nothing wait for the client."""
+        """Stop waiting for the client."""
         super().connection_lost(exc)
         self._end_stall()
 
@@ -88,7 +88,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(STALLED_SECONDS, self._give_up)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read what waited for it."""
+        """Go on: the client has read the waiting bytes."""
         super().resume_writing()
         self._end_stall()
 
@@ -117,6 +117,6 @@ class Connection(H11Protocol):
         return [each for each in self.connections if isinstance(each, Connection)]
 
     def _give_up(self) -> None:
-        """End the connection now, with what waits for its client."""
+        """End the connection now, and drop the bytes that wait for its client."""
         self.connections.discard(self)
         self.transport.abort()

@@ -19,32 +19,33 @@ from bf16codecs.view.sheets import Sheet
 
 __all__ = ["Details", "counterpart", "is_far"]
 
-# Bytes of a sample: here, and of what a server sends.
+# Bytes of a sample: of local models, and of those at servers.
 _OF_TENSOR = (8 << 20, 1 << 20)
 _OF_MODEL = (32 << 20, 4 << 20)
 _OF_STEP = (1 << 20, 1 << 18)
-# Of a long run, so many steps make a line.
+# The most steps in a line.
 _MOST_STEPS = 40
-# Answers that are kept.
+# The most answers that are kept.
 _KEPT = 256
 
 
 def is_far(model: Model) -> bool:
-    """Tell whether what is read of a model comes from a server."""
+    """Tell whether a model is read from a server."""
     return path_of(model.where) is None
 
 
 def counterpart(other: Model | None, tensor: LazyTensor) -> LazyTensor | None:
-    """Return the tensor of another model that one can be compared with; None if it has none.
+    """Return the tensor of another model to compare one with; None if it has none.
 
-    It has the same shape, and the same dtype, or BF16 and FP32 meet: see `LazyTensor.ranges_of`.
+    It has the same shape, and the same dtype or the other one of BF16 and FP32: see
+    `LazyTensor.ranges_of`.
     """
     found = None if other is None else other.get(tensor.name)
     return None if found is None or tensor.ranges_of(found) is None else found
 
 
 class Details:
-    """Tells what is in checkpoints; what took work to find is kept."""
+    """Describes checkpoints, and keeps answers that took work."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
@@ -64,7 +65,7 @@ class Details:
         return self._once(("contents", label, ask_sizes), find)
 
     def tensor(self, label: str, name: str) -> dict[str, Any]:
-        """Return what a tensor is, and how its sheet is laid out."""
+        """Return a tensor's dtype and shape, and the layout of its sheet."""
         tensor: LazyTensor = self.checkpoints[label][name]
         sheet = Sheet(tensor.shape)
         return {
@@ -136,7 +137,7 @@ class Details:
         }
 
     def _once(self, key: Any, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what was found before, or find it; twice at the same time does no harm."""
+        """Return a kept answer, or find it; finding it twice at the same time does no harm."""
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
@@ -155,7 +156,7 @@ def _spread(labels: Sequence[str]) -> list[str]:
 
 
 def _plain(found: TensorAnalysis) -> dict[str, Any]:
-    """Return what the page shows of an analysis: without what it does not draw."""
+    """Return the parts of an analysis that the page shows."""
     own = asdict(found)
     statistics = own["statistics"]
     del statistics["byte_counts"]

@@ -1,4 +1,4 @@
-"""Pictures of tensors: what the cells of a view hold, read from the blocks that they touch."""
+"""Pictures of tensors: the values in the cells of a view, read from the blocks that they touch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bf16codecs.view.sheets import Sheet, View
 
 __all__ = ["CHANGES", "NOTHING", "NOT_FINITE", "SHOWN", "SOUND", "UNREADABLE", "Picture", "picture"]
 
-#: What a cell can be: as it should; with values that are infinite or NaN; with none that could be
+#: States of a cell: sound; with values that are infinite or NaN; with none that could be
 #: read; behind the end of a tensor of one dimension.
 SOUND, NOT_FINITE, UNREADABLE, NOTHING = 0, 1, 2, 3
-#: What a picture can show of a tensor, and what of two.
+#: Quantities that a picture can show of a tensor, and of two.
 SHOWN = ("value", "magnitude", "largest")
 CHANGES = ("difference", "changed")
 
 Values = NDArray[np.float64]
 
-# Of two tensors, as float64 and with what is made of them, these take 100 MB.
+# Items that are read at a time: of two tensors, with copies as float64, these take 100 MB.
 _BATCH_ITEMS = 1 << 20
-# Of so few items, each one's digits and bits are told.
+# With so few items, the picture has each one's digits and bits.
 _MOST_TEXTS = 1 << 16
 
 
@@ -134,7 +134,7 @@ def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None 
 
 
 def _batches(view: View) -> Iterator[tuple[NDArray[np.int64], range]]:
-    """Yield rows and columns that are looked at together: so many that memory is bounded."""
+    """Yield rows and columns that are looked at together, few enough to bound memory."""
     for span in view.spans():
         for columns in (span[at : at + _BATCH_ITEMS] for at in range(0, len(span), _BATCH_ITEMS)):
             each = max(1, _BATCH_ITEMS // len(columns))
@@ -143,7 +143,7 @@ def _batches(view: View) -> Iterator[tuple[NDArray[np.int64], range]]:
 
 
 def _numbers(items: NDArray[Any]) -> Values:
-    """Return numbers as float64, of bfloat16 by way of what NumPy knows: 20 times as fast."""
+    """Return numbers as float64; bfloat16 by way of float32, which is 20 times as fast."""
     if items.dtype.name == "bfloat16":
         items = from_bfloat16(items).view(np.float32)
     elif items.dtype.kind == "c":
@@ -170,7 +170,7 @@ def _changed(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
     return differs.astype(np.float64), _difference(items)[0]
 
 
-# What cells are made of, and scales.
+# Functions that return the values of cells, and those of scales.
 _SHOWS: dict[str, Callable[[Sequence[NDArray[Any]]], tuple[Values, Values]]] = {
     **dict.fromkeys(SHOWN, _own),
     "difference": _difference,
@@ -198,7 +198,7 @@ class _Sums:
 
     def add(self, rows: NDArray[np.int64], columns: range, values: _Values) -> None:
         """Add the values in some rows and columns."""
-        # Where the cells begin that these are in.
+        # The first row, and the first column, of each cell that has some of these.
         row_cells = np.searchsorted(self._view.row_edges, rows, "right") - 1
         row_starts = np.flatnonzero(np.diff(row_cells, prepend=-1))
         edges = self._view.column_edges
@@ -223,7 +223,7 @@ class _Sums:
         self._finite[place] += cells(np.add, is_finite.astype(np.int64))
 
     def picture(self, show: str, errors: list[str]) -> Picture:
-        """Return what was found."""
+        """Return the picture of the sums."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             if show == "magnitude":
                 cells = np.sqrt(self._squares / self._finite)
@@ -244,7 +244,7 @@ class _Sums:
 
 
 def _digits(items: NDArray[Any]) -> list[str]:
-    """Return the digits of items: so many as tell them from their neighbours."""
+    """Return the digits of items, as many as distinguish neighbours."""
     flat = items.reshape(-1)
     if flat.dtype.kind in "iu" or (flat.dtype.kind in "fc" and flat.dtype.itemsize > 2):
         return [str(number) for number in flat]

@@ -24,11 +24,11 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["DEFAULT_PORT", "answering", "running", "serve"]
 
-#: Tried first, so that a copied address works the next time; if it is in use, any that is free.
+#: Tried first, so that a copied address works the next time; if it is in use, a free port is taken.
 DEFAULT_PORT = 8716
 
 _POLL_SECONDS = 0.2
-# What is being read when it ends may take a moment, or, of a server, for ever.
+# A read that is under way at the end may take a moment, or, from a server, for ever.
 _PATIENCE_SECONDS = 3
 
 

@@ -1,4 +1,4 @@
-"""Tensors as sheets of rows and columns, and which of their items a picture looks at."""
+"""Tensors as sheets of rows and columns, and the items of them that a picture reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Region", "Sheet", "View", "parsed_count"]
 
 # Tensors of one dimension with more items are wrapped.
 _LONGEST_ROW = 1024
-# A picture with fewer rows tells too little: longer rows are looked at in parts.
+# A picture with fewer rows shows too little: longer rows are read in parts.
 _LEAST_ROWS = 16
 
 
@@ -43,14 +43,14 @@ class Sheet:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         if self.is_wrapped:
             return -(-self.shape[0] // self.columns)
         return math.prod(self.shape[:-1])
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return math.prod(self.shape)
 
 
@@ -100,7 +100,7 @@ class View:
     item_size: int
     #: About how many bytes may be read.
     budget: int
-    #: What one item costs, for which a block is read.
+    #: The cost of one item, for which a block is read.
     block_nbytes: int
 
     @cached_property
@@ -118,7 +118,7 @@ class View:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """The rows that are looked at, in their order: of each cell as many, evenly spread."""
+        """The rows that are read, in order: equally many of each cell, evenly spread."""
         if self._affordable_rows >= len(self.region.rows):
             return np.arange(self.region.rows.start, self.region.rows.stop)
         starts, sizes = self.row_edges[:-1], np.diff(self.row_edges)
@@ -127,7 +127,7 @@ class View:
         return np.unique(starts[:, None] + (parts * sizes[:, None]).astype(np.int64))
 
     def spans(self) -> Iterator[range]:
-        """Yield the columns that are looked at: all of the region's, or a part of each cell."""
+        """Yield the columns that are read: all of the region's, or a part of each cell."""
         if self._has_whole_rows:
             yield self.region.columns
             return
@@ -137,12 +137,12 @@ class View:
 
     @property
     def items(self) -> int:
-        """How many items are looked at."""
+        """The number of items that are read."""
         return self.rows.size * sum(map(len, self.spans()))
 
     @property
     def is_whole(self) -> bool:
-        """Whether all items are looked at."""
+        """Whether all items are read."""
         return self.items == len(self.region.rows) * len(self.region.columns)
 
     @property
@@ -161,7 +161,7 @@ class View:
 
     @property
     def _affordable_rows(self) -> int:
-        # What lies between two rows is in blocks that are read for either.
+        # Items between two rows are in blocks that are read for either.
         whole = len(self.region.rows) * self.sheet.columns * self.item_size
         least = _LEAST_ROWS if whole > self.budget else len(self.region.rows)
         return max(least, self.budget // self._row_cost)

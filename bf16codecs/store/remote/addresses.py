@@ -40,8 +40,8 @@ def _copied(store: Store, process: int) -> Store:
         return store
     if isinstance(store, ObjectStore):  # whose threads are gone: any request would wait for ever
         raise StoreError(
-            "opened with obstore before this process was forked, which that does not survive: start"
-            " processes with multiprocessing.get_context('spawn') or 'forkserver'"
+            "opened with obstore before this process was forked, and obstore does not survive fork:"
+            " start processes with multiprocessing.get_context('spawn') or 'forkserver'"
         )
     copy: Store = pickle.loads(pickle.dumps(store))
     return copy
@@ -96,7 +96,7 @@ class ReopeningStore(WrapperStore[Store]):
         return ReopeningStore, (self._open_store,)
 
 
-# What fsspec says of such a server, with advice for who calls it, and what this package says.
+# Texts of fsspec, which advise its callers, and of this package, about servers without ranges.
 _NO_RANGES = "range requests", "Cannot seek streaming HTTP file", IGNORES_RANGES
 
 
@@ -175,7 +175,7 @@ def remote_file(url: str, options: dict[str, Any]) -> tuple[Store, str]:
 
 
 def _one_by_one(store: FsspecStore) -> FsspecStore:
-    """Let one member of a ZIP file be read at a time.
+    """Return a store that reads one member of a ZIP file at a time.
 
     In Python's zipfile, members share the file's position, and seeking in one counts from where
     another left it: one of four runs of the tests read other bytes.

@@ -1,4 +1,4 @@
-"""Opens what zarr opens: addresses, and stores that a caller has."""
+"""Opens addresses, and stores of zarr's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-# First, and all of it: of two threads, one that imports a part of zarr first may meet one that
+# First, and all of it: with two threads, one that imports a part of zarr first may meet one that
 # imports zarr, each waiting for the other.
 import zarr  # noqa: F401
 from zarr.abc.store import Store
@@ -59,7 +59,7 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
 
 
 def _refused_option(error: BaseException, options: Mapping[str, Any]) -> str | None:
-    """Return the name of what is an option of no function that got it; None if nobody gave it."""
+    """Return the name of an option that a function refused; None if the caller did not give it."""
     for cause in causes(error):
         match = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
         if isinstance(cause, TypeError) and match and match[1] in _names_in(options):

@@ -25,7 +25,7 @@ from bf16codecs.store.remote.source import StoreSource
 
 __all__ = ["open_remote_safetensors"]
 
-# What is asked for first: most headers of one file are shorter.
+# The size of the first read: most headers of one file are shorter.
 _FIRST_BYTES = 1 << 16
 
 
@@ -48,7 +48,7 @@ class _File(NamedTuple):
         return size
 
     def read(self, start: int, stop: int) -> bytes:
-        """Read a range of it, which is there."""
+        """Read a range of it; refuse a shorter reply."""
         with named_errors(self.url, OSError):
             (part,) = self.store.open(self.key).read([(start, stop)])
         if part.size < stop - start:

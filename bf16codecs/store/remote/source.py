@@ -34,7 +34,7 @@ class StoreSource(KeySource):
     """Keys of a store of zarr's, remote or in memory.
 
     A key that the server refuses counts as one that does not exist: to whoever may not list keys,
-    S3 gives the same answer to both. `refusal` tells them apart as far as anybody can.
+    S3 gives the same answer to both. `refusal` tells them apart as far as possible.
     """
 
     concurrency = 8
@@ -44,7 +44,7 @@ class StoreSource(KeySource):
         self._refusals: dict[str, str] = {}
 
     def open(self, key: str) -> StoredChunk:
-        """Return the chunk, which is asked for when it is read."""
+        """Return the chunk, which is requested when it is read."""
         return _RemoteChunk(self._store, key)
 
     def read(self, key: str) -> Bytes | None:
@@ -91,14 +91,14 @@ class StoreSource(KeySource):
         raise failure
 
     def _is_absent(self, key: str, error: BaseException) -> bool:
-        """Tell whether there may be no such key, and note what the server says of it."""
+        """Tell whether there may be no such key, and note the server's answer."""
         if is_refused(error):
             self._refusals[key] = one_line(error)
             return True
         return is_gone(error)
 
     def refusal(self, key: str) -> str:
-        """Return what the server answered instead of a key; empty if it gave it or has none."""
+        """Return the server's refusal of a key; empty if it gave the key, or has none."""
         return self._refusals.get(key, "")
 
     def zip_names(self) -> Sequence[str]:
@@ -179,7 +179,7 @@ class _Requests:
 
     zarr closes its loop then. What had been handed to the loop, and had not begun, Python warns of
     on the terminal, in one of ten exits beside a thread that reads all the time; what comes later
-    is an error in a thread that nobody waits for.
+    is an error in a thread that is not waited for.
     """
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class _Requests:
                 self._hold()
 
     def _hold(self) -> None:
-        """Let a daemon thread, which nobody waits for, end with the process."""
+        """Hold a daemon thread, which is not waited for, until the process ends."""
         if threading.current_thread().daemon:
             self._changed.wait_for(lambda: False, _HELD_SECONDS)
 
@@ -269,7 +269,7 @@ async def _listed_by_obstore(store: ObjectStore[Any]) -> dict[str, int]:
 
 
 def folder_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return what there is below each folder, that of all being ""."""
+    """Return the sizes of all keys below each folder, the root being ""."""
     folders = Counter({"": 0})
     for key, size in sizes.items():
         while key:

@@ -18,7 +18,7 @@ __all__ = ["STEPS_CHUNK", "Form", "RunInfo", "RunStep", "listed"]
 #: How many numbers of steps a chunk of their array has: 32 KiB.
 STEPS_CHUNK = 4096
 
-#: Places [first, stop) in the list of steps; None for all later ones.
+#: Places [first, stop) in the list of steps; a stop of None means all later ones.
 Span = tuple[int, int | None]
 _ALWAYS: tuple[Span, ...] = ((0, None),)
 
@@ -52,7 +52,7 @@ class Form:
 
     @property
     def is_always(self) -> bool:
-        """Whether it is that of all steps."""
+        """Whether it holds at all steps."""
         return self.at == _ALWAYS
 
     def __contains__(self, place: int) -> bool:
@@ -146,7 +146,7 @@ class RunInfo:
         return replace(self, steps=self.steps[:-1], tensors=tensors)
 
     def to_content(self) -> dict[str, Any]:
-        """Return what the root's attributes say of a run."""
+        """Return the root's attributes of a run."""
         return {
             "run": {"group": self.group, "codec": dict(self.codec)},
             "steps": [_step_entry(step) for step in self.steps],

@@ -107,7 +107,7 @@ class RunReader(_OnRun):
         # Of a tensor with several forms, the path of one: `tensor` reads all.
         paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}
         super().__init__(store, store.where, StoreInfo((), None, paths, run=store.info.run))
-        #: Those whose headers were looked at.
+        #: Steps whose headers were read, by place.
         self._steps: dict[int, StepReader] = {}
 
     @property
@@ -138,7 +138,7 @@ class RunReader(_OnRun):
         return self._tensors[name]
 
     def describe(self, name: str) -> TensorOverTime:
-        """Tell of a tensor, named as for `tensor`, without a look at the headers."""
+        """Describe a tensor, named as for `tensor`, without reading headers."""
         array, dtype = self.tensor(name)
         paths = [form.path for form in self._variant(name)]
         shape = self._attributes_of(paths[0]).get("shape", array.shape[1:])
@@ -175,7 +175,7 @@ class RunReader(_OnRun):
         return sorted(found.values(), key=_first_place)
 
     def variant_names(self, name: str) -> list[str]:
-        """Return the names by which `tensor` knows what a tensor was over time, step for step."""
+        """Return the names by which `tensor` knows the forms of a tensor, step by step."""
         return [f"{name}@{number}" for number, _ in self._by_step(self.variants(name))]
 
     def steps_of(self, name: str) -> list[int]:
@@ -238,7 +238,7 @@ class RunReader(_OnRun):
         return StepsArray(sources, fill_value(first.dtype))
 
     def _changes(self, name: str, variants: list[list[Form]]) -> str:
-        """Say what a tensor is at which steps."""
+        """Return a message with a tensor's dtypes and shapes, and the steps of each."""
         parts = []
         for number, variant in self._by_step(variants):
             array, dtype = self._form(name, variant[0])

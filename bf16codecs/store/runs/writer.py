@@ -29,7 +29,7 @@ __all__ = [
     "start",
 ]
 
-#: Returns a version of fill values.
+#: Makes a version of fill values.
 Fill = Callable[[], Bytes]
 
 
@@ -125,7 +125,7 @@ class RunWriter(Protocol):
     def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
         """Let the run be without its last step, in one step; nothing else was changed before.
 
-        `info` is what the run says of itself then, and no other step needs the arrays that are
+        `info` becomes the run's contents, and no other step needs the arrays that are
         `gone`.
         """
 

@@ -46,7 +46,7 @@ Reports = Mapping[str, Sequence[ShardReport]]
 
 
 class Left(NamedTuple):
-    """A part of a tensor that nobody wrote, since it follows from another one, but not all does."""
+    """A part that no process wrote, as it follows from another tensor, while the whole does not."""
 
     name: str
     box: Box
@@ -55,7 +55,7 @@ class Left(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Tensors that have no array of their own, by the kind of it, each with its owner."""
+    """Tensors without an array of their own, each with its owner, by the way they follow."""
 
     copies: dict[str, str]
     roundings: dict[str, str]
@@ -68,7 +68,7 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
     told = {(name, r.box): r.follows for name, own in reports.items() for r in own if r.follows}
     alike: dict[frozenset[Any], list[str]] = defaultdict(list)
     for name, own in reports.items():
-        # Whoever has nothing of it knows nothing.
+        # A process that has nothing of it tells nothing.
         boxes = [report.box for report in own if all(report.box.sizes)]
         if boxes:
             alike[frozenset((box, *_origin(told, name, box)) for box in boxes)].append(name)
@@ -96,7 +96,7 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
 
 
 def joined(found: Shared, more: Repeated) -> Shared:
-    """Join what was found while tensors were written, and of those that have arrays afterwards."""
+    """Join what was found while tensors were written with what was found of their arrays."""
     copies, roundings = (
         {name: more.copies.get(owner, owner) for name, owner in kind.items()}
         for kind in (found.copies, found.roundings)
@@ -111,8 +111,8 @@ def joined(found: Shared, more: Repeated) -> Shared:
 def had_as_a_whole(reports: Reports) -> set[str]:
     """Return tensors that one process has written alone, and that are not small.
 
-    Where several processes have all of them, torch lets any write each: none knows whether another
-    one's is equal to its own.
+    Where several processes have all of them, torch lets any of them write each: none knows whether
+    another one's is equal to its own.
     """
     return {
         name
@@ -124,9 +124,9 @@ def had_as_a_whole(reports: Reports) -> set[str]:
 def _origin(
     told: Mapping[tuple[str, Box], tuple[str, str]], name: str, box: Box
 ) -> tuple[str, str]:
-    """Return where a part of a tensor comes from: from itself, or from what its process told.
+    """Return the origin of a part of a tensor: itself, or the one that its process reported.
 
-    Who sees more of a job may know where that itself comes from, or that it is a rounding.
+    Another process may report that this one follows from yet another, or is a rounding.
     """
     kind = COPY
     while (follows := told.get((name, box))) is not None:
@@ -201,7 +201,7 @@ def put_left(
     arrays: Mapping[str, ArrayPlan],
     paths: Mapping[str, str],
 ) -> None:
-    """Write what no process did, from the tensors that it follows from.
+    """Write the parts that no process wrote, from the tensors that they follow from.
 
     The reader's store is complete but for this. `arrays` and `paths` have, by tensor, its own array
     and where the store has it.

@@ -1,4 +1,4 @@
-"""The coordinator's part: a checkpoint is planned, put together, and gets its name in one step."""
+"""The coordinator's part: it plans a checkpoint, assembles it, and publishes it in one step."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from bf16codecs.torch.checkpoint.writing import (
 
 __all__ = ["PLANS_LEFT_OUT", "Commit"]
 
-#: What is wrong where torch leaves out plans that it believes are known.
+#: The error where torch leaves out plans that it believes are known.
 PLANS_LEFT_OUT = (
     "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not seen: use one"
     " StoreWriter for all checkpoints, with checkpoint_id=, and no caching where another process"
@@ -76,7 +76,7 @@ PLANS_LEFT_OUT = (
 
 
 class Commit:
-    """A checkpoint that is being made of what the processes have, without duplicates.
+    """A checkpoint that is being made from the plans of all processes, without duplicates.
 
     FileExistsError is raised if something is there that may not be replaced; StoreError if the base
     is not a model, or has no tensor in common with this one.
@@ -116,7 +116,7 @@ class Commit:
         if not isinstance(self._base, Base):
             return plan
         based = base_arrays(plan, self._base.model)
-        # What has a few bytes, such as the state of random numbers, is in every job's checkpoints.
+        # Tensors of a few bytes, such as the state of random numbers, are in all checkpoints.
         large = {array.path for array in plan.arrays.values() if array.nbytes >= SMALL_BYTES}
         if not (large & based.keys() if large else based):
             self._do_without_base(plan)
@@ -136,7 +136,7 @@ class Commit:
         self._base = ""
 
     def tasks(self, plans: Sequence[SavePlan]) -> Iterator[Task]:
-        """Yield what to tell each process."""
+        """Yield the task of each process."""
         whole = self._whole_task()
         places = [plan.storage_data for plan in plans]
         for plan, place in zip(plans, places, strict=True):
@@ -251,13 +251,13 @@ class Commit:
         return Checkpoint(found, names).to_text(), bytes(content)
 
     def abandon(self) -> None:
-        """Undo what was begun: nothing is left of it."""
+        """Undo the checkpoint; nothing of it is left."""
         with suppress(_Abandoned), self._stack:
             raise _Abandoned
 
 
 class _Abandoned(Exception):
-    """Nobody finishes the checkpoint."""
+    """The checkpoint is not finished."""
 
 
 def _is_told(name: str, expected: Any, reports: Mapping[str, Sequence[ShardReport]]) -> bool:

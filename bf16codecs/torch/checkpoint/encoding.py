@@ -25,8 +25,8 @@ __all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_file", "chunks_of"]
 
 ZARR_FORMAT = 3
 
-# What level best has to gain, which takes many times as long: of Adam's moments, it does (3 and
-# 7 %), of weights it does not (0.8 %): docs/howto/training.md.
+# The least gain of level best, which takes many times as long: it gains 3 and 7 % on Adam's
+# moments, and 0.8 % on weights: docs/howto/training.md.
 _LEAST_GAIN = 0.02
 
 #: Of a chunk, along each axis.
@@ -60,7 +60,7 @@ class ChunkEncoder:
         is_base_optional: bool = False,
     ) -> None:
         self._writer, self._bases, self._is_base_optional = writer, bases, is_base_optional
-        # For padded chunks, and for what they are coded against.
+        # For padded chunks, and for their bases.
         self._memory, self._base_memory = ThreadBuffer(), ThreadBuffer()
         self._has_warned = False
 
@@ -96,7 +96,7 @@ class ChunkEncoder:
         return base
 
     def warn_of_base(self, error: Exception) -> None:
-        """Tell once that the checkpoint before cannot be read, of which there may be any number."""
+        """Warn once that the checkpoint before cannot be read: any number of chunks may need it."""
         if not self._has_warned:
             self._has_warned = True
             text = "not all is stored as a difference, since the checkpoint before cannot be read:"

@@ -38,12 +38,12 @@ __all__ = [
     "plan_checkpoint",
 ]
 
-# How many times as many chunks as their size asks for are better than chunks that several
+# So many times as many chunks as their size asks for are better than chunks that several
 # processes have parts of: those are written twice, and encoded by the coordinator alone.
 _MANY = 8
-# The head of a frame is 1 % of such a chunk.
+# The least size of a chunk, of which the head of a frame is 1 %.
 _LEAST_BYTES = 1 << 12
-# Shards of a prime number of rows may be cut nowhere else.
+# The largest chunk: shards of a prime number of rows may be cut nowhere else.
 _MOST_BYTES = 1 << 30
 
 
@@ -158,7 +158,7 @@ def check_item(item: WriteItem) -> None:
 
 
 def box_of(item: WriteItem) -> Box:
-    """Return what a process has of a tensor."""
+    """Return a process's box of a tensor."""
     assert item.tensor_data is not None
     chunk = item.tensor_data.chunk
     return Box(tuple(chunk.offsets), tuple(chunk.sizes))
@@ -172,7 +172,7 @@ def is_small(item: WriteItem) -> bool:
 
 
 def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
-    """Plan the arrays of a checkpoint of what each process has, without duplicates.
+    """Plan the arrays of a checkpoint from the plans of all processes, without duplicates.
 
     Messages name the store, `where`. SafetensorsError is raised if a tensor has a name that no
     safetensors file has.
@@ -205,7 +205,7 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
 
 
 def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReader]:
-    """Return what tensors can be stored as differences to, by their paths."""
+    """Return the bases of tensors that can be stored as differences, by their paths."""
     found = {}
     for name, array in plan.arrays.items():
         # As in conversions: scalars and empty ones have no difference.
@@ -217,7 +217,7 @@ def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReade
 
 
 def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
-    """Return which keys led to each name of a state dict, as torch's planner says it.
+    """Return the keys that led to each name of a state dict, from the planner's data.
 
     ValueError is raised if another planner says something else, which no store would keep, or the
     state dict is too deep.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreReader", "harmless"]
 
-# In checkpoints of PyTorch's own writer.
+# A file of checkpoints that PyTorch's own writer makes.
 _TORCH_METADATA = ".metadata"
 
 
@@ -128,14 +128,14 @@ class StoreReader(StorageReader):
             self._set_path(checkpoint_id)
 
     def _set_path(self, path: str | os.PathLike[str]) -> None:
-        """Take another path, once it was opened: in `load`, torch tells it in a hundred lines."""
+        """Set a path and try to open it: in `load`, torch reports errors in a hundred lines."""
         self.path = given_path(path, "checkpoint")
         if _may_have_checkpoints(self.path):
             return
         try:
             self._opened()
         except NoGroupError:
-            if "://" not in self.path:  # there, folders are not told from what is missing
+            if "://" not in self.path:  # at addresses, a folder looks like a missing store
                 raise
         finally:
             self.close()
@@ -159,7 +159,7 @@ class StoreReader(StorageReader):
         return self._model
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Return what the store has, as torch wants to know it.
+        """Return the store's contents as torch's metadata.
 
         Each tensor is one piece: processes ask for parts of it.
         """
@@ -176,16 +176,16 @@ class StoreReader(StorageReader):
         """Do nothing: the store is open."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Say where this process runs."""
+        """Note where this process runs."""
         return replace(plan, storage_data=own_place())
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Say how many processes share the processors of each."""
+        """Note how many processes share the processors of each."""
         places = [plan.storage_data for plan in plans]
         return [replace(p, storage_data=sharing(p.storage_data, places)) for p in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what this process wants.
+        """Read the tensors and objects of this process's plan.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class StoreReader(StorageReader):
         return future
 
     def _object(self, opened: ModelReader, name: str) -> io.BytesIO:
-        """Return what a planner loads as an object, which may run any code."""
+        """Return the bytes of an object, which a planner unpickles."""
         content = read_object(opened, self._checkpoint.objects[name])
         if not self._weights_only:
             return io.BytesIO(content)
@@ -333,7 +333,7 @@ class _Wanted:
 
     @property
     def work(self) -> int:
-        """How many bytes are decoded for it."""
+        """The number of bytes that are decoded for it."""
         return self.array.box_work(self.axes).total
 
     def jobs(self, out: NDArray[Any]) -> Iterator[Job]:

@@ -46,11 +46,11 @@ class Member:
     """A model store in the folder of a series."""
 
     path: Path
-    #: In the series; None of what is of none, or another, which is never removed.
+    #: Its step in the series; None if it is not of the series, and is never removed.
     step: int | None
     #: The path or address of its base, if it has one.
     base: str | None
-    #: Whether it is in the folder; if not, it is only on the way to what is.
+    #: Whether it is in the folder; if not, it is only a base of a member's base.
     is_beside: bool = True
 
 
@@ -103,7 +103,7 @@ def members_beside(target: Path) -> Members:
 
 
 def _follow(base: str | None, found: Members) -> None:
-    """Add what a base elsewhere has as its base, and so on: that may be in here again."""
+    """Add the bases of a base elsewhere: one of them may be in this folder again."""
     while base is not None and base not in found and "://" not in base and os.path.lexists(base):
         told = _told_by(Path(base))
         found[base] = Member(Path(base), None, told.base, is_beside=False)
@@ -111,7 +111,7 @@ def _follow(base: str | None, found: Members) -> None:
 
 
 def steps_before(target: Path) -> list[Path]:
-    """Return what by its name is of the series of a checkpoint, and before it: the last first."""
+    """Return the earlier checkpoints of a series, by their names, the last first."""
     own = series_of(target.name)
     if own is None:
         return []
@@ -132,7 +132,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def _neighbours(target: Path) -> list[Path]:
-    """Return what is in the folder of a checkpoint, without links, and what is being made there."""
+    """Return the contents of a checkpoint's folder, without links and working folders."""
     folder = Path(os.path.realpath(target)).parent
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return [p for p in found if not p.name.startswith(WORKING_PREFIX) and not p.is_symlink()]
@@ -155,7 +155,7 @@ def _read(path: Path) -> _Told:
 
 
 def _base_in(said: Mapping[str, Any], path: Path) -> str | None:
-    """Return the path or address of the base that a store says it has, of any layout."""
+    """Return the path or address of a store's base, whatever the layout of its attributes."""
     base = said.get("base")
     if base is None:
         return None
@@ -173,7 +173,7 @@ _LONGEST_CHAIN = 7
 
 @dataclass(frozen=True)
 class Retention:
-    """How many checkpoints are kept: see `StoreWriter`."""
+    """The numbers of checkpoints to keep: see `StoreWriter`."""
 
     keep_last: int | None
     keep_every: int | None
@@ -197,10 +197,10 @@ class Retention:
         return self.keep_every is not None and step % self.keep_every == 0
 
     def apply(self, target: Path, sync: bool) -> None:
-        """Remove what is not kept, now that a checkpoint is there.
+        """Remove the checkpoints that are not kept, now that another one is there.
 
         What is a difference to something that is removed is rewritten before. What cannot be
-        rewritten keeps its bases. Whatever fails is told by a warning: the checkpoint is there.
+        rewritten keeps its bases. Failures become warnings: the checkpoint is there.
         """
         if self.keep_last is None:
             return
@@ -221,7 +221,7 @@ class Retention:
     def _doomed(self, members: Members, target: Path) -> set[str]:
         series = series_of(target.name)
         assert series is not None
-        # Later ones are of a branch that this job has left, or of another: nobody asked for them.
+        # Later ones are of a branch that this job has left, or of another job: they do not count.
         found = ((m.step, path) for path, m in members.items() if m.step is not None)
         steps = sorted((step, path) for step, path in found if step <= series[1])
         left, kept = self.keep_last or 0, set()
@@ -242,7 +242,7 @@ def check_series(path: str, what: str) -> None:
 
 
 def release(target: Path, sync: bool) -> None:
-    """Rewrite what is a difference to a checkpoint that is about to be replaced.
+    """Rewrite the differences to a checkpoint that is about to be replaced.
 
     BF16CodecsError or OSError is raised if something cannot be rewritten, or does not tell what it
     is a difference to.
@@ -282,7 +282,7 @@ def _chain(members: Members, path: str) -> Iterator[str]:
 
 
 def _remove(path: Path, durable: bool) -> None:
-    """Remove a store; while it lasts, nobody finds a part of it under its name."""
+    """Remove a store; meanwhile, no part of it has its name."""
     working = WorkingFolder.make(path.parent, durable=durable)
     try:
         os.rename(path, working.new)
@@ -296,7 +296,7 @@ def _remove(path: Path, durable: bool) -> None:
 
 
 def previous_of(path: str) -> str | None:
-    """Return the checkpoint that a new one can be a difference to: that of the step before.
+    """Return the base of a new checkpoint: the one of the step before.
 
     None if there is none, if none can be read, of which a warning tells, or if the chain of bases
     would get too long.
@@ -313,7 +313,7 @@ def previous_of(path: str) -> str | None:
 
 
 def _depth(reader: ModelReader) -> int:
-    """Return how many models have to be read, beside this one."""
+    """Return how many bases have to be read."""
     base = reader.base
     return 0 if base is None else 1 + _depth(base)
 

@@ -1,4 +1,4 @@
-"""Parts of tensors that a process has, and which of them follow from others."""
+"""Parts of tensors that a process has, and those that follow from other tensors."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def followers(
 ) -> dict[int, tuple[str, str]]:
     """Find which shards that a process writes follow from others of these.
 
-    What it has of tensors that another process writes tells nothing: that one may have others.
-    Returned are, by the number of the shard, `COPY` or `ROUNDING` and the tensor that it follows
-    from.
+    Its copies of tensors that another process writes do not count: that process may have other
+    values. Returned are, by the number of the shard, `COPY` or `ROUNDING` and the tensor that it
+    follows from.
     """
-    # Of the same place in tensors of the same shape.
+    # Shards at the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)
     for number, shard in enumerate(shards):
         if not is_small(shard.item):
@@ -101,7 +101,7 @@ def followers(
             repeated = find_repeated(source_of(tensors, {}, "memory"))
             for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
                 for name, owner in pairs.items():
-                    # Of a chunk that it shares, others would miss its part.
+                    # Other processes would miss its part of a chunk that they share.
                     if _has_chunks(shards[numbers[name]], arrays[name]):
                         found[numbers[name]] = kind, owner
     return found

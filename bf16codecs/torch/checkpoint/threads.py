@@ -1,4 +1,4 @@
-"""How many threads a process of a job uses: those of its machine are for all that are on it."""
+"""The threads of a process of a job: all its processes on a machine share the processors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bf16codecs._base.threads import configured_threads
 
 __all__ = ["Place", "own_place", "own_threads", "sharing"]
 
-# Two containers of one machine have names of their own, and its processors in common.
+# Two containers on one machine have different host names, and share its processors.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

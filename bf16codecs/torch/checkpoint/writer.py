@@ -34,9 +34,9 @@ from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
 __all__ = ["StoreWriter"]
 
-#: In place of a base: the checkpoint of this series before this one.
+#: A value for the base: the checkpoint of this series before this one.
 PREVIOUS = "previous"
-#: In place of a level: best for the tensors for which it pays.
+#: A value for the level: best for the tensors for which it pays.
 AUTO_LEVEL = "auto"
 _LEVELS = tuple(_core.LEVELS)
 _CODECS = "arithmetic", "huffman", "zstd"
@@ -112,7 +112,7 @@ class StoreWriter(StorageWriter):
         super().__init__()
         self.path = _local(path)
         if codec not in _CODECS:
-            # The others have no checksums of integers: nobody would notice damage.
+            # The others have no checksums of integers: damage would not be noticed.
             raise ValueError(f"codec must be {', '.join(_CODECS)}, not {codec!r}")
         is_measured = codec == "arithmetic" and level == AUTO_LEVEL
         # The other codecs have no word for "fast".
@@ -146,7 +146,7 @@ class StoreWriter(StorageWriter):
     def _forget(self) -> None:
         self._commit: Commit | None = None
         self._undo: weakref.finalize[Any, Any] | None = None
-        # Of the save before: torch leaves out plans that did not change, if it is told to.
+        # The plans of the save before: torch may leave out plans that did not change.
         self._plans: list[SavePlan] = []
         self._is_alone = False
 
@@ -164,12 +164,12 @@ class StoreWriter(StorageWriter):
             self.path = _local(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Take what torch says of the job, and undo a checkpoint that was not finished.
+        """Undo a checkpoint that was not finished.
 
         Raises
         ------
         ValueError
-            If the processes are not to speak with each other: then nobody knows the whole.
+            If processes do not exchange plans: then none knows the whole.
         """
         if kwargs.get("use_collectives") is False:
             raise ValueError(
@@ -223,7 +223,7 @@ class StoreWriter(StorageWriter):
             with codec_threads(threads), target_errors(task.target):
                 results = write_items(plan, planner, task)
         except BaseException:
-            # What others are still writing must not be removed: they would fail of that.
+            # Do not remove files that others are still writing: they would fail.
             if self._is_alone:
                 self.close()
             raise
@@ -243,7 +243,7 @@ class StoreWriter(StorageWriter):
             self._retention.apply(commit.target, self._settings.sync)
 
     def close(self) -> None:
-        """Undo a checkpoint that was begun, and that nobody will finish."""
+        """Undo a checkpoint that was begun and not finished."""
         if self._undo is not None:
             self._undo()
         self._commit = self._undo = None

@@ -43,13 +43,13 @@ __all__ = [
     "write_items",
 ]
 
-# What a working folder may have beside what is made.
+# A folder beside the new checkpoint, in the working folder.
 _SCRATCH = "scratch"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How checkpoints are written: as `StoreWriter` takes it."""
+    """Settings of checkpoints, from the arguments of `StoreWriter`."""
 
     choice: CodecChoice
     #: Whether level best is used for tensors for which it pays.
@@ -57,7 +57,7 @@ class Settings:
     chunk_size: int
     #: The model that there are differences to, its path or address.
     base: str | None
-    #: Whether what cannot be read of the base is done without.
+    #: Whether chunks are stored whole if the base cannot be read.
     is_base_optional: bool
     #: Of the file system of a base at an address.
     storage_options: Mapping[str, Any] | None
@@ -83,7 +83,7 @@ class Task:
 
     @property
     def scratch(self) -> Path:
-        """A folder for what the checkpoint is made of."""
+        """A folder for parts from which the checkpoint is made."""
         return self.folder.with_name(_SCRATCH)
 
 
@@ -104,7 +104,7 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class ObjectReport:
-    """Where a process put the bytes of what is no tensor: a file, the offset in it, the size."""
+    """The place of an object's bytes: a file, the offset in it, the size."""
 
     file: str
     offset: int
@@ -112,7 +112,7 @@ class ObjectReport:
 
 
 def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
-    """Write what a process has; return what to tell the coordinator.
+    """Write a process's tensors and objects; return the results for the coordinator.
 
     FileNotFoundError is raised if this process does not see the folder that the coordinator has
     made.
@@ -176,10 +176,10 @@ class _ShardWork:
         self._is_small = is_small(shard.item)
         self._parts: list[tuple[Index, str]] = []
         self._sizes: list[int] = []
-        # Whether level best pays, once the first chunk that is written tells.
+        # Whether level best pays, which the first chunk that is written decides.
         self._is_best = False
         self._is_known = threading.Event()
-        #: Chunks that were written.
+        #: Files of the chunks that were written.
         self.files: list[str] = []
 
     def jobs(self) -> Iterator[Callable[[], None]]:
@@ -205,7 +205,7 @@ class _ShardWork:
             if is_first and self._task.settings.is_measured:
                 self._is_best = self._encoder.best_pays(self._array, index, values)
         finally:
-            if is_first:  # whatever came of it: others wait
+            if is_first:  # even after an error: others wait
                 self._is_known.set()
         self._is_known.wait()
         array = replace(self._array, level="best") if self._is_best else self._array
@@ -217,7 +217,7 @@ class _ShardWork:
             self._sizes.append(file.write(values.data))
 
     def result(self) -> WriteResult:
-        """Return what to tell the coordinator."""
+        """Return the result for the coordinator."""
         shard = self._shard
         content = shard.content() if self._is_small else None
         report = ShardReport(shard.box, self._follows, content, tuple(self._parts), self._is_best)
@@ -226,7 +226,7 @@ class _ShardWork:
 
 @contextmanager
 def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
-    """Yield what encodes chunks of the task's arrays, with their base open."""
+    """Yield an encoder of chunks of the task's arrays, with their base open."""
     based = {name: array for name, array in task.arrays.items() if array.has_base}
     settings = task.settings
     if settings.base is None or not based:
