@@ -44,14 +44,14 @@ def analyze(
         several models, are a series: each checkpoint is looked at and compared with the one before
         it, and the last one is what the result tells of tensors.
     base : str, path or Model, optional
-        What the model is compared with: another checkpoint, or the model that it was tuned from.
-        Tensors that it has not, or of other shapes, are not compared.
+        The model to compare with: another checkpoint, or the one that this model was tuned from.
+        Tensors that it lacks, or has in other shapes, are not compared.
     sample : int, optional
-        Look at about so many bytes of each model, spread evenly over all tensors. Of large models,
-        256 MiB tell what all of it does to a few hundredths of a bit.
+        Look at about so many bytes of each model, spread evenly over all tensors. For large models,
+        256 MiB give the results of all bytes to a few hundredths of a bit.
     kinds : mapping or callable, optional
-        Which kind of tensor a name means: regular expressions by kinds, tried in their order, or
-        what returns the kind of a name. By default `KINDS`.
+        The kinds of tensors by their names: regular expressions by kinds, tried in their order, or
+        a function that returns the kind of a name. By default `KINDS`.
     storage_options : dict, optional
         Options of the file system of addresses.
     max_bytes : int, optional
@@ -59,12 +59,12 @@ def analyze(
     threads : int, optional
         For the codecs; by default, as many as there are processors.
     progress : callable, optional
-        Called with the name of what is looked at, the bytes done so far, and the bytes in all.
+        Called with the label of the checkpoint, the bytes done so far, and the bytes in all.
 
     Returns
     -------
     Analysis
-        What could not be read of a damaged store is in its `damage`, and in nothing else.
+        Damaged parts of a store are in its `damage`, and left out of all else.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def analyze(
     BF16CodecsError
         If it is not a model, or nothing of it can be read.
     TypeError, ValueError
-        If an argument cannot be what it is, a model has no values, or `base` no tensor that is like
+        If an argument is invalid, a model has no values, or `base` has no tensor that is like
         one of the model's.
 
     Examples

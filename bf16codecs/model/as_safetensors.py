@@ -15,22 +15,21 @@ _BACKENDS = ("mmap", "pread")
 
 
 class safe_open(Model):
-    """Open a model as `safetensors.safe_open` opens a file: code that takes one takes the other.
+    """Open a model as `safetensors.safe_open` opens a file, for code that takes either.
 
-    It has the methods of that one, which give the same, and all of `Model` besides. Errors are
-    those of `Model`, and no `SafetensorError`: a tensor that is missing is a `KeyError`, what is
-    asked of a model that is closed a `ValueError`, and a selection that does not fit an
-    `IndexError`.
+    It has the methods of that class, with the same results, and those of `Model`. Errors are those
+    of `Model`, and no `SafetensorError`: a missing tensor raises `KeyError`, a closed model
+    `ValueError`, and a selection that does not fit `IndexError`.
 
     Parameters
     ----------
     filename
         Whatever `open_model` opens, safetensors files too.
     framework : {"pt", "numpy", "flax"}
-        Of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. There are none of
-        TensorFlow, MLX and Paddle.
+        The framework of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. Those of
+        TensorFlow, MLX and Paddle are not supported.
     device
-        Of PyTorch's tensors.
+        The device of PyTorch's tensors.
     backend : {"mmap", "pread"}
         Accepted, and without effect: stores are read, not mapped.
     storage_options, max_bytes, base

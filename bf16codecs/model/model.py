@@ -45,16 +45,16 @@ def open_model(
     storage_options : dict, optional
         Options of the address's file system: credentials, endpoints, timeouts.
     max_bytes : int, optional
-        The most bytes that a call may decode, for stores from strangers. By default 1 GiB, or 256
-        times the store's size if that is more, which no real model meets.
+        The most bytes that a call may decode, for stores that are not trusted. By default 1 GiB, or
+        256 times the store's size if that is more, which no real model exceeds.
     base : str, path, zarr.abc.store.Store or Model, optional
-        The model that the store has differences to, if it is not where the store says. A `Model`
+        The model that the store has differences to, if it has moved. A `Model`
         stays open when this one is closed.
     framework : {"numpy", "torch", "jax"}
-        What `get_tensor`, `get_tensors`, `get_slice` and `load` return if they are not told.
+        The default framework of `get_tensor`, `get_tensors`, `get_slice` and `load`.
         ``"np"``, ``"pt"`` and ``"flax"`` mean the same.
     device : optional
-        Of PyTorch's tensors, likewise; by default the CPU.
+        The default device of PyTorch's tensors; the CPU if it is not given.
 
     Returns
     -------
@@ -69,9 +69,9 @@ def open_model(
         If it is not a model store, or a damaged one, or its base is missing. Reading raises it for
         what is larger than `max_bytes`.
     bf16codecs.errors.BaseMismatchError
-        If its base is another model. Reading raises it where the base was altered.
+        If its base does not match. Reading raises it where the base was altered.
     TypeError
-        If an argument is of a type that it cannot have.
+        If an argument has a wrong type.
     ValueError
         If `path` is empty, a path and not an address has `storage_options`, or there is no such
         framework or device.
@@ -173,13 +173,13 @@ class Model:
 
     @property
     def loss(self) -> HalfLoss | None:
-        """The loss of the FP32 tensors of a lossy store; None if nothing is lost."""
+        """The loss of a lossy store's FP32 tensors; None if nothing is lost."""
         return self._home.opened.info.loss
 
     def get_slice(
         self, name: str, framework: str | None = None, device: Any = None
     ) -> LazyTensor | Slice:
-        """Return what reads a part of a tensor when it is indexed, as `safetensors.safe_open` does.
+        """Return a tensor that is read when it is indexed, as `safetensors.safe_open` does.
 
         Parameters are those of `get_tensor`.
 
@@ -278,14 +278,14 @@ class Model:
         return checked_framework(framework, self._device if device is None and own else device)
 
     def info(self, sort: str = "file", sizes: bool = False) -> Info:
-        """Tell what the model is and takes, and which tensors it has.
+        """Describe the model: its kind, its size, and its tensors.
 
         Parameters
         ----------
         sort : {"file", "name", "size", "ratio"}
             Order of the tensors: as in the files, by name, or with the largest size or ratio first.
         sizes
-            Ask a server that lists no sizes for that of each chunk: a request for each.
+            Ask a server that lists no sizes for the size of each chunk, in a request for each.
 
         Returns
         -------
@@ -307,11 +307,11 @@ class Model:
         return {} if checkpoint is None else checkpoint.objects
 
     def objects(self) -> dict[str, int]:
-        """Return what a checkpoint of a training job has beside tensors: sizes in bytes."""
+        """Return the objects of a training job's checkpoint, with their sizes in bytes."""
         return sizes_of_objects(self._home.opened) or {}
 
     def object_bytes(self, name: str) -> bytes:
-        """Read an object, as it is stored: it is not unpickled.
+        """Read an object's stored bytes, without unpickling them.
 
         Raises
         ------

@@ -81,8 +81,8 @@ class Run:
 
     ``run[600]`` is the model at step 600, ``run["name"]`` a tensor with the step as first axis:
     index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. A tensor that
-    changes its shape or dtype is several, ``name@0`` and ``name@500``: as it is from these steps
-    on. What is appended after it was opened is not seen.
+    changes its shape or dtype is several ones, ``name@0`` and ``name@500``: its forms from these
+    steps on. Steps that are appended after the run was opened are not seen.
     """
 
     def __init__(self, home: RunHome) -> None:
@@ -130,7 +130,7 @@ class Run:
     def __getitem__(self, key: Any) -> Any:
         """Return a step as a `Model`, by its number, or a tensor over time, by its name.
 
-        A tensor that changes its shape or dtype has several names, as in ``"w@500"``: what it is
+        A tensor that changes its shape or dtype has several names, as in ``"w@500"``: its form
         from step 500 on. These alone are in the run.
 
         Raises
@@ -147,7 +147,7 @@ class Run:
         return Model._at(self._home.at_step(number))
 
     def xarray(self) -> xarray.Dataset:
-        """Return all tensors as a dataset with the coordinate ``step``, read when asked for.
+        """Return all tensors as a lazy dataset with the coordinate ``step``.
 
         A tensor that has the name of the coordinate gets ``@`` and its first step behind it.
 
@@ -167,7 +167,7 @@ class Run:
         return as_dataset(tensors, self.steps)
 
     def info(self, sort: str = "file", sizes: bool = False) -> Info:
-        """Tell what the run is and takes, and which tensors it has.
+        """Describe the run: its steps, its size, and its tensors.
 
         Parameters, result and errors are those of `Model.info`.
         """
@@ -215,7 +215,7 @@ class RunTensor(LazyTensor):
 
     @property
     def steps(self) -> list[int]:
-        """The steps at which it is there; at others, it is NaN, or 0 if it has no NaN."""
+        """The steps that have it; at others, it is NaN, or 0 if its dtype has no NaN."""
         return self._home.opened.steps_of(self.name)
 
     def _sampled(self) -> tuple[int, int]:

@@ -146,7 +146,7 @@ class LazyTensor:
     Index it as in NumPy: by integers, slices of any step, integer and boolean arrays, ``...`` and
     ``None``. The result is an ndarray. A pickled tensor holds where its data are, not the data.
 
-    `bf16codecs.open_model` makes these.
+    `bf16codecs.open_model` returns models of these.
 
     Attributes
     ----------
@@ -235,17 +235,17 @@ class LazyTensor:
         return self.has_form_of(other) and self._array is other._array
 
     def ranges(self) -> RangeReader:
-        """Return what reads ranges of its bytes, little-endian and in C order."""
+        """Return a reader of ranges of its bytes, little-endian and in C order."""
         return self._home.opened.ranges(self._reader())
 
     def ranges_of(self, base: LazyTensor) -> RangeReader | None:
-        """Return what reads ranges of a tensor of another model as this one has them.
+        """Return a reader of ranges of another model's tensor, in this one's dtype.
 
         Returns
         -------
         RangeReader or None
-            Of FP32 where this is BF16, it rounds; of BF16 where this is FP32, it widens. None if
-            the other one has another shape, or another dtype than these.
+            It rounds FP32 if this is BF16, and widens BF16 if this is FP32. None if
+            the other tensor has another shape, or any other dtype.
         """
         base._reader()
         name, dtype = base.name, self._array.dtype.name
@@ -254,7 +254,7 @@ class LazyTensor:
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype.
 
-        On a GPU, it is decoded there if the packages of the extra ``cuda`` are installed.
+        A GPU decodes it if the packages of the extra ``cuda`` are installed.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class LazyTensor:
         Raises
         ------
         TypeError, ValueError, RuntimeError
-            If it is no device, or one of CUDA's, and PyTorch was built without CUDA.
+            If it is no device, or one of CUDA's while PyTorch was built without CUDA.
         """
         from bf16codecs._base.torch_tensors import as_tensor, checked_device
         from bf16codecs.model.gpu import gpu_of, torch_tensors

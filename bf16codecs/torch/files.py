@@ -41,7 +41,7 @@ def load_file(
     filename
         Whatever `bf16codecs.open_model` opens.
     device
-        Of the tensors; by default the CPU.
+        The device of the tensors; by default the CPU.
     max_bytes, storage_options, base
         As `bf16codecs.open_model` takes them.
 
@@ -75,8 +75,8 @@ def save_file(
     """Save tensors as a model store, as `safetensors.torch.save_file` saves a file.
 
     `zarr2st` restores from it the file that safetensors would have written. Tied tensors, which it
-    refuses, are the same part of the same memory: the metadata say of each but the first, by name,
-    which one it is, and `load_file` ties them again. What shares memory in another way is stored
+    refuses, are the same part of the same memory: the metadata name, for each but the first,
+    the one that it is, and `load_file` ties them again. Other tensors that share memory are stored
     separately.
 
     Parameters
@@ -96,11 +96,11 @@ def save_file(
     Raises
     ------
     TypeError
-        If a name is no string, or what it names is no tensor, or `metadata` has anything but
+        If a name is no string, or its value no tensor, or `metadata` has anything but
         strings.
     ValueError
-        If a tensor cannot be stored, as one without data, or of a class that computes its numbers
-        from other data, or `filename` has another suffix.
+        If a tensor cannot be stored, such as one without data, or of a class that computes its
+        numbers from other data, or `filename` has another suffix.
 
     Examples
     --------
@@ -138,8 +138,8 @@ def save_model(
 ) -> None:
     """Save a module's tensors, as `safetensors.torch.save_model` does.
 
-    Of tensors that are tied only the first one is saved; the metadata say of the others, by name,
-    which one it is.
+    Only the first of several tied tensors is saved; the metadata name, for each of the others,
+    the one that it is.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def load_into(
 ) -> tuple[list[str], list[str]]:
     """Load a model into a module, decoded straight into its parameters and buffers.
 
-    It does what ``module.load_state_dict(load_file(path))`` does, and needs no memory for a second
+    The result is that of ``module.load_state_dict(load_file(path))``, without memory for a second
     copy. Parameters keep `requires_grad`, and what is tied stays tied and is decoded once.
 
     What is on the device "meta" gets new memory on the CPU, as with ``assign=True``: parameters are
@@ -60,7 +60,7 @@ def load_into(
     path
         Whatever `bf16codecs.open_model` opens.
     strict
-        Refuse a model that lacks tensors of the module, or has others. Of those that are tied, one
+        Refuse a model that lacks tensors of the module, or has others. Of tied tensors, one
         is enough.
     cast
         Convert tensors to the dtype that the module has, if it has another.
@@ -79,8 +79,8 @@ def load_into(
         tensor of the module is expanded. The module is as it was, but for what is loaded by modules
         that have a say: that comes before all is checked, and stays.
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
-        If the store is damaged. If that is found while tensors are decoded, what the module has is
-        undefined: load something else into it.
+        If the store is damaged. If that is found while tensors are decoded, the module's tensors
+        are undefined: load another model into it.
     FileNotFoundError, TypeError, ValueError
         As `bf16codecs.open_model` raises them; TypeError also if `module` is no module, ValueError
         if a tensor of it is of a class that computes its numbers from other data.

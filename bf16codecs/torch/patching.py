@@ -83,7 +83,7 @@ def patch_transformers() -> None:
 def unpatch_transformers() -> None:
     """Undo `patch_transformers`, if it was called.
 
-    What others have put in the places of the functions since stays.
+    Later replacements by others stay.
     """
     _replacement.remove(patch_transformers)
 

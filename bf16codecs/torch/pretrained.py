@@ -34,7 +34,7 @@ def from_pretrained(
 ) -> Any:
     """Load a model of transformers from a store.
 
-    Each tensor is read when its turn has come, as from safetensors files: beside the model, a few
+    Tensors are read one after the other, as from safetensors files: beside the model, a few
     tensors are in memory.
 
     Parameters
@@ -67,9 +67,9 @@ def from_pretrained(
     FileNotFoundError
         If nothing is at that path, or no configuration is there.
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
-        If a folder has no store, or a store is damaged.
+        If the folder has no store, or the store is damaged.
     ImportError
-        If transformers is missing, or not of the releases that this one knows.
+        If transformers is missing, or its release is not supported.
     TypeError
         If `cls` or `config` is something else, or `state_dict` or `gguf_file` is given: the weights
         are in the store.

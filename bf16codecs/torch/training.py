@@ -36,7 +36,7 @@ _PICKLED = re.compile(r"(?:pytorch|adapter)_model(?:-\d+-of-\d+)?\.bin")
 class RunCallback(TrainerCallback):
     """Appends the weights of each checkpoint that a `Trainer` saves to a run store.
 
-    The run keeps every step, whatever `save_total_limit` removes. A step that it has already, as
+    The run keeps every step, whatever `save_total_limit` removes. A step that it already has, as
     after a resume, is not written again, and has to have the same weights: training that begins
     anew, or goes on from an earlier checkpoint, needs a run of another name. Of several processes,
     the one with rank 0 writes. An error, such as a full disk, ends the training, as one of saving
@@ -81,7 +81,7 @@ class RunCallback(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
-        """Refuse what cannot be kept, or is at the path and takes no steps, before any training.
+        """Refuse a model or a path that cannot be used, before any training.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class RunCallback(TrainerCallback):
                 own_choice(Path(self._path), run.run, **_given(own_choice, self._options))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Append the checkpoint that was saved.
+        """Append the saved checkpoint.
 
         Raises
         ------

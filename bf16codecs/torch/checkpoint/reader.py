@@ -58,11 +58,11 @@ class StoreReader(StorageReader):
     """Reads model stores, for `torch.distributed.checkpoint.load`.
 
     Each process decodes the blocks that its shards need, and nothing else, whatever number of
-    processes wrote the checkpoint. A store that no training job wrote is read too: its tensors are
-    all there is.
+    processes wrote the checkpoint. A store that no training job wrote is also read: it has tensors
+    alone.
 
-    Objects that are no tensors are pickles of PyTorch's, and may run code when they are loaded. By
-    default those alone are loaded that `torch.load` loads with ``weights_only=True``.
+    Objects that are no tensors are PyTorch's pickles, and may run code when they are loaded. By
+    default, only those are loaded that `torch.load` loads with ``weights_only=True``.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ class StoreReader(StorageReader):
     base, storage_options, max_bytes
         As `bf16codecs.open_model` takes them.
     cast
-        Load tensors into others of another dtype, converted by PyTorch. By default that is an
+        Load into tensors of another dtype, with a conversion by PyTorch. By default that is an
         error.
     threads
         How many threads each process uses; by default its part of the machine's cores.
     weights_only
         As `torch.load` takes it: refuse objects of other classes than PyTorch's, Python's simplest,
         and those of `torch.serialization.add_safe_globals`. With False, whatever is in an object is
-        run: for checkpoints of those you trust.
+        run: for checkpoints that you trust.
 
     Raises
     ------

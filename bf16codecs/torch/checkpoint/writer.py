@@ -59,7 +59,7 @@ class StoreWriter(StorageWriter):
         is ``"best"`` for shards of which that takes 2 % less, by the first chunk of each, and
         ``"fast"`` for others: of an optimizer's state it takes less, of weights it does not.
     base
-        A model: its path or address. Tensors that it has too are stored as what differs.
+        A model: its path or address. Tensors that both have are stored as differences.
         ``"previous"`` is the checkpoint of this series whose step comes before this one's; the
         first one has no base.
     keep_last
@@ -67,7 +67,7 @@ class StoreWriter(StorageWriter):
         removed once this one is there, and later ones are left alone. By default all. A series are
         the checkpoints in one folder whose names differ in the step alone.
     keep_every
-        Checkpoints whose step is a multiple of it are kept for ever. Their names say the step:
+        Checkpoints whose step is a multiple of it are kept for ever. Their names have the step:
         ``step-600.zarr``.
     chunk_size
         The largest size of a chunk, in bytes, where shards allow it.
