@@ -19,7 +19,7 @@ from bf16codecs._arrays.indexing import cut_box
 from bf16codecs._arrays.views import StepView
 from bf16codecs._base.device_memory import DeviceMemory, Rows
 
-__all__ = ["Layout", "copies", "decodes_there", "device_jobs", "host_nbytes"]
+__all__ = ["decodes_there", "device_jobs", "host_nbytes"]
 
 #: Indices along each axis, which follow each other.
 Axes = Sequence[range]
@@ -54,7 +54,7 @@ def device_jobs(
     if memory.size == 0:  # the other axes may be of any length
         return
     axes = [range(size) for size in array.shape] if axes is None else axes
-    layout = Layout.of([len(axis) for axis in axes], array.dtype.itemsize)
+    layout = _Layout.of([len(axis) for axis in axes], array.dtype.itemsize)
     for segments in cut_box(axes, _unit(array)):
         to = layout.part([segment.place for segment in segments])
         if decodes_there(array):
@@ -81,11 +81,11 @@ def _decode_there(
     found: Located,
     axes: Axes,
     memory: DeviceMemory,
-    to: Layout,
+    to: _Layout,
 ) -> None:
     """Read a box of one chunk to where it is to be in memory."""
     box = _slices(axes)
-    stored = Layout.of(array.chunks, array.dtype.itemsize).part(box)
+    stored = _Layout.of(array.chunks, array.dtype.itemsize).part(box)
     if stored.is_contiguous and to.is_contiguous:
         part = memory[to.offset : to.offset + to.span]
         array.read_chunk(index, found, box, part, stored.offset)
@@ -99,7 +99,7 @@ def _decode_there(
 
 
 def _decode_here(
-    jobs: Sequence[Job], values: NDArray[Any], memory: DeviceMemory, to: Layout
+    jobs: Sequence[Job], values: NDArray[Any], memory: DeviceMemory, to: _Layout
 ) -> None:
     """Read a box on the host, and copy it to where it is to be."""
     for job in jobs:
@@ -107,13 +107,13 @@ def _decode_here(
     _put(values.astype(values.dtype.newbyteorder("<"), copy=False), memory, to)
 
 
-def _put(values: NDArray[Any], memory: DeviceMemory, to: Layout) -> None:
+def _put(values: NDArray[Any], memory: DeviceMemory, to: _Layout) -> None:
     if to.is_contiguous:
         memory[to.offset : to.offset + to.span] = _bytes(values)
     elif values.nbytes <= _DETOUR_BYTES:
         there = memory.lent(values.nbytes)
         there[:] = _bytes(values)
-        _copy(there, Layout.of(values.shape, values.itemsize), memory, to)
+        _copy(there, _Layout.of(values.shape, values.itemsize), memory, to)
     else:
         for _, place in _halves([range(size) for size in values.shape]):
             _put(values[place], memory, to.part(place))
@@ -123,8 +123,8 @@ def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
-def _copy(source: DeviceMemory, at: Layout, memory: DeviceMemory, to: Layout) -> None:
-    for there, here, rows in copies(to, at):
+def _copy(source: DeviceMemory, at: _Layout, memory: DeviceMemory, to: _Layout) -> None:
+    for there, here, rows in _copies(to, at):
         memory[there : memory.size].put_rows(source[here : source.size], rows)
 
 
@@ -144,7 +144,7 @@ def _halves(axes: Axes) -> Iterator[tuple[Axes, tuple[slice, ...]]]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class _Layout:
     """Where the items of a box are in the bytes of an array in C order.
 
     `steps` are the bytes from one item to the next along each axis, and `offset` is that of the
@@ -157,7 +157,7 @@ class Layout:
     offset: int = 0
 
     @classmethod
-    def of(cls, shape: Sequence[int], item_size: int) -> Layout:
+    def of(cls, shape: Sequence[int], item_size: int) -> _Layout:
         """Return the layout of a whole array."""
         steps = accumulate(reversed(shape), operator.mul, initial=item_size)
         return cls(item_size, tuple(shape), tuple(steps)[-2::-1])
@@ -173,14 +173,14 @@ class Layout:
         """Whether the items are one range of bytes."""
         return self.span == math.prod(self.shape) * self.item_size
 
-    def part(self, place: Sequence[slice]) -> Layout:
+    def part(self, place: Sequence[slice]) -> _Layout:
         """Return the layout of a part, given by slices with a start and a stop."""
         at = sum(p.start * step for p, step in zip(place, self.steps, strict=True))
         shape = tuple(p.stop - p.start for p in place)
         return replace(self, shape=shape, offset=self.offset + at)
 
 
-def copies(to: Layout, source: Layout) -> Iterator[tuple[int, int, Rows]]:
+def _copies(to: _Layout, source: _Layout) -> Iterator[tuple[int, int, Rows]]:
     """Yield what copies a box, in few steps: the offsets of the first row in both, and the rows."""
     axes = _joined_axes(to, source)
     nbytes = to.item_size
@@ -193,7 +193,7 @@ def copies(to: Layout, source: Layout) -> Iterator[tuple[int, int, Rows]]:
         yield to.offset + there, source.offset + here, rows
 
 
-def _joined_axes(to: Layout, source: Layout) -> list[tuple[int, int, int]]:
+def _joined_axes(to: _Layout, source: _Layout) -> list[tuple[int, int, int]]:
     """Return the size of each axis and its steps in both, where neighbours may be one."""
     axes: list[tuple[int, int, int]] = []
     for size, there, here in zip(to.shape, to.steps, source.steps, strict=True):

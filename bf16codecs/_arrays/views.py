@@ -28,14 +28,7 @@ from bf16codecs._base.device_memory import Place
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 from bf16codecs.codecs.growing import directory_nbytes
 
-__all__ = [
-    "ConvertedArray",
-    "StepView",
-    "StepsArray",
-    "rounded_array",
-    "step_nbytes",
-    "widened_array",
-]
+__all__ = ["StepView", "StepsArray", "rounded_array", "step_nbytes", "widened_array"]
 
 
 class StepView(UnitArray):
@@ -187,7 +180,7 @@ class StepsArray(ArrayReader):
                 yield source, where
 
 
-class ConvertedArray(UnitArray):
+class _ConvertedArray(UnitArray):
     """An array whose items are converted to another data type when they are read.
 
     `convert` takes items in C order and of any shape, and returns items of `dtype`, or their bits.
@@ -234,12 +227,12 @@ class ConvertedArray(UnitArray):
         out.view(self.dtype)[:] = self._convert(values).view(self.dtype)
 
 
-def rounded_array(array: UnitArray) -> ConvertedArray:
+def rounded_array(array: UnitArray) -> _ConvertedArray:
     """Return a float32 array rounded to bfloat16: see `round_to_bfloat16`."""
-    return ConvertedArray(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
+    return _ConvertedArray(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
 
 
-def widened_array(array: UnitArray) -> ConvertedArray:
+def widened_array(array: UnitArray) -> _ConvertedArray:
     """Return a bfloat16 or float16 array as float32, which has all of its numbers."""
     convert = from_half if array.dtype == np.float16 else from_bfloat16
-    return ConvertedArray(array, np.dtype(np.float32), convert)
+    return _ConvertedArray(array, np.dtype(np.float32), convert)

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from bf16codecs._base.fields import FIELDS, conditional_entropy, entropy
 from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
 
-__all__ = [
-    "Change",
-    "Entropies",
-    "Prediction",
-    "Spread",
-    "Statistics",
-    "change_of",
-    "statistics_of",
-]
+__all__ = ["Change", "Entropies", "Prediction", "Spread", "Statistics", "statistics_of"]
 
 _PARTS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -199,11 +191,11 @@ def statistics_of(dtype: str, counts: Counts) -> Statistics:
         byte_counts=tuple(tuple(plane.tolist()) for plane in planes),
         set_bits=_set_bits(planes),
         predictions=_predictions(counts, own.all_bits),
-        change=change_of(counts) if counts.compared else None,
+        change=_change_of(counts) if counts.compared else None,
     )
 
 
-def change_of(counts: Counts) -> Change:
+def _change_of(counts: Counts) -> Change:
     """Return the differences to a base."""
     words = range(max(1, counts.item_size // 2))
     return Change(

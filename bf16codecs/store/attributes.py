@@ -29,7 +29,6 @@ __all__ = [
     "file_entry",
     "loss_entry",
     "stated_shape",
-    "stored_file",
     "stored_files",
     "stored_loss",
     "tensor_path",
@@ -167,11 +166,11 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
         raise TypeError("files are not a list")
     # A checkpoint was in no file, so that it has no digest.
     with_digests = "checkpoint" not in content
-    files = tuple(stored_file(entry, "header", with_digests) for entry in content["files"])
+    files = tuple(_stored_file(entry, "header", with_digests) for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
     if any((file.restored_digests is None) == ("lossy" in content) for file in files):
         raise ValueError("files have a digest of what is restored in lossy stores, and there alone")
-    index = stored_file(content["index"], "path") if "index" in content else None
+    index = _stored_file(content["index"], "path") if "index" in content else None
     if index is not None and not index.name.endswith(".json"):
         raise ValueError(f"{index.name!r:.80} is not the name of an index")
     names = [f.name for f in files] + ([index.name] if index else [])
@@ -180,7 +179,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     return files, index
 
 
-def stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) -> StoredFile:
+def _stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) -> StoredFile:
     """Check the attributes' entry of a file."""
     if not isinstance(entry, Mapping):
         raise TypeError(f"{entry!r:.80} is not what attributes say of a file")

@@ -28,7 +28,6 @@ __all__ = [
     "Contents",
     "Row",
     "contents_of",
-    "dtypes_of",
     "file_lines",
     "ratio_of",
     "storage_of",
@@ -52,7 +51,7 @@ def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
     return nbytes / stored_nbytes if stored_nbytes else None
 
 
-def dtypes_of(rows: Iterable[Row]) -> Counter[str]:
+def _dtypes_of(rows: Iterable[Row]) -> Counter[str]:
     """Return how many tensors have each dtype."""
     return Counter(row.dtype for row in rows)
 
@@ -179,7 +178,7 @@ class Contents:
     @property
     def dtypes(self) -> Counter[str]:
         """How many tensors have each dtype."""
-        return dtypes_of(self.rows)
+        return _dtypes_of(self.rows)
 
     @property
     def of_tensors(self) -> tuple[int, int | None]:
@@ -425,7 +424,7 @@ def summary_lines(own: Contents) -> Iterator[str]:
 
 
 def _tensors(rows: list[Row]) -> str:
-    dtypes = f": {_counts(dtypes_of(rows))}" if rows else ""
+    dtypes = f": {_counts(_dtypes_of(rows))}" if rows else ""
     return f"{counted(len(rows), 'tensor')}{dtypes}"
 
 

@@ -32,22 +32,12 @@ from bf16codecs.store.plan import array_form, difference_form
 if TYPE_CHECKING:
     import zarr
 
-__all__ = [
-    "ModelReader",
-    "Storage",
-    "StoredTensor",
-    "check_array",
-    "check_attributes",
-    "check_form",
-    "check_owner",
-    "restored_array",
-    "stored_arrays",
-]
+__all__ = ["ModelReader", "Storage", "StoredTensor", "check_attributes", "stored_arrays"]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
 
-def check_array(array: ArrayReader) -> None:
+def _check_array(array: ArrayReader) -> None:
     """Refuse an array of a data type or size that no tensor, header or index has."""
     if array.dtype.name not in _ARRAY_DTYPES:
         raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
@@ -55,7 +45,7 @@ def check_array(array: ArrayReader) -> None:
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 
-def restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray:
+def _restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray:
     """Return an array of a lossy store as its tensor: float32, if it became float16."""
     if "lossy" not in attributes:
         return array
@@ -64,7 +54,7 @@ def restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray
     return widened_array(array)
 
 
-def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
+def _check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
     """Refuse an array that is, by its own attributes, not that of a tensor, or of its rounding."""
     if "tensor" not in attributes:
         return
@@ -85,10 +75,10 @@ def check_attributes(
         raise StoreError(advised(f"its attributes have {dtype!r:.80} as dtype"))
     shape = stated_shape(attributes.get("shape", list(array.shape)))
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
-    check_form("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
+    _check_form("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
 
 
-def check_form(
+def _check_form(
     path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo, is_stepped: bool
 ) -> None:
     """Refuse an array without the dtype and shape of a tensor's; in a run, `is_stepped`."""
@@ -158,7 +148,7 @@ class ModelReader:
         if path not in arrays:
             array = self._open_any(path)
             with named_errors(self.label(path)):
-                check_array(array)
+                _check_array(array)
             nbytes = array.decoded_nbytes // array.versions
             self.check_size(nbytes, f"a chunk of {self.info.labels.get(path, path)}")
             arrays.setdefault(path, array)
@@ -176,7 +166,7 @@ class ModelReader:
             array = self._open(path)
             if self.info.loss is None:
                 return array
-            return restored_array(array, self.stored.attributes(path))
+            return _restored_array(array, self.stored.attributes(path))
         array = self.stored.open_difference(path, difference, partial(self.base_array, path))
         if self._opened_base is not None:
             array.base_place = self._opened_base.where
@@ -225,7 +215,7 @@ class ModelReader:
             with named_errors(self.label(path)):
                 # An array of a run may be that of other tensors at other steps.
                 if self.location[1] is None:
-                    check_owner(name, attributes, path.endswith(ROUNDED))
+                    _check_owner(name, attributes, path.endswith(ROUNDED))
                 check_attributes(name, array, attributes, self.is_stepped)
             dtype = attributes.get("dtype")
             if dtype is None and self.stored.needs_header(path):
@@ -277,7 +267,7 @@ class ModelReader:
             if stored.dtype != tensor.dtype:
                 why = f"its attributes say {stored.dtype}, its header {tensor.dtype}"
                 raise StoreError(advised(why))
-            check_form(path, stored.array, tensor, self.is_stepped)
+            _check_form(path, stored.array, tensor, self.is_stepped)
         self._checked.add(name)
 
     @cached_property
@@ -455,6 +445,6 @@ def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayP
                 raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
             plan = reader.plan(path)
             with named_errors(reader.where):
-                check_form(path, plan, tensor, reader.is_stepped)
+                _check_form(path, plan, tensor, reader.is_stepped)
             arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
     return arrays

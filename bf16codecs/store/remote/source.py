@@ -27,7 +27,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.remote.addresses import ReopeningStore
 from bf16codecs.zarr.strict import has_bounded_replies
 
-__all__ = ["StoreSource", "ask", "folder_sizes", "listed_sizes"]
+__all__ = ["StoreSource", "ask"]
 
 
 class StoreSource(KeySource):
@@ -118,8 +118,8 @@ class StoreSource(KeySource):
     @cached_property
     def _folders(self) -> dict[str, int] | None:
         """Sizes of folders, listed once: object stores tell those of 1,000 keys at a time."""
-        sizes = ask(listed_sizes, self._store)
-        return None if sizes is None else folder_sizes(sizes)
+        sizes = ask(_listed_sizes, self._store)
+        return None if sizes is None else _folder_sizes(sizes)
 
     def close(self) -> None:
         """Close a ZIP file. A file system behind fsspec may be shared, and closes at exit."""
@@ -236,7 +236,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_requests)
 
 
-async def listed_sizes(store: Store) -> dict[str, int] | None:
+async def _listed_sizes(store: Store) -> dict[str, int] | None:
     """Ask for the sizes of all keys of a store; None if its server does not list them."""
     store = store.current if isinstance(store, ReopeningStore) else store
     try:
@@ -268,7 +268,7 @@ async def _listed_by_obstore(store: ObjectStore[Any]) -> dict[str, int]:
     return sizes
 
 
-def folder_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+def _folder_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of all keys below each folder, the root being ""."""
     folders = Counter({"": 0})
     for key, size in sizes.items():

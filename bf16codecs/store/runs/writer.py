@@ -23,7 +23,6 @@ __all__ = [
     "RunWriter",
     "Shrunk",
     "Write",
-    "check_versions",
     "grow",
     "shrink",
     "start",
@@ -161,7 +160,7 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
     """
     with named_damage():
         index = _core.GrowingIndex(directory)
-        check_versions(index, slot, codec.steps)
+        _check_versions(index, slot, codec.steps)
         if size < index.ends[-1]:  # which what is written behind it would hide
             raise TruncatedDataError(
                 f"the growing frame has {counted(size, 'byte')} of {index.ends[-1]}"
@@ -180,13 +179,13 @@ def shrink(directory: bytes, slot: int, room: int) -> Shrunk | None:
     entries = bytes(len(directory[first:]))
     try:
         index = _core.GrowingIndex(directory[:first] + entries)
-        check_versions(index, slot, room)
+        _check_versions(index, slot, room)
     except CodecError:
         return None
     return Shrunk(Write(first, entries), index.ends[-1])
 
 
-def check_versions(index: _core.GrowingIndex, count: int, room: int) -> None:
+def _check_versions(index: _core.GrowingIndex, count: int, room: int) -> None:
     """Refuse a chunk that has not as many versions as its group has steps, or another room."""
     if (index.room, len(index.ends)) != (room, count):
         raise CorruptDataError(

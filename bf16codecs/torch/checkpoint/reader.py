@@ -48,7 +48,7 @@ from bf16codecs.torch.tensors import TORCH_DTYPES
 if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device
 
-__all__ = ["StoreReader", "harmless"]
+__all__ = ["StoreReader"]
 
 # A file of checkpoints that PyTorch's own writer makes.
 _TORCH_METADATA = ".metadata"
@@ -231,7 +231,7 @@ class StoreReader(StorageReader):
         content = read_object(opened, self._checkpoint.objects[name])
         if not self._weights_only:
             return io.BytesIO(content)
-        return harmless(content, f"{opened.where}: object {name!r:.300}")
+        return _harmless(content, f"{opened.where}: object {name!r:.300}")
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -347,7 +347,7 @@ class _Wanted:
         self.target.copy_(as_tensor(values, self.kind))
 
 
-def harmless(content: bytes, label: str) -> io.BytesIO:
+def _harmless(content: bytes, label: str) -> io.BytesIO:
     """Return an object as PyTorch saves it, made anew of one that was loaded without running code.
 
     The bytes that were there are not handed on: whoever loads them by other rules might read other

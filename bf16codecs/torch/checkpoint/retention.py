@@ -28,21 +28,11 @@ from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either, own_attributes
 from bf16codecs.store.reader import ModelReader
 
-__all__ = [
-    "Member",
-    "Members",
-    "Retention",
-    "check_series",
-    "is_checkpoint",
-    "members_beside",
-    "previous_of",
-    "release",
-    "steps_before",
-]
+__all__ = ["Retention", "check_series", "previous_of", "release"]
 
 
 @dataclass(frozen=True)
-class Member:
+class _Member:
     """A model store in the folder of a series."""
 
     path: Path
@@ -55,7 +45,7 @@ class Member:
 
 
 #: By path.
-Members = dict[str, Member]
+_Members = dict[str, _Member]
 
 
 class _Told(NamedTuple):
@@ -71,7 +61,7 @@ class _Told(NamedTuple):
 _told: dict[str, tuple[tuple[int, ...], _Told]] = {}
 
 
-def members_beside(target: Path) -> Members:
+def _members_beside(target: Path) -> _Members:
     """Return the model stores beside a checkpoint, itself included.
 
     BF16CodecsError or OSError is raised if one does not tell whether it has a base: then it may be
@@ -93,7 +83,7 @@ def members_beside(target: Path) -> Members:
             series = series_of(path.name) if told.is_checkpoint else None
             is_own = series is not None and own is not None and series[0] == own[0]
             step = series[1] if is_own and series is not None else None
-            found[str(path)] = Member(path, step, told.base)
+            found[str(path)] = _Member(path, step, told.base)
     folder = os.path.dirname(os.path.realpath(target))
     for gone in [p for p in list(_told) if p not in found and os.path.dirname(p) == folder]:
         _told.pop(gone, None)  # which another thread may have done
@@ -102,15 +92,15 @@ def members_beside(target: Path) -> Members:
     return found
 
 
-def _follow(base: str | None, found: Members) -> None:
+def _follow(base: str | None, found: _Members) -> None:
     """Add the bases of a base elsewhere: one of them may be in this folder again."""
     while base is not None and base not in found and "://" not in base and os.path.lexists(base):
         told = _told_by(Path(base))
-        found[base] = Member(Path(base), None, told.base, is_beside=False)
+        found[base] = _Member(Path(base), None, told.base, is_beside=False)
         base = told.base
 
 
-def steps_before(target: Path) -> list[Path]:
+def _steps_before(target: Path) -> list[Path]:
     """Return the earlier checkpoints of a series, by their names, the last first."""
     own = series_of(target.name)
     if own is None:
@@ -120,7 +110,7 @@ def steps_before(target: Path) -> list[Path]:
     return [path for step, path in sorted(before, reverse=True) if step < own[1]]
 
 
-def is_checkpoint(path: Path) -> bool:
+def _is_checkpoint(path: Path) -> bool:
     """Tell whether a training job wrote a store; raise StoreError for a folder that is no store.
 
     BF16CodecsError or OSError is raised if it does not tell.
@@ -205,7 +195,7 @@ class Retention:
         if self.keep_last is None:
             return
         try:
-            members = members_beside(target)
+            members = _members_beside(target)
             doomed = set(filter(_may_go, self._doomed(members, target)))
             for path in sorted(members.keys() - doomed):
                 if members[path].base in doomed and members[path].is_beside:
@@ -218,7 +208,7 @@ class Retention:
             asked = f"keep_last={self.keep_last}"
             _warn(f"{target.parent}: not all is removed that {asked} asks for", e)
 
-    def _doomed(self, members: Members, target: Path) -> set[str]:
+    def _doomed(self, members: _Members, target: Path) -> set[str]:
         series = series_of(target.name)
         assert series is not None
         # Later ones are of a branch that this job has left, or of another job: they do not count.
@@ -248,13 +238,13 @@ def release(target: Path, sync: bool) -> None:
     is a difference to.
     """
     path = os.path.realpath(target)
-    members = members_beside(target) if os.path.lexists(path) else {}
+    members = _members_beside(target) if os.path.lexists(path) else {}
     for member in members.values():
         if member.base == path and member.is_beside:
             rebase_store(member.path, _ancestor(members, path, {path}), sync=sync)
 
 
-def _rewrite(members: Members, path: str, doomed: set[str], sync: bool) -> None:
+def _rewrite(members: _Members, path: str, doomed: set[str], sync: bool) -> None:
     member = members[path]
     assert member.base is not None
     ancestor = _ancestor(members, member.base, doomed)
@@ -266,12 +256,12 @@ def _rewrite(members: Members, path: str, doomed: set[str], sync: bool) -> None:
         _warn(text, e)
 
 
-def _ancestor(members: Members, path: str, doomed: set[str]) -> str | None:
+def _ancestor(members: _Members, path: str, doomed: set[str]) -> str | None:
     """Return the first base of a checkpoint that stays; None if there is none."""
     return next((base for base in _chain(members, path) if base not in doomed), None)
 
 
-def _chain(members: Members, path: str) -> Iterator[str]:
+def _chain(members: _Members, path: str) -> Iterator[str]:
     """Yield the base of a checkpoint, the base of that, and so on, as far as they are in here."""
     for _ in members:
         member = members.get(path)
@@ -302,9 +292,9 @@ def previous_of(path: str) -> str | None:
     would get too long.
     """
     target = Path(absolute(path))
-    for place in steps_before(target):
+    for place in _steps_before(target):
         try:
-            if is_checkpoint(place):
+            if _is_checkpoint(place):
                 with closing(open_either(place, Opening(chain=("",)))) as reader:
                     return str(place) if _depth(reader) < _LONGEST_CHAIN else None
         except (BF16CodecsError, OSError) as e:
