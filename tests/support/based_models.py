@@ -1,4 +1,4 @@
-"""Models beside others that they are stored as differences to."""
+"""Models stored as differences to a base, and checks of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
     "zip": (".zarr.zip", safetensors_to_zarr),
     "hdf5": (".h5", safetensors_to_hdf5),
 }
-#: Those that a quick test tries: one for each of the two libraries that write.
+#: The kinds that the quick tier tries: one for each library that writes.
 FEW_KINDS = by_tier(["zarr3", "hdf5"], list(KINDS))
 
 
@@ -55,7 +55,7 @@ def restore(store: Path, target: Path, **options: Any) -> Any:
 
 
 def assert_holds(store: Any, original: Path, **options: Any) -> None:
-    """Read a store in every way, and compare it with what it was made of."""
+    """Read a store in every way, and compare it with its source."""
     verify_store(store, original, **options)
     if isinstance(store, Path) and original.is_file():
         target = original.with_name(f"{original.name}.restored")
@@ -85,24 +85,24 @@ def assert_same_tensors(model: bf16codecs.Model, original: Path) -> None:
 
 
 def info_of(store: Path) -> dict[str, Any]:
-    """Return what `bf16codecs info --json` prints of a store."""
+    """Return what `bf16codecs info --json` prints for a store."""
     with bf16codecs.open_model(store) as model:
         return model.info().to_json()
 
 
 def tensors_of(store: Path) -> dict[str, dict[str, Any]]:
-    """Return what `bf16codecs info --json` prints of each tensor, by its name."""
+    """Return what `bf16codecs info --json` prints for each tensor, by name."""
     return {tensor["name"]: tensor for tensor in info_of(store)["tensors"]}
 
 
 def base_of(store: Path) -> str | None:
-    """Return the path of a store's base as the store has it."""
+    """Return the path of the base that a store's attributes name."""
     base = info_of(store)["base"]
     return None if base is None else base["path"]
 
 
 def attributes_of(store: Path) -> dict[str, Any]:
-    """Return the attributes that a store of any kind has of this package."""
+    """Return the attributes that this package gave a store of any kind."""
     if store.suffix == ".h5":
         with h5py.File(store) as file:
             return json.loads(file.attrs["bf16codecs"])
@@ -111,7 +111,7 @@ def attributes_of(store: Path) -> dict[str, Any]:
 
 
 def write_steps(folder: Path, demo_model: Path) -> dict[int, Path]:
-    """Write checkpoints of one run, of two tensors each."""
+    """Write checkpoints of one training run, with two tensors each."""
     with bf16codecs.open_model(STEPS) as earlier, bf16codecs.open_model(demo_model) as last:
         arrays = {
             step: {name: earlier[f"{name}.step{step}"][...] for name in NAMES}
@@ -125,7 +125,7 @@ def write_steps(folder: Path, demo_model: Path) -> dict[int, Path]:
 
 
 def write_nearby(model: Path, path: Path, seed: int = 0) -> Path:
-    """Write a model like another: the last bit of a tenth of the bytes is another one."""
+    """Write a copy of a model with the last bit of a tenth of its bytes flipped."""
     raw = np.frombuffer(bytearray(model.read_bytes()), np.uint8)
     data = raw[8 + int.from_bytes(raw[:8].tobytes(), "little") :]
     data ^= (np.random.default_rng(seed).random(data.size) < 0.1).astype(np.uint8)

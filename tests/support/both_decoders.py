@@ -46,7 +46,7 @@ def both_refuse(frame: bytes) -> None:
 
 
 def both_decode_to_base(frame: bytes, base: bytes | None = None) -> bytes:
-    """Return what both decode a frame to."""
+    """Decode a frame with both decoders, compare the results, and return the bytes."""
     raw = reference.decode(frame, base)
     assert bf16codecs.decode(frame, base=base) == raw
     return raw
@@ -61,7 +61,7 @@ def both_agree_to_base(frame: bytes, base: bytes | None = None) -> None:
 
 
 def both_refuse_to_base(frame: bytes, base: bytes | None = None, match: str | None = None) -> None:
-    """Check that both refuse a frame as damaged, the reference decoder for the reason given."""
+    """Check that both refuse a frame as damaged, and the reference decoder's reason."""
     with pytest.raises(FormatError, match=match) as caught:
         reference.decode(frame, base)
     assert not isinstance(caught.value, OtherBase)
@@ -69,7 +69,7 @@ def both_refuse_to_base(frame: bytes, base: bytes | None = None, match: str | No
 
 
 def both_refuse_base(frame: bytes, base: bytes | None = None) -> None:
-    """Check that both refuse a base, which is not that of the frame."""
+    """Check that both refuse a base that the frame was not encoded against."""
     with pytest.raises(OtherBase):
         reference.decode(frame, base)
     native_refuses(frame, base, errors.BaseMismatchError)
@@ -87,8 +87,8 @@ def plane_frame(mode: int, payload: bytes, n: int) -> bytes:
     return build.one_block(build.block((mode, payload)), n, layout=FLOAT8 | 16, k=22)
 
 
-def evenly(n: int, symbols: list[int], seed: int = 1) -> bytes:
-    return choose(n, symbols, [1] * len(symbols), seed).astype(np.uint8).tobytes()
+def evenly(n: int, symbols: list[int]) -> bytes:
+    return choose(n, symbols, [1] * len(symbols), seed=1).astype(np.uint8).tobytes()
 
 
 N = 640

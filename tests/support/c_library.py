@@ -97,7 +97,7 @@ class Version(Sized):
 
 
 class CError(Exception):
-    """What a function of the library returned, and said."""
+    """An error code that the library returned, with its message."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error.message.decode())
@@ -105,7 +105,7 @@ class CError(Exception):
 
 
 class Library:
-    """The functions, which raise `CError`; sizes go with their bytes."""
+    """The library's functions, which raise `CError`; a buffer's size is passed with it."""
 
     def __init__(self, prefix: str) -> None:
         (path,) = Path(prefix).glob("lib*/**/libbf16codecs.so")
@@ -127,7 +127,7 @@ class Library:
             raise CError(error)
 
     def memory(self, size: int) -> ctypes.Array[c_char]:
-        """Return memory for a result, kept: to make 64 MB takes longer than most calls."""
+        """Return memory for a result. It is reused: allocating 64 MB takes longer than a call."""
         if size > len(self.out):
             self.out = ctypes.create_string_buffer(size)
         return self.out

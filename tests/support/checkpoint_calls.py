@@ -1,4 +1,4 @@
-"""Checkpoints of one process: saved, loaded, and what goes wrong with them."""
+"""Save and load checkpoints in one process, and unpack their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load(state: dict[str, Any], path: Path, **options: Any) -> None:
 
 
 def failure(action: Any, *arguments: Any, **options: Any) -> BaseException:
-    """Return the error of one process, which torch packs."""
+    """Return the one process's error from the exception that torch wraps it in."""
     with pytest.raises(dcp.api.CheckpointException) as caught:
         action(*arguments, **options)
     error, _ = caught.value.failures[0]

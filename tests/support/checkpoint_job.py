@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # which takes a second, and is imported in the first use of a device mesh
+import torch._dynamo  # takes a second, and each job's device mesh would import it
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
@@ -46,7 +46,7 @@ def scenario(function: Scenario) -> Scenario:
 
 
 def state(seed: int = 0, empty: bool = False) -> dict[str, Any]:
-    """Return a state dict with tensors placed in many ways, and what is no tensor."""
+    """Return a state dict with tensors placed in many ways, and other objects."""
     own = {name: placed(name, seed, empty) for name in SHAPES}
     rank = dist.get_rank()
     return {
@@ -86,13 +86,13 @@ def save_differences(folder: Path) -> None:
 
 @scenario
 def save_based(folder: Path, step: str) -> None:
-    """Save a difference to what other processes have saved."""
+    """Save a difference to a checkpoint that a job of other processes saved."""
     options = {"base": "previous", "level": "auto", "chunk_size": 1 << 14}
     save(folder, f"step-{step}.zarr", step, **options)
 
 
 def disagreeing() -> dict[str, Any]:
-    """Return what processes see differently, each as far as it has it.
+    """Return tensors whose relations differ from process to process.
 
     Only the first one sees that "a" is a rounding, and only the last one that "almost" is not equal
     to others.
@@ -114,7 +114,7 @@ def save_disagreeing(folder: Path) -> None:
 
 @scenario
 def save_placeholders(folder: Path) -> None:
-    """Let a process have something else in the place of what another one keeps."""
+    """Let one process have a placeholder where another has the tensor."""
     averaged, model = (
         torch.randn((100, 100), generator=torch.Generator().manual_seed(i)) for i in range(2)
     )
@@ -127,7 +127,7 @@ def save_placeholders(folder: Path) -> None:
 
 @scenario
 def count_processes(folder: Path) -> None:
-    """Let threads be shared by as many processes as there are, in saving and in loading."""
+    """Check that saving and loading divide the threads among the processes."""
     counts: list[int] = []
     for module in (saving, reading):
         module.own_threads = lambda count: counts.append(count) or 1  # type: ignore[assignment]
@@ -212,7 +212,7 @@ def never_arrive(folder: Path) -> None:
 
 @scenario
 def save_shared_chunks(folder: Path) -> None:
-    """Let all chunks be so small that several processes have parts of each."""
+    """Save chunks of which several processes have parts."""
     planning._LEAST_BYTES = 1 << 24
     save(folder)
 

@@ -48,7 +48,7 @@ _SAME = {"head": "embed", "step_b": "step_a", "whole_tied": "whole_master"}
 
 
 def numbers(name: str, seed: int = 0) -> torch.Tensor:
-    """Return all of a tensor: little changes from seed to seed."""
+    """Return a whole tensor, which differs a little from seed to seed."""
     name = _SAME.get(name, name)
     if name in ("embed", "almost"):
         rounded = numbers("master", seed).bfloat16()

@@ -1,4 +1,4 @@
-"""Commands as processes of their own."""
+"""Commands in child processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkout import package_environment
 
 
 def command_line(command: str, *args: Any, before: str = "") -> list[str]:
-    """Return what starts a command in a child Python, after a few lines of Python."""
+    """Return the arguments that run some lines of Python and then a command, in a child."""
     entry = "main" if command == "bf16codecs" else command
     # Tests that a shell runs in the background ignore SIGINT, those under nohup SIGHUP, and so
     # would this child.
@@ -29,7 +29,7 @@ entry()
 
 
 def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
-    """Start a command as a process of its own, after a few lines of Python."""
+    """Start a child process that runs some lines of Python and then a command."""
     return subprocess.Popen(
         command_line(command, *args, before=before),
         stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def start(command: str, *args: Any, before: str = "", **options: Any) -> subproc
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return what a process printed; one that hangs shows its stacks."""
+    """Wait for a process, and return its output; one that hangs shows its stacks."""
     try:
         return process.communicate(timeout=180)
     except subprocess.TimeoutExpired:

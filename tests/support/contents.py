@@ -1,4 +1,4 @@
-"""Bytes to test with, from integer arithmetic alone: the same with every library and platform."""
+"""Test data from integer arithmetic alone, the same with every library and on every platform."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lcg_bytes(n: int, seed: int = 0) -> bytes:
 
 
 def falling(n: int, seed: int = 0) -> np.ndarray:
-    """Return `n` numbers, 0 in half of the cases, 1 in a quarter, and so on."""
+    """Return `n` integers: half of them are 0, a quarter 1, and so on."""
     word = lcg_words(n, seed)
     return sum((word & (1 << bits) - 1 == 0).astype(np.uint32) for bits in range(1, 20))
 
@@ -87,10 +87,10 @@ def with_zeros(raw: bytes, dtype: int) -> bytes:
     return items.tobytes()
 
 
-def told_by_columns(n: int, step: int, seldom: int = 64) -> bytes:
-    """Return bytes that their column of 64 tells, but for one of `seldom`."""
+def column_bytes(n: int, step: int) -> bytes:
+    """Return bytes that depend on their column of 64, but for one in 64."""
     noise = lcg_words(n) >> 16
-    others = np.where(noise % seldom == 0, 1 + noise // seldom % 3, 0)
+    others = np.where(noise % 64 == 0, 1 + noise // 64 % 3, 0)
     return (80 - np.arange(n) % 64 * 3 % 7 * step + others).astype(np.uint8).tobytes()
 
 

@@ -1,10 +1,10 @@
-"""A store of zarr that notes what is read of it."""
+"""A zarr store that records reads."""
 
 from zarr.storage import MemoryStore
 
 
 class CountingStore(MemoryStore):
-    """Notes what is read of chunks. `content` is its dict of buffers by key."""
+    """Records reads of chunks. `content` is its dict of buffers by key."""
 
     def __init__(self):
         self.content = {}

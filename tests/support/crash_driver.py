@@ -42,22 +42,22 @@ from power_cut import Disk, read_log, states_during
 Outcome = dict[str, Any]
 
 ACTIONS = {"fail": 1, "full": 1, "kill": 2, "stop": 3}
-#: What an operation may raise when one of the system's fails.
+#: Errors that an operation may raise when a system call fails.
 ALLOWED = {None, "OSError", "FileExistsError", "MemoryError", "StoreError"}
 #: How OpenSSL and h5py report that there is no memory, and how NumPy's all() does.
 WITHOUT_MEMORY = {"ValueError", "SystemError"}
-#: And beside another writer: it holds the lock, or has added the step.
+#: Errors beside another writer, which holds the lock or has added the step.
 BESIDE = {"BlockingIOError", "FileExistsError", "FileNotFoundError", "StoreError", "ValueError"}
-#: And when what is read is replaced; nothing has its name where names cannot be exchanged.
+#: Errors while the store is replaced: where names cannot be exchanged, it briefly has none.
 REPLACED = {"StoreError", "FileNotFoundError"}
 JOURNAL_SUFFIX = ".bf16codecs-journal"
-#: What the next run says where the one that was killed had done all.
+#: The next run's error where the killed one had finished.
 DONE_BEFORE = {"FileExistsError", "ValueError"}
 RENAMES = ("rename", "exchange", "link")
 
 
 def pause_within(faults: ctypes.CDLL, method: str) -> None:
-    """Let no allocation fail in a method of numcodecs' Zstd: it uses what it did not get."""
+    """Let no allocation fail in a method of numcodecs' Zstd, which does not check them."""
     original = getattr(Zstd, method)
 
     def paused(*args: Any, **options: Any) -> Any:
@@ -71,7 +71,7 @@ def pause_within(faults: ctypes.CDLL, method: str) -> None:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return an error's name; of one that Python made of a MemoryError, that of the latter."""
+    """Return an error's class name, or "MemoryError" if that caused it."""
     if isinstance(error, SystemError) and error.__cause__ is not None:
         return type(error.__cause__).__name__  # json of Python 3.12, in C
     return type(error).__name__
@@ -91,7 +91,7 @@ def digests(path: Path) -> list[str]:
 
 
 class Child:
-    """Calls a function in forked children, in each of which one operation on files is special.
+    """Calls a function in forked children, in each of which a fault strikes one file operation.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Child:
         meanwhile: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> Outcome:
-        """Return what became of a call: its error and message, or the status of a dead child.
+        """Return a call's outcome: its error and message, or the status of a dead child.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class Child:
     def start(
         self, call: Callable[[], Any], action: str = "fail", n: int = 0, **options: Any
     ) -> tuple[int, int]:
-        """Start a child as `run` does; return its number, and what it writes its outcome to."""
+        """Start a child as `run` does; return its process ID and the pipe with its outcome."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -148,7 +148,7 @@ class Child:
     def finish(
         self, child: int, reading: int, meanwhile: Callable[[], None] = lambda: None
     ) -> Outcome:
-        """Wait for a child, and return what became of it."""
+        """Wait for a child, and return its outcome."""
         status = os.waitpid(child, os.WUNTRACED)[1]
         while os.WIFSTOPPED(status):
             meanwhile()
@@ -195,7 +195,7 @@ class Child:
 
 
 class Subject(ABC):
-    """An operation, what is there before, and what may be there afterwards."""
+    """An operation, the files before it, and the files that it may leave."""
 
     def __init__(self, driver: Driver, operation: Operation) -> None:
         self.driver, self.root = driver, driver.root
@@ -205,7 +205,7 @@ class Subject(ABC):
 
     @abstractmethod
     def before(self) -> Files:
-        """Return the files that are there beforehand."""
+        """Return the files before the operation."""
 
     @abstractmethod
     def change(self) -> Any:
@@ -213,11 +213,11 @@ class Subject(ABC):
 
     @abstractmethod
     def beside(self) -> Any:
-        """Do what another writer does in the same moment."""
+        """Carry out a concurrent writer's operation."""
 
     @abstractmethod
     def read(self) -> Any:
-        """Read what is there, as another process does."""
+        """Read the store or run, as another process would."""
 
     @abstractmethod
     def left(self, done: Outcome, moment: str) -> Iterator[str]:
@@ -225,18 +225,18 @@ class Subject(ABC):
 
     @abstractmethod
     def left_beside(self, done: Outcome, other: Outcome) -> Iterator[str]:
-        """Yield violations of the contract when another process wrote meanwhile."""
+        """Yield violations of the contract after a concurrent write."""
 
     @abstractmethod
     def bad_reading(self, read: Outcome, exchange: bool) -> Iterator[str]:
-        """Yield what a reader should not have got."""
+        """Yield outcomes that a concurrent reader must not have."""
 
     @abstractmethod
     def cut(self, state: Files, has_ended: bool, folder: Path) -> Iterator[str]:
         """Yield violations of the contract after a loss of power."""
 
     def bad_end(self, done: Outcome, moment: str) -> Iterator[str]:
-        """Yield how the child ended if it may not end so; errors of the system name the target."""
+        """Yield the child's outcome if it is not allowed; system errors must name the target."""
         error, said = done.get("error"), done.get("said", "")
         if "status" in done and not (moment.startswith("killed") and done["status"] == -9):
             yield f"ended with status {done['status']}"
@@ -247,7 +247,7 @@ class Subject(ABC):
             yield f"does not name the target: {error}: {said}"
 
     def prepare(self) -> None:
-        """Put there what is there before."""
+        """Write the files before the operation."""
         shutil.rmtree(self.root, ignore_errors=True)
         write_files(self.before(), self.root)
 
@@ -275,7 +275,7 @@ class Conversion(Subject):
     def left(self, done: Outcome, moment: str) -> Iterator[str]:
         is_done = not (done.get("error") or "status" in done)
         allowed = [self.expected["new"]] if is_done else [self.expected["new"], self.before()]
-        # What a process that lives leaves behind, it says, unless it lacks memory for that, too.
+        # A process that survives reports what it leaves behind, unless it lacks memory for that.
         says_so = done.get("leftover") or moment == "no memory"
         if "status" not in done and not says_so and files_in(self.root) not in allowed:
             yield f"left {sorted(files_in(self.root))} after {done['said']!r}"
@@ -336,15 +336,15 @@ class Conversion(Subject):
 class Append(Subject):
     """Adds a step to a run, in place."""
 
-    #: How many steps more than `count` the run has before, and then.
+    #: How many steps more than `count` the run has before and after.
     former, then = 0, 1
 
     def __init__(self, driver: Driver, operation: Operation) -> None:
         super().__init__(driver, operation)
         self.count = int(operation.before) - self.former
-        #: Files of the run with so many steps more, and what is in that with two.
+        #: Files of the run by number of extra steps, and the digests of the one with two.
         self.expected, self.digests = driver.runs(self.target, self.count)
-        #: What was looked at: failures leave much the same again and again.
+        #: States that were checked: failures leave the same ones again and again.
         self._seen: set[tuple[bool, bytes]] = set()
 
     def before(self) -> Files:
@@ -398,7 +398,7 @@ class Append(Subject):
         return list(range(self.count + more))
 
     def _differences(self, found: Files, more: Iterable[int]) -> Iterator[str]:
-        """Yield how files differ from those of the run with so many steps more, any of them."""
+        """Yield how files differ from the run with any of these numbers of extra steps."""
         expected = [self.expected[number] for number in more]
         if self.is_hdf5:
             # The same run has other bytes where nothing is, or is elsewhere in the file.
@@ -410,7 +410,7 @@ class Append(Subject):
             yield f"is another run: {sorted(names)}"
 
     def _look(self, found: Files, is_done: bool) -> Iterator[str]:
-        """Yield violations in the run that is left, now and after the next appends."""
+        """Yield violations in the remaining run, now and after the next appends."""
         digest = hashlib.sha256(repr(sorted(found.items())).encode()).digest()
         if (is_done, digest) in self._seen:
             return
@@ -463,7 +463,7 @@ class Reading(Conversion):
 
 
 class Driver:
-    """Answers requests: lets a moment come at operations of one kind, and says what is wrong."""
+    """Answers requests: lets a moment strike at operations, and reports violations."""
 
     VERBS: dict[str, type[Subject]] = {
         "convert": Conversion,
@@ -525,7 +525,7 @@ class Driver:
             to_store(source / "model", name, chunk_size=512, overwrite=overwrite, **based)
 
     def conversions(self, target: str) -> tuple[dict[str, Files], dict[str, str]]:
-        """Return the files of a target, old and new, and the digests of the models in them."""
+        """Return the files of a target, old and new, and the digests of their models."""
         files, models = {}, {}
         for age in ("old", "new"):
             folder = self.base / "expected" / target / age
@@ -552,7 +552,7 @@ class Driver:
         )
 
     def runs(self, target: str, count: int) -> tuple[list[Files], list[str]]:
-        """Return the files of the run that has so many steps, one more, and two more.
+        """Return the files of the run with a number of steps, with one more, and with two more.
 
         And the digests of the steps of the last of them.
         """
@@ -577,7 +577,7 @@ class Driver:
             ]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Let a moment come at some operations."""
+        """Let a moment strike at some operations."""
         name, moment = request["operation"], request.get("moment", "")
         subject, exchange = self._subject(name), request["exchange"]
         if "rounds" in request:
@@ -656,7 +656,7 @@ class Driver:
     def _try(
         self, subject: Subject, moment: str, n: int, rng: random.Random, options: dict[str, Any]
     ) -> Iterator[str]:
-        """Let a moment come at the n-th operation, and say what breaks the contract."""
+        """Let a moment strike at the n-th operation, and return violations of the contract."""
         subject.prepare()
         action = MOMENTS[moment].action
         others: list[Outcome] = []
@@ -695,7 +695,7 @@ class Driver:
     def _cut_states(
         self, subject: Subject, rng: random.Random, request: dict[str, Any]
     ) -> list[tuple[bool, Files]]:
-        """Return what a disk may have after a loss of power, and whether the operation had ended.
+        """Return possible states of a disk after a power loss, and whether the operation had ended.
 
         What names are given to, and what was synced before, decides; all else is much the same.
         """

@@ -194,7 +194,7 @@ class _Current:
 
 
 def module() -> Any:
-    """Return what stands in for CuPy, with each thread on the default stream."""
+    """Return the stand-in module, with each thread on the default stream."""
     ndarray.streams = _Streams()
     made: Any = ModuleType("cupy")
     made.ndarray, made.empty, made.frombuffer = ndarray, empty, frombuffer

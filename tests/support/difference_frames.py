@@ -1,4 +1,4 @@
-"""Contents and models to test differences with, and frames of them."""
+"""Items, models and frames for tests of differences."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def base_of(n: int, dtype: int = 0) -> bytes:
 
 
 def near_to(base: bytes, dtype: int = 0, seed: int = 5, shift: int = 0) -> bytes:
-    """Return items that differ little from others, by multiples of 2^shift, and some that do not.
+    """Return items near others, at multiples of 2^shift from them, and a few that are not.
 
     Every 37th has another sign, every 41st is any item at all.
     """
@@ -90,7 +90,7 @@ def code_blocks(
     log2_groups: int = 0,
     **options,
 ) -> list[bytes]:
-    """Code all blocks as differences, but for a last one that is too short."""
+    """Code all blocks as differences, except a last one that is too short."""
     width, found = section.width, []
     pairs = zip(*(blocks_of(data, width << k, width) for data in (raw, base)), strict=True)
     for b, (block, below) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What goldens of differences are made of, with integers alone."""
+"""Contents of the goldens of differences, from integer arithmetic alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Contents = Callable[[], bytes]
 
 
 def moved(raw: bytes, dtype: int, down: int, seed: int = 20) -> bytes:
-    """Return the items with noise whose size does not depend on theirs: smaller with `down`."""
+    """Add noise of a size that does not depend on the items; `down` makes it smaller."""
     width, exponent_bits = SHAPES[dtype]
     items = np.frombuffer(raw[: len(raw) // width * width], f"<u{width}").astype(np.uint64)
     fraction = np.uint64(8 * width - 1 - exponent_bits)
@@ -32,7 +32,7 @@ def moved(raw: bytes, dtype: int, down: int, seed: int = 20) -> bytes:
 def to_base(
     base: Contents, change: Callable[[bytes], bytes], has: set[str], dtype: int = 0, **options: Any
 ) -> dict[str, Any]:
-    """Return the parts of a golden of differences: what changes a base."""
+    """Return the parts of a golden of differences, made by a function that changes a base."""
     return {
         "base": base,
         "raw": lambda: change(base()),

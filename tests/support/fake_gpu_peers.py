@@ -1,4 +1,4 @@
-"""Other packages' decoders for GPUs, as their documentation has them, on the driver's stand-in.
+"""Stand-ins for other packages' GPU decoders, after their documentation, on the driver's stand-in.
 
 They only copy, once all is done that the GPU was told before. The stand-in's memory is that of this
 process: tests look at what is asked of them, and no more.
@@ -25,7 +25,7 @@ def wait() -> None:
 
 
 def memory_of(shown: Any) -> NDArray[np.uint8]:
-    """Return the memory that an object shows as that of a GPU."""
+    """Return the memory that an object exposes as a GPU's."""
     interface = shown.__cuda_array_interface__
     nbytes = interface["shape"][0] * int(interface["typestr"][2:])
     content = (ctypes.c_uint8 * nbytes).from_address(interface["data"][0])

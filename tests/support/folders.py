@@ -9,7 +9,7 @@ Files = dict[str, bytes | None]
 
 
 def content_of(path: Path) -> Files | bytes:
-    """Return all that is in a folder, or in a file."""
+    """Return the contents of all files in a folder, or of one file."""
     return files_in(path) if path.is_dir() else path.read_bytes()
 
 
@@ -29,7 +29,7 @@ def write_files(files: Files, folder: Path) -> Path:
 
 
 def files_in(folder: Path) -> Files:
-    """Return all that is in a folder and the folders below it."""
+    """Return the paths of everything below a folder."""
     return {
         str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes()
         for p in sorted(folder.rglob("*"))

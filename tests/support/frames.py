@@ -75,7 +75,7 @@ def refuse(frame: bytes, error: type[CodecError]) -> None:
 
 
 def refuse_head(frame: bytes, error: type[CodecError]) -> None:
-    """Check that the index of its blocks is refused, too."""
+    """Check that opening the index of its blocks raises the error as well."""
     refuse(frame, error)
     with pytest.raises(CodecError) as caught:
         core.Index(frame)

@@ -1,4 +1,4 @@
-"""Files that readers of the documentation have when they come to a code block."""
+"""Files that readers of the documentation have when they reach a code block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells what a frame is an example of, as the reference decoder sees it."""
+"""Names the features of the format that a frame uses, by the reference decoder."""
 
 from __future__ import annotations
 

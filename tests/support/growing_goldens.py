@@ -1,4 +1,4 @@
-"""Goldens of growing frames: what they are made of, with integers alone."""
+"""Contents of the goldens of growing frames, from integer arithmetic alone."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def growing() -> dict[str, GrowingGolden]:
 
 
 def features_of_growing(growing_frame: bytes, features: Callable[[bytes], set[str]]) -> set[str]:
-    """Return what a growing frame is an example of, and what its versions' frames are."""
+    """Name the features of the format that a growing frame and its versions' frames use."""
     directory = read_directory(growing_frame)
     found = {f"{len(directory.ends)} of {directory.room} versions"}
     if directory.ends[-1] < len(growing_frame):

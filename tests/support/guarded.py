@@ -14,7 +14,7 @@ PROT_NONE = 0
 
 
 class Arena:
-    """Up to `size` bytes that can lie right before or after an unreadable page."""
+    """Memory of up to `size` bytes right before or after an unreadable page."""
 
     def __init__(self, size: int) -> None:
         pages = -(-size // mmap.PAGESIZE)

@@ -1,4 +1,4 @@
-"""Types of HDF5 that other programs write, beside those that NumPy has."""
+"""HDF5 types that other programs write and NumPy lacks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def compound(size: int, **members: tuple[int, Any]) -> Any:
     return made
 
 
-def floating(size: int, fields: tuple[int, ...], bias: int, order: int = h5t.ORDER_LE) -> Any:
+def floating(size: int, fields: tuple[int, ...], bias: int) -> Any:
     made = h5t.IEEE_F32LE.copy()
     made.set_fields(*fields)
     made.set_size(size)
     made.set_ebias(bias)
-    made.set_order(order)
+    made.set_order(h5t.ORDER_LE)
     return made
 
 
@@ -61,7 +61,7 @@ def resized(base: Any, precision: int, size: int) -> Any:
 
 
 def set_chunk_options() -> Any:
-    """Return libhdf5's `H5Pset_chunk_opts`, which h5py has not; None if it is not found."""
+    """Return libhdf5's `H5Pset_chunk_opts`, which h5py does not wrap; None if it is not found."""
     try:
         function = ctypes.CDLL(h5py.h5p.__file__).H5Pset_chunk_opts
     except (OSError, AttributeError):
@@ -73,7 +73,7 @@ def set_chunk_options() -> Any:
 F32, F32BE, I32 = h5t.IEEE_F32LE, h5t.IEEE_F32BE, h5t.STD_I32LE
 BFLOAT16 = floating(2, (15, 7, 8, 0, 7), 127)
 
-#: What h5py gives the values of.
+#: Types whose values h5py returns.
 TYPES = {
     "complex of a padded struct": compound(12, r=(0, F32), i=(8, F32)),
     "complex, padded in front": compound(16, r=(8, F32), i=(12, F32)),
@@ -104,7 +104,7 @@ TYPES = {
     "long double": h5t.NATIVE_LDOUBLE,
     "float of six bits": floating(1, (5, 2, 3, 0, 2), 3),
 }
-#: What there are no numbers of, or h5py has none.
+#: Types without numbers, or of which h5py returns none.
 WITHOUT_NUMBERS = {
     "text of any length": text(h5t.VARIABLE, h5t.STR_NULLTERM),
     "sequence": h5t.vlen_create(F32),

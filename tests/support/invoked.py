@@ -1,4 +1,4 @@
-"""Commands in this process: what they print, and how they end."""
+"""Runs commands in this process, and returns their output and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(command: str, *args: Any) -> Result:
 
 
 def done(command: str, *args: Any) -> str:
-    """Return what a command prints that does what it should."""
+    """Run a command that must succeed; return its output."""
     result = run(command, *args)
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
@@ -31,7 +31,7 @@ def done(command: str, *args: Any) -> str:
 
 
 def refused(command: str, *args: Any, status: int = 1) -> str:
-    """Return the one line with which a command ends."""
+    """Run a command that must fail; return its one line of error."""
     result = run(command, *args)
     assert result.exit_code == status, result.output
     assert result.stdout == ""

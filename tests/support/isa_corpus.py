@@ -1,4 +1,4 @@
-"""Digests of what this instruction set encodes and decodes; `test_isa.py` compares them.
+"""Digests of frames and of decoded bytes for one instruction set; `test_isa.py` compares them.
 
 Run as a script it prints one JSON object: the instruction set in use, a digest of every frame
 encoded, and one of everything that damaged frames gave: bytes, or an error's class and text. Its
@@ -39,7 +39,7 @@ def contents(n: int) -> list[bytes]:
 
 
 def cases() -> Iterator[tuple[bytes, dict]]:
-    """Yield what to encode, and how."""
+    """Yield contents and the options to encode them with."""
     for n in LENGTHS:
         for raw in contents(n):
             for codec, dtype, level in ((1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0), (3, 0, 1)):

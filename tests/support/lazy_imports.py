@@ -1,4 +1,4 @@
-"""Modules that tests import when they first use them, to keep collection fast."""
+"""Imports modules when a test first uses them, to keep collection fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Module:
         self.__dict__["_name"] = name
 
     def __getattr__(self, name: str) -> Any:
-        # pytest asks all that a module of tests has whether it is a fixture, or a mock.
+        # pytest looks at every member of a test module for fixtures and mocks.
         if name.startswith("__") or name == "_mock_name":
             raise AttributeError(name)
         return getattr(import_module(self._name), name)
@@ -23,7 +23,7 @@ class _Module:
 
 
 def lazily(name: str) -> Any:
-    """Return what stands for a module, and imports it when it is first used.
+    """Return a stand-in for a module, which is imported on the first use.
 
     For monkeypatch, name the module: ``monkeypatch.setattr("torch.save", ...)``.
     """

@@ -2,7 +2,7 @@
 
     python tests/support/make_golden_stores.py
 
-Golden stores hold the store layout: each was written by an early release and is read for ever. So
+Golden stores pin the store layout: each was written by an early release and is read for ever. So
 an existing one is never replaced; a new layout gets new names.
 """
 
@@ -72,7 +72,7 @@ STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     CHECKPOINT_BASE: (safetensors_to_checkpoint, {}),
     "layout2-checkpoint-based.zarr.zip": (safetensors_to_checkpoint, {"base": CHECKPOINT_BASE}),
 }
-#: What these have beside tensors, and the keys that led to it and to the tensors.
+#: Objects of these checkpoints beside tensors, and the keys of objects and tensors.
 OBJECTS: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "epoch": (("epoch",), 3),
     "betas": (("betas",), (0.9, 0.95)),
@@ -93,7 +93,7 @@ LOSSY_STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     }.items()
 }
 
-#: Runs, in groups of 3: what is made at once of so many steps, to which the others are appended.
+#: Runs, in groups of 3: how many steps are converted at once; the others are appended.
 RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "layout2-run.zarr": (1, {}),
     "layout2-run.zarr.zip": (5, {"codec": "huffman", "zarr_format": 2}),
@@ -208,7 +208,7 @@ def model(version: int, is_checkpoint: bool = False) -> bytes:
 
 
 def _near(dtype: str, shape: tuple[int, ...], seed: int, version: int) -> np.ndarray:
-    """Return the bytes of a tensor, the last bits of some of which differ in each version."""
+    """Return a tensor's bytes; in each version, the last bits of some of them differ."""
     raw = _numbers(int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8, seed).copy()
     noise = _numbers(2 * raw.size, seed + 100 * version)[::2]
     return raw ^ (noise & (noise >> 1) & (noise >> 2) & (version > 0))
@@ -222,7 +222,7 @@ def _rounded(words: np.ndarray) -> np.ndarray:
 
 
 def checkpoint(place: int) -> bytes:
-    """Return the safetensors file of a step of the runs, given by its place in them."""
+    """Return the safetensors file of a step of the runs, given by its index."""
     forms = [form for form in CHECKPOINT if form[0] != "late" or 1 <= place <= 3]
     if place >= 3:
         forms = [("changes", "F16", (6, 6)) if form[0] == "changes" else form for form in forms]

@@ -2,7 +2,7 @@
 
     python tests/support/make_goldens.py [--force]
 
-Goldens hold the format: frames of a version that has been released never change, and a decoder
+Goldens pin the format: frames of a version that has been released never change, and a decoder
 reads them for ever. So existing files are kept unless --force is given, which is for those of
 versions that have not been released.
 
@@ -26,7 +26,7 @@ import difference_goldens
 import growing_goldens
 import reference_decoder as reference
 import reference_growing
-from contents import choose, gaussian, lcg_bytes, lcg_words, matrix, told_by_columns, weights
+from contents import choose, column_bytes, gaussian, lcg_bytes, lcg_words, matrix, weights
 from golden_features import features
 from native_core import core
 from reference_grid import SECTION
@@ -63,12 +63,12 @@ class Golden:
 
 
 def plane(n: int, symbols: list[int], odds: list[int]) -> Callable[[], bytes]:
-    """Return what makes `n` one-byte items with random symbols."""
+    """Return a function that makes `n` one-byte items with random symbols."""
     return lambda: choose(n, symbols, odds).astype(np.uint8).tobytes()
 
 
 def numbers(width: int, n: int, tail: int) -> Callable[[], bytes]:
-    """Return what makes `n` numbers of `width` bytes, with exponents like those of weights.
+    """Return a function that makes `n` numbers of `width` bytes with exponents like weights'.
 
     The middle planes are random, the last of wide numbers is constant, as if they had been
     converted from a narrower type.
@@ -84,13 +84,13 @@ def numbers(width: int, n: int, tail: int) -> Callable[[], bytes]:
     return make
 
 
-def nans(unsigned: str, lowest: int, n: int = 500) -> Callable[[], bytes]:
-    """Return what makes NaNs of either sign with every kind of payload."""
+def nans(unsigned: str, lowest: int) -> Callable[[], bytes]:
+    """Return a function that makes NaNs of either sign with every kind of payload."""
     width = np.dtype(unsigned).itemsize * 8
     sign = 1 << (width - 1)
 
     def make() -> bytes:
-        bits = lcg_words(n, 3) % sign | lowest | (lcg_words(n, 4) >> 31) * sign
+        bits = lcg_words(500, 3) % sign | lowest | (lcg_words(500, 4) >> 31) * sign
         return bits.astype(unsigned).tobytes()
 
     return make
@@ -240,7 +240,7 @@ def with_zeros_and_nans() -> bytes:
 
 
 def tiles() -> dict[str, Golden]:
-    """Return goldens of tiles: the encoder chooses form and lanes, as the contents ask for."""
+    """Return goldens of tiles, with contents for which the encoder chooses every form and lanes."""
     plain = {"Gaussian, one class", "tiles of 1", "rows", "columns", "escaped keys"}
     goldens = {
         f"tiles-{dtype}": tiles_golden(partial(gaussian, 60, 64, number, 4), plain, dtype, row=64)
@@ -255,16 +255,16 @@ def tiles() -> dict[str, Golden]:
             partial(gaussian, 100, 64, 4, 4), {"explicit, one class", "no escaped keys"}, e4m3fn
         ),
         "tiles-explicit-four-classes": tiles_golden(
-            partial(told_by_columns, 20_000, 1),
+            partial(column_bytes, 20_000, 1),
             {"explicit, four classes", "no rows", "several tiles", "stored keys"},
             e4m3fn,
             row=64,
         ),
         "tiles-2-groups": tiles_golden(
-            partial(told_by_columns, (1 << 15) + 77, 4), {"tiles of 2"}, e5m2, row=64
+            partial(column_bytes, (1 << 15) + 77, 4), {"tiles of 2"}, e5m2, row=64
         ),
         "tiles-4-groups": tiles_golden(
-            partial(told_by_columns, (1 << 18) + 300, 4), {"tiles of 4"}, e5m2, row=64
+            partial(column_bytes, (1 << 18) + 300, 4), {"tiles of 4"}, e5m2, row=64
         ),
         "tiles-blocks": tiles_golden(
             lambda: gaussian(60, 64)[: 2 * 3647] + b"t",
@@ -309,7 +309,7 @@ def with_differences() -> dict[str, Golden]:
 
 
 def few_zeros_and_nans(rows: int) -> bytes:
-    """Return a matrix with one zero, for with many there are no tiles, and some NaNs."""
+    """Return a matrix with some NaNs and one zero: with many, the encoder writes no tiles."""
     items = np.frombuffer(gaussian(rows, 64, quarters=4), "<u2").copy()
     items[99] = 0
     items[5::1000] = lcg_words(len(items[5::1000]), 7) >> 16 | 0x7F80

@@ -2,8 +2,8 @@
 
     python measured_reads.py
 
-Each line of standard input is a list in JSON: a store, a file to restore it to, and a file for what
-is told. A fork of this process reads the store, since imports take longer than that. The answer is
+Each line of standard input is a list in JSON: a store, a file to restore it to, and a file for the
+outcomes. A fork of this process reads the store, since imports take longer than that. The answer is
 a line with its exit status; death by signal N is -N.
 """
 
@@ -42,7 +42,7 @@ def _driver() -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Forks have the thread that forked, and no other ones.
+        # A fork has only the thread that forked.
         env=package_environment(OPENBLAS_NUM_THREADS="1", PYTHONSAFEPATH=""),
     )
     atexit.register(driver.communicate)  # which ends its input, and so the driver
@@ -50,7 +50,7 @@ def _driver() -> subprocess.Popen[str]:
 
 
 def outcomes(store: Path) -> list[str]:
-    """Return what came of each way to read a store."""
+    """Return the outcome of each way to read a store."""
     driver = _driver()
     assert driver.stdin is not None
     assert driver.stdout is not None
@@ -67,7 +67,7 @@ def _read(path: str, back: str) -> None:
     import resource  # which Windows lacks
 
     restore = hdf5_to_safetensors if path.endswith(".h5") else zarr_to_safetensors
-    # Far below what it took once, and far above what it takes. Not the time of the clock.
+    # Processor time, not wall time: far below an earlier defect's, far above today's.
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
     for read in (
         lambda: bf16codecs.open_model(path).load(),
@@ -87,7 +87,7 @@ def _read(path: str, back: str) -> None:
 
 
 def _run(path: str, back: str, log: str) -> NoReturn:
-    """Be the fork, to the end."""
+    """Read a store in the fork, and exit."""
     os.dup2(os.open(log, os.O_WRONLY), 2)
     os.dup2(2, 1)
     signal.alarm(300)

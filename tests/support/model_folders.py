@@ -1,4 +1,4 @@
-"""Folders of Hugging Face models for tests, and what is in a folder."""
+"""Folders of Hugging Face models for tests, and the contents of folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_sharded(folder: Path, variant: str = "") -> None:
 
 
 def write_folder(folder: Path) -> Path:
-    """Write a folder with all that such folders may have."""
+    """Write a model folder with every kind of file that such folders may hold."""
     (folder / "unet" / "deep").mkdir(parents=True)
     (folder / "empty").mkdir()
     write_sharded(folder)
@@ -61,11 +61,11 @@ def folder_modes(folder: Path) -> dict[str, int]:
 
 
 def manifest_of(packed: Path) -> dict[str, Any]:
-    """Return what a packed folder notes."""
+    """Return the manifest of a packed folder."""
     manifest: dict[str, Any] = json.loads((packed / "bf16codecs.json").read_text())
     return manifest
 
 
 def edit_manifest(packed: Path, **values: object) -> None:
-    """Let it note something else."""
+    """Change the manifest of a packed folder."""
     (packed / "bf16codecs.json").write_text(json.dumps(manifest_of(packed) | values))

@@ -1,4 +1,4 @@
-"""The native core. Tests import it from here alone; what has a public name is tested by that."""
+"""The native core. Tests import it from here alone, and prefer public names where these exist."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ with netCDF4.Dataset(sys.argv[1]) as file:
 
 
 def url(store: Path) -> str:
-    """Return what netCDF calls a Zarr store in a folder."""
+    """Return netCDF's URL of a Zarr store in a folder."""
     return f"file://{store}#mode=zarr,file"
 
 
 def environment(*plugins: str) -> dict[str, str]:
-    """Return one in which netCDF finds the plugin, and those of other folders."""
+    """Return an environment in which netCDF finds this plugin and those in other folders."""
     folders = os.pathsep.join([plugin.PLUGIN_FOLDER, *plugins])
     return {**os.environ, "HDF5_PLUGIN_PATH": folders, "LC_ALL": "C"}
 
@@ -66,7 +66,7 @@ def config(*options: str) -> list[str]:
 
 @functools.cache
 def no_programs() -> str:
-    """Say why netCDF-C's programs cannot read compressed arrays here, or nothing."""
+    """Return why netCDF-C's programs cannot read compressed arrays here, or an empty text."""
     for name in ("cc", "nc-config", "ncdump", "nccopy", "ncgen"):
         if shutil.which(name) is None:
             return f"{name} is not installed"

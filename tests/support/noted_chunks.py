@@ -1,6 +1,6 @@
-"""Arrays whose stored chunks are in memory, and note what is read of them.
+"""Arrays whose stored chunks are in memory and record each read.
 
-Tests of arrays of chunks take all that is private from here.
+Tests of arrays of chunks import private names from here alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ Key = tuple[str, Index]
 
 
 def read_at_once_up_to(patch: pytest.MonkeyPatch, nbytes: int) -> None:
-    """Let chunks that are larger be read in parts."""
+    """Set the size above which chunks are read in parts."""
     patch.setattr(core, "DEFAULT_BLOCK_BYTES", nbytes)
 
 
@@ -88,7 +88,7 @@ def let_heads_be_small(patch: pytest.MonkeyPatch) -> None:
 
 
 def allow_few_ancestors(patch: pytest.MonkeyPatch) -> None:
-    """Lower the limit of what a version may come from."""
+    """Lower the limit on a version's ancestors."""
     patch.setattr("bf16codecs._base.limits._SMALL", 1 << 16)
 
 
@@ -155,7 +155,7 @@ class _NotedChunk(StoredChunk):
 
 
 class NotedChunk(InMemory):
-    """One chunk, which notes what is asked of it; with a `piece`, as from a local file."""
+    """One chunk, which records requests; with a `piece`, it is read like a local file's."""
 
     key = "chunk"
 
@@ -209,7 +209,7 @@ def chunked_array(
     encode: Callable[[Index, Any], bytes],
     **options: Any,
 ) -> ChunkedArray:
-    """Store an array's chunks in a source, and return what reads them."""
+    """Store an array's chunks in a source, and return a reader of them."""
     for index, chunk in padded_chunks(array, chunks).items():
         source.chunks[label, index] = encode(index, chunk)
 
@@ -236,7 +236,7 @@ def little_endian(array: Any) -> bytes:
 
 
 def read_range(reader: Any, start: int, stop: int) -> bytes:
-    """Read a range into memory of which nothing around it is touched."""
+    """Read a range into the middle of an array, and check that the rest stays untouched."""
     memory = np.full(stop - start + 64, 0x55, np.uint8)
     reader.read_range(start, stop, memory[32 : memory.size - 32])
     assert (memory[:32] == 0x55).all()
@@ -245,7 +245,7 @@ def read_range(reader: Any, start: int, stop: int) -> bytes:
 
 
 def read_axes(reader: Any, axes: Sequence[Any], threads: int | None = None) -> np.ndarray:
-    """Read a box, given by its places along each axis, in a job for each part of it."""
+    """Read a box, given by its indices along each axis, in a job for each part of it."""
     out = np.full([len(axis) for axis in axes], 99, reader.dtype)
     jobs, work = reader.box_jobs(axes, out), reader.box_work(axes)
     run_all(jobs, threads or reader.concurrency, work.each)

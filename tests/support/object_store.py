@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: What a client needs to write there.
+#: Credentials of a client that may write.
 CREDENTIALS = {"key": "k", "secret": "s"}
 
 

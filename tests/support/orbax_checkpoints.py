@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 jax = lazily("jax")
 ocp = lazily("orbax.checkpoint")
-#: What converts checkpoints, and what reads their arrays: both import tensorstore.
+#: Modules that convert checkpoints and read their arrays: both import tensorstore.
 orbax = lazily("bf16codecs.convert.orbax")
 arrays = lazily("bf16codecs.convert.orbax.arrays")
 #: The key of a model's metadata that has the documents of the checkpoint.
@@ -31,7 +31,7 @@ needs_orbax = pytest.mark.skipif(
 
 
 def normal(*shape: int) -> np.ndarray:
-    """Return FP32 numbers that depend on the shape alone, not on what was drawn before."""
+    """Return FP32 numbers that depend on the shape alone, not on earlier draws."""
     return np.random.default_rng(shape).normal(size=shape).astype("f4")
 
 

@@ -17,7 +17,7 @@ from folders import Files
 
 @dataclass
 class File:
-    """A file: what a program sees, and what the disk is sure to have."""
+    """A file: its content as programs see it, and as the disk is sure to have it."""
 
     now: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
@@ -65,7 +65,7 @@ def read_log(path: Path) -> list[Record]:
 
 
 class Disk:
-    """The files below one folder; `do` follows a program, `states` says what may be left.
+    """The files below one folder; `do` applies operations, `states` yields what may survive.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Disk:
         self._changes.append(change)
 
     def do(self, record: Record) -> None:
-        """Do an operation, as far as a program sees it."""
+        """Apply an operation to the state that programs see."""
         path, other = record.path, record.other
         if record.name in ("create", "mkdir"):
             self._change([(path, Folder() if record.name == "mkdir" else File())])
@@ -237,7 +237,7 @@ class Disk:
 def states_during(
     disk: Disk, records: Iterable[Record], deciding: Collection[str], every: int, first: int
 ) -> list[Files]:
-    """Do the operations; return what the disk may hold after some of them, each once.
+    """Apply the operations; return the states that the disk may hold, each once.
 
     Parameters
     ----------

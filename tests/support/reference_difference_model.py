@@ -59,7 +59,7 @@ def raw_bits_of(raw: int) -> list[int]:
 
 
 def units_of(raw: int) -> list[int]:
-    """Return what the frequency of each entry is a multiple of."""
+    """Return the unit of each entry's frequency."""
     return [1 << max(0, q - 4) for q in raw_bits_of(raw)]
 
 
@@ -195,7 +195,7 @@ def order(u: int, bits: int) -> int:
 
 
 def expected_magnitude(b: int, scale: int, dtype: int) -> int:
-    """Return what the magnitude of an item is compared with where it has a sign of its own."""
+    """Return the magnitude that an item's is compared with where it has its own sign."""
     magnitude = b % (1 << 8 * WIDTHS[dtype] - 1)
     return max(magnitude, scale // 16 << BELOW_EXPONENT[dtype] - 1)
 

@@ -33,7 +33,7 @@ NO_MODEL, DIFFERENCE_MODEL, TILE_MODEL = range(3)  # kinds
 
 @dataclass(frozen=True)
 class Version:
-    """What blocks of a version are decoded with; it has one model at most."""
+    """The models and parent with which a version's blocks are decoded; it has at most one model."""
 
     parent: int | None = None
     scale: list[Section] | None = None
@@ -172,7 +172,7 @@ def bytes_from(items: list[int], width: int) -> bytes:
 
 
 def low_numbers(planes: list[bytes], n: int) -> list[int]:
-    """Return the numbers of which the planes have the bytes, the most significant first."""
+    """Return the numbers whose bytes are in the planes, the most significant first."""
     lows = [0] * n
     for plane in planes:
         lows = [low << 8 | byte for low, byte in zip(lows, plane, strict=True)]

@@ -1,4 +1,4 @@
-"""What both models of the reference decoder have in common: keys, adaptive numbers and grids.
+"""Common parts of the reference decoder's two models: keys, adaptive numbers and grids.
 
 Written from docs/format_scale.md alone.
 """
@@ -95,7 +95,7 @@ class AdaptiveInteger:
 
 @dataclass(frozen=True)
 class Grid:
-    """What the scales of a section's items depend on."""
+    """The numbers from which the scales of a section's items follow."""
 
     dtype: int
     run: int

@@ -76,7 +76,7 @@ def read_entry(directory: Directory, entry: bytes) -> None:
 
 
 def decode_versions(data: bytes) -> list[bytes]:
-    """Return the versions that are there."""
+    """Return the complete versions of a growing frame."""
     directory = read_directory(data)
     if len(data) < directory.ends[-1]:
         raise TruncatedFrame("ends before its last frame does")
@@ -100,14 +100,14 @@ def check_frame(directory: Directory, frame: bytes, parent: int | None) -> None:
 
 
 def decode_whole(data: bytes) -> bytes:
-    """Return what a growing frame decodes to."""
+    """Return the decoded versions of a growing frame, joined."""
     directory = read_directory(data)
     there = b"".join(decode_versions(data))
     return there + NOT_THERE * (directory.room * directory.version_size - len(there))
 
 
 def decode(data: bytes, base: bytes | None = None) -> bytes:
-    """Decode a frame, or the versions that are there of a growing one."""
+    """Decode a frame, or the complete versions of a growing one."""
     if is_growing(data):
         return b"".join(decode_versions(data))
     return frames.decode(data, base)

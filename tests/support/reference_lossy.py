@@ -1,6 +1,6 @@
-"""Reads an array of a lossy Zarr store as docs/store.md says, one number after the other.
+"""Reads an array of a lossy Zarr store by docs/store.md, one number at a time.
 
-It shares no code with the package: it is what that is tested against.
+It shares no code with the package, which is tested against it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reference_run_length import decode
 
 
 def restored_tensor(store: Path, path: str) -> bytes:
-    """Return the bytes that an FP32 tensor has after it was restored."""
+    """Return the bytes of an FP32 tensor as it is restored."""
     if (store / "zarr.json").exists():
         document = json.loads((store / path / "zarr.json").read_text())
         own = document["attributes"]["bf16codecs"]

@@ -93,7 +93,7 @@ def symbols_of(dtype: int) -> list[Symbol]:
 
 @dataclass(frozen=True)
 class Section(Grid):
-    """What a section's scales and frequencies depend on."""
+    """The numbers from which a section's scales and frequencies follow."""
 
     zero: int
     escape: int

@@ -29,7 +29,7 @@ def decode(encoded: bytes) -> bytes:
 
 
 def encode(raw: bytes) -> bytes:
-    """Return what this package's encoder writes, as the document says."""
+    """Encode as this package does, by the document."""
     encoded = bytearray()
     at = 0
     while at < len(raw):

@@ -1,4 +1,4 @@
-"""A reader of model stores and runs, written from docs/store.md and docs/runs.md alone.
+"""A second reader of model stores and runs, written from docs/store.md and docs/runs.md alone.
 
 Of Zarr format 3, in folders and ZIP files, with the codecs of this package and Zstandard.
 """
@@ -78,7 +78,7 @@ class ReferenceStore:
         return json.loads(self.array(self.root["checkpoint"]["path"], None).tobytes())
 
     def objects(self) -> dict[str, bytes]:
-        """Return what a checkpoint has beside tensors."""
+        """Return the objects of a checkpoint that are not tensors."""
         path = self.root["checkpoint"].get("objects")
         whole = b"" if path is None else self.array(path, None).tobytes()
         places = self.checkpoint()["objects"].items()
@@ -125,7 +125,7 @@ class ReferenceStore:
         return joined(shape[1:], chunks[1:], dtype, lambda i, n: decode(_key((group, *i)), slot, n))
 
     def difference(self, name: str, value: dict[str, Any]) -> np.ndarray:
-        """Return what differs from the base's tensor of the same name."""
+        """Return the tensor that is stored as a difference to the base's of the same name."""
         assert self.base is not None
         below = self.base.tensor(name)
         dtype = below.dtype
@@ -169,7 +169,7 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def joined(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, decode: Any) -> np.ndarray:
-    """Put an array together from its chunks, the last of which are padded."""
+    """Assemble an array from its chunks, the last of which are padded."""
     out = np.empty(shape, dtype)
     nbytes = math.prod(chunks) * dtype.itemsize
     counts = [-(-n // c) if c else 0 for n, c in zip(shape, chunks, strict=True)]
@@ -181,7 +181,7 @@ def joined(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, decode: 
 
 
 def box(index: tuple[int, ...], chunks: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return where a chunk is in its array."""
+    """Return the slices of an array that a chunk covers."""
     return tuple(
         slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(index, chunks, shape, strict=True)
     )

@@ -100,7 +100,7 @@ FOUR_CLASSES = [
 
 
 def classes_of(form: int) -> int:
-    """Return the number of tables of a section, whatever they are."""
+    """Return the number of tables of a section, of any form."""
     return 4 if form % 2 else 1
 
 

@@ -43,7 +43,7 @@ RECORD = 64  # items
 
 @dataclass(frozen=True)
 class TileSection(Grid):
-    """What a section's scales and tables depend on; there is one table for each class."""
+    """The numbers from which a section's scales and tables follow, one table for each class."""
 
     form: int
     lo: int

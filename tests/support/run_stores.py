@@ -1,4 +1,4 @@
-"""Checkpoints of small runs, and the ways to make stores of them."""
+"""Checkpoints of small runs, and every kind of store made from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lazy_models import weights, write_safetensors
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Kinds of stores in Zarr, and all kinds: their names, and options of what makes them.
+#: Kinds of Zarr stores, and all kinds: the stores' names, and options of conversions.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "zarr 3": ("run.zarr", {}),
     "zarr 2": ("run.zarr", {"zarr_format": 2}),
@@ -26,7 +26,7 @@ TARGETS: dict[str, tuple[str, dict[str, Any]]] = {**KINDS, "hdf5": ("run.h5", {"
 
 
 def drifting(shape: tuple[int, ...], step: int, dtype: str = "bfloat16") -> NDArray[Any]:
-    """Return weights that a few items more of change with each step."""
+    """Return weights of which a few more items change with each step."""
     base = weights(shape, "float32")
     rng = np.random.default_rng(1)
     for _ in range(step):
@@ -53,7 +53,7 @@ def eventful() -> dict[int, Arrays]:
     for number in (10, 40, 51):
         steps[number]["comes.and.goes"] = drifting((9, 9), number // 10)
         steps[number]["counts"] = np.arange(number, number + 300, dtype="uint16")
-    steps[11]["comes"] = drifting((3,), 2)  # in the way of what comes and goes
+    steps[11]["comes"] = drifting((3,), 2)  # takes paths that the others would have
     steps[50]["Always"] = drifting((2, 2), 3)
     for number, shape in {0: (5, 6), 10: (5, 6), 40: (6, 6), 50: (5, 6), 52: (30,)}.items():
         steps[number]["changes"] = drifting(shape, 1)

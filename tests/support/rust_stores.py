@@ -1,4 +1,4 @@
-"""Stores that the tests of the zarrs codecs read: arrays of each codec, and damaged ones."""
+"""Stores for the tests of the zarrs codecs: arrays of each codec, and damaged ones."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def damaged_chunks(frame: bytes, raw: bytes) -> Iterator[bytes]:
 
 
 def write_damaged(folder: Path) -> None:
-    """Write arrays with one damaged chunk, and beside each what Python says of it, or nothing."""
+    """Write arrays with one damaged chunk, and beside each Python's error, or an empty file."""
     folder.mkdir()
     matrix = weights((700, COLUMNS))
     (folder / "original").write_bytes(matrix.tobytes())

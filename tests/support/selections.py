@@ -1,4 +1,4 @@
-"""Selections to draw."""
+"""Selections as Hypothesis strategies."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class FileServer:
         self.drop: str | None = None
         #: A regular expression: paths in which it is found are forbidden.
         self.deny: str | None = None
-        #: The status for files that are not there.
+        #: The status for missing files.
         self.missing = 404
         #: How many of the next requests are answered with 503.
         self.failures = 0

@@ -1,4 +1,4 @@
-"""Many cases in one test, each of which begins with the same store."""
+"""Gives each of a test's many cases the same store to begin with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def put_back(store: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The new file is another one to what still has the old one open.
+        # A new file, so that whoever still has the old one open keeps that.
         shutil.rmtree(store) if store.is_dir() else store.unlink(missing_ok=True)
         if isinstance(content, bytes):
             store.write_bytes(content)

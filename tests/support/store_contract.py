@@ -1,6 +1,6 @@
-"""What holds for every kind of model store. A kind is a subclass, in tests/store.
+"""Tests that every kind of model store has to pass. A kind is a subclass, in tests/store.
 
-A kind says how a store is written and restored, and how to get at its chunks and its attributes to
+A kind defines how a store is written and restored, and how to get at its chunks and attributes to
 damage them.
 """
 
@@ -48,7 +48,7 @@ ODD_FILES = {
     ),
 }
 
-#: What is done to the attributes of a store of "a" and "b", and how reading fails then.
+#: Changes to the attributes of a store of "a" and "b", and the errors of reading it then.
 DAMAGED_ATTRIBUTES: dict[str, tuple[Callable[[Any], object], type[Exception], str]] = {
     "newer layout": (lambda a: a.update(layout=9), UnsupportedVersionError, "upgrade"),
     "no layout": (lambda a: a.update(layout=None), StoreError, "not a model store"),
@@ -74,7 +74,7 @@ def codec_options(codec: str) -> dict[str, Any]:
 
 
 class StoreContract:
-    #: Name of the file or folder, and what all conversions to this kind are told.
+    #: Name of the file or folder, and the options of all conversions to this kind.
     name = ""
     options: dict[str, Any] = {}
     #: The class whose `write` puts a chunk into a store.
@@ -93,7 +93,7 @@ class StoreContract:
         raise NotImplementedError
 
     def chunks(self, store: Path) -> list[str]:
-        """Return the names of all chunks that tell when they are damaged, as errors name them."""
+        """Return the names, as in errors, of all chunks whose damage is detected."""
         raise NotImplementedError
 
     def read_chunk(self, store: Path, chunk: str) -> bytes:

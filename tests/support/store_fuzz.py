@@ -4,7 +4,7 @@
 
 Small stores of every kind (`store_fuzz_seeds`) are damaged at every byte and every JSON value
 (`store_fuzz_mutations`), and read in every way (`store_fuzz_drive`), in a child process whose time
-and memory are measured. Where it dies or has to be ended, another goes on behind that case.
+and memory are measured. When it dies or has to be ended, another continues after that case.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from store_fuzz_seeds import SEEDS, make_seeds
 _SPAWN = multiprocessing.get_context("spawn")
 # How many cases of a group of findings are shown.
 _SHOWN = 3
-# A child that takes so many times what it may is ended before it harms others.
+# A child that exceeds its limits by this factor is ended before it harms others.
 _TOO_MUCH_MEMORY = 4
-_TOO_LONG = 3  # without using the processor: it waits for something
+_TOO_LONG = 3  # without using the processor: it is blocked
 _POLL_SECONDS = 0.05
 
 
 @dataclass
 class Report:
-    """What came of a run."""
+    """The results of a run."""
 
     cases: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    #: By group: each case, what was done, and details.
+    #: By group: each case, its change, and details.
     findings: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
     #: How often reading an HDF5 file's structures did not end well within h5py.
     foreign: Counter[str] = field(default_factory=Counter)
@@ -78,16 +78,16 @@ class Report:
 
 
 class Watch:
-    """A child process, and what it is allowed to take.
+    """A child process, and its limits of time and memory.
 
     Parameters
     ----------
     plan, start
-        What the child is to do, and the number of the case that it begins with.
+        The child's plan, and the number of the case that it begins with.
     report
-        Is told of every case.
+        Records every case.
     work
-        What the child does.
+        The function that the child runs.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Watch:
         self._process = _SPAWN.Process(target=work, args=(theirs, plan, start), daemon=True)
         self._process.start()
         theirs.close()
-        #: The case that is being run: its number, its name, what was done, and the store's place.
+        #: The case that is running: its number, name, change, and the store's path.
         self._case: tuple[int, str, str, Path] | None = None
         self._since, self._spent, self._held = time.monotonic(), 0.0, 0
 
     def run(self) -> int | None:
-        """Wait for the child; return the case to go on with if it did not end by itself."""
+        """Wait for the child; return the case to continue with if it did not end by itself."""
         while True:
             try:
                 message = self._pipe.recv() if self._pipe.poll(_POLL_SECONDS) else ("nothing",)
@@ -134,7 +134,7 @@ class Watch:
                     return self._lose(excess)
 
     def _excess(self) -> str:
-        """Return what the child takes too much of, if it does."""
+        """Return the limit that the child exceeds, if it does."""
         spent, held, is_waiting = self._figures()
         if held - self._held > _TOO_MUCH_MEMORY * 1e6 * self._plan.megabytes:
             return "memory beyond all bounds"
@@ -158,7 +158,7 @@ class Watch:
         return seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"), fields[0] != "R"
 
     def _lose(self, group: str) -> int:
-        """End the child and note what it was doing; return the case behind that."""
+        """End the child and record its case as a finding; return the next case."""
         assert self._case is not None
         if hasattr(signal, "SIGUSR1") and self._process.is_alive():
             os.kill(self._process.pid or 0, signal.SIGUSR1)  # writes its stacks

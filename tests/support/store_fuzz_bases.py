@@ -1,4 +1,4 @@
-"""Where a store says that its base is."""
+"""Changes the paths and addresses that stores name as their bases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLACES = [
 
 
 class Bases(Family):
-    """Every place that a store may name as that of its base."""
+    """Every path or address that a store may name as its base's."""
 
     def __init__(self, seed: Seed) -> None:
         self._documents = [
@@ -53,7 +53,7 @@ class Bases(Family):
         super().__init__(1, _PLACES)
 
     def make(self, place: int, operation: str) -> Mutant:
-        """Name another place, in all documents that name one."""
+        """Name another path, in all documents that name one."""
         changes: dict[str, Content] = {"../pipe": os.mkfifo}
         for document, replaced in self._documents:
             for base in _bases_in(document):
@@ -63,7 +63,7 @@ class Bases(Family):
 
 
 def _bases_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield what attributes say of a base, at any depth of a document."""
+    """Yield the entries of attributes that name a base, at any depth of a document."""
     if not isinstance(value, dict):
         return
     for key, below in value.items():

@@ -1,4 +1,4 @@
-"""The store fuzzer's child process: damages copies of stores, has them read, and mends them."""
+"""The store fuzzer's child process: damages copies of stores, reads them, and mends them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LARGEST_KEPT = 1 << 26
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run."""
+    """The cases to run, and the limits of each."""
 
     workspace: Path
     #: Of seeds.
@@ -48,7 +48,7 @@ class Plan:
     cases: int
     #: When to end, as `time.time` counts.
     deadline: float
-    #: What one case may take: processor time, and growth of memory.
+    #: Limits of one case: processor time, and growth of memory.
     seconds: float = 5
     megabytes: float = 300
     #: The one case to run, as STORE/FAMILY/NUMBER.
@@ -56,12 +56,12 @@ class Plan:
 
     @property
     def trace(self) -> Path:
-        """Where the child's stacks are written."""
+        """Return the file to which the child's stacks are written."""
         return self.workspace / "trace"
 
 
 def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
-    """Return all that can be done to a seed."""
+    """Return all families of mutants of a seed."""
     found: dict[str, Sequence[Mutant]] = {
         "bytes": Bytes(seed),
         "json": Json(documents(seed)),
@@ -109,7 +109,7 @@ def schedule(
 
 
 class Bench:
-    """A place where copies of seeds are damaged, read, and mended."""
+    """A folder in which copies of seeds are damaged, read, and mended."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._root = plan, plan.workspace / "work"
@@ -120,7 +120,7 @@ class Bench:
         self._drivers: dict[str, Driver] = {}
 
     def path(self, name: str) -> Path:
-        """Return the store's place."""
+        """Return the store's path."""
         return self._root / name / self._seeds[name].store
 
     def run(self, name: str, family: str, number: int, mutant: Mutant) -> Verdict:
@@ -149,7 +149,7 @@ class Bench:
 
 
 def put(path: Path, key: str, content: Content) -> None:
-    """Make a file of a store, or one beside it, what it is to become."""
+    """Replace a file of a store, or one beside it."""
     target = path.with_name(key[3:]) if key.startswith("../") else path / key if key else path
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
@@ -179,7 +179,7 @@ def keep(path: Path, plan: Plan, case: str) -> None:
 
 
 def _memory(name: bytes) -> int:
-    """Return a figure of this process in bytes; 0 where the system has none."""
+    """Return a memory figure of this process in bytes; 0 where the system has none."""
     try:
         with open("/proc/self/status", "rb") as file:
             return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
@@ -196,7 +196,7 @@ def _forget_peak() -> None:
 
 
 def work(pipe: Any, plan: Plan, start: int) -> None:
-    """Run cases from a number on, and say which before each."""
+    """Run cases from a number on, and report each before it starts."""
     warnings.simplefilter("ignore")
     trace = open(plan.trace, "w")  # noqa: SIM115  (as long as this process lives)
     faulthandler.enable(trace)

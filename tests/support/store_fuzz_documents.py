@@ -1,4 +1,4 @@
-"""The JSON documents of a store, and how to put others in their place."""
+"""Finds the JSON documents of a store, and replaces them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", ".index.js
 
 
 def documents(seed: Seed) -> Documents:
-    """Return all JSON documents of a store: their text, and what replaces it."""
+    """Return all JSON documents of a store: their texts, and functions that replace them."""
     if seed.is_hdf5:
         return _hdf5(seed.files[""])
     if seed.is_zip:
@@ -90,7 +90,7 @@ def stored_headers(seed: Seed) -> Documents:
     """Return the safetensors headers in a Zarr store in a folder; another gets valid checksums."""
     found: Documents = {}
     number = 0
-    if seed.is_run:  # whose steps have it, and not the store
+    if seed.is_run:  # in a run, steps have it, and the store has none
         return found
     while f"{(path := f'safetensors/header/{number}')}/c.0" in seed.files:
         with_shards = sorted(seed.original.glob("*.safetensors")) or [seed.original]
@@ -110,7 +110,7 @@ def stored_texts(seed: Seed) -> Documents:
 
 
 def _stored_header(seed: Seed, number: int, text: bytes) -> dict[str, Content]:
-    """Store another header as if it belonged there."""
+    """Store another header, with valid checksums."""
     path = f"safetensors/header/{number}"
     changes = _stored(seed, path, text)
     root = json.loads(changes["zarr.json"])

@@ -1,6 +1,6 @@
-"""Drives everything that reads a store, and judges each outcome.
+"""Calls everything that reads a store, and judges each outcome.
 
-A store is read rightly, or refused with a documented error in one line. All else is a finding.
+A store is read correctly, or refused with a documented error in one line. All else is a finding.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from store_fuzz_truth import HEADER, Seed, Truth, filters_of
 
 _LONGEST_MESSAGE = 4000
 _LARGEST_COMPARED = 1 << 26
-# Of a dataset that is read for itself; what a caller asks for is the caller's choice.
+# For a dataset that is read by itself; otherwise, the caller chooses.
 _MOST_ITEMS = 1 << 20
 _FRAME = re.compile(r'File "[^"]*?(bf16codecs/[^"]*)", line (\d+),? in ([\w<>]+)')
 
 
 class Wrong(Exception):
-    """What was read is not what the store was made of."""
+    """The content that was read differs from the store's source."""
 
 
 @dataclass
 class Verdict:
-    """The outcomes of all that was tried with one store."""
+    """The outcomes of all probes of one store."""
 
     #: How often each outcome of each probe was seen.
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    #: What to group by, and everything else.
+    #: The text to group findings by, and the details.
     findings: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -72,7 +72,7 @@ def place_of(trace: str) -> str:
 
 
 def origin(error: BaseException) -> str:
-    """Return the last line of this package that an error came by, in its first cause."""
+    """Return the last line of this package in the traceback of an error's first cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return place_of("".join(traceback.format_exception(error, chain=False)))
@@ -84,9 +84,9 @@ class Driver:
     Parameters
     ----------
     seed
-        What the store was before it was damaged.
+        The store before it was damaged.
     path
-        The store; what else is in its folder is looked at.
+        The store; the other files of its folder are checked as well.
     """
 
     def __init__(self, seed: Seed, path: Path) -> None:
@@ -102,7 +102,7 @@ class Driver:
         unknowable
             As of `Mutant`.
         turn
-            The slow probes have their turns in every fourth case.
+            The slow probes run in every fourth case.
         """
         self._verdict, self._unknowable, self._turn = Verdict(), unknowable, turn
         if self._seed.is_in_memory:
@@ -141,7 +141,7 @@ class Driver:
         return self._verdict
 
     def _content(self) -> bytes | None:
-        """Return what is in an HDF5 file, which reading must not change."""
+        """Return the content of an HDF5 file, which reading must not change."""
         path = self._path
         if not self._seed.is_hdf5 or not path.is_file() or path.stat().st_size > _LARGEST_COMPARED:
             return None
@@ -155,7 +155,7 @@ class Driver:
     def _try(
         self, probe: str, act: Callable[[], Any], check: Callable[[Any], None] = lambda found: None
     ) -> None:
-        """Do something, and check its result; or its error."""
+        """Call a function, and check its result or its error."""
         try:
             found = act()
         except Exception as error:
@@ -196,7 +196,7 @@ class Driver:
                 self._try("trajectory", partial(run.__getitem__, name), read)
 
     def _read_trajectory(self, run: bf16codecs.Run, tensor: bf16codecs.LazyTensor) -> None:
-        """Read all steps of a tensor; those at which it is are those of a checkpoint."""
+        """Read all steps of a tensor, which are the ones of a checkpoint."""
 
         def compare(found: NDArray[Any]) -> None:
             for place, number in enumerate(run.steps):
@@ -217,7 +217,7 @@ class Driver:
             self._try("objects", partial(_objects, model), _compare_objects)
 
     def _read_tensor(self, model: bf16codecs.Model, tensor: bf16codecs.LazyTensor) -> None:
-        """Read parts of a tensor; with its data, its form has to be right."""
+        """Read parts of a tensor; its form has to be right as well as its data."""
         repr(tensor)
         dtype = tensor.get_dtype()
         parts: list[Any] = [...] if not tensor.shape else [..., np.s_[::-3], np.s_[..., -1:]]
@@ -250,25 +250,25 @@ class Driver:
             self._try(probe, read, partial(compare, selection=selection))
 
     def _reads_ranges(self, tensor: bf16codecs.LazyTensor) -> bool:
-        """Tell whether only parts of chunks are asked for, as of remote stores.
+        """Return whether only parts of chunks are requested, as from remote stores.
 
-        Nothing tells how long the chunks are then. What cuts an array into other ones, or takes
-        its codecs away, goes unnoticed (docs/trust.md, "What is not promised").
+        The length of chunks is not known then. A change that cuts an array into other chunks, or
+        drops its codecs, goes unnoticed (docs/trust.md, "What is not promised").
         """
         if not self._seed.is_in_memory or not isinstance(tensor._array, ChunkedArray):
             return False
         return isinstance(tensor._array._find((0,) * tensor.ndim).form, RawFormat)
 
     def _is_refiltered(self, model: bf16codecs.Model, name: str) -> bool:
-        """Tell whether a tensor has other filters than it was written with.
+        """Return whether a tensor has other filters than it was written with.
 
-        Which ones an array has is the metadata's word (docs/trust.md, "What is not promised").
+        An array's filters are not verified (docs/trust.md, "What is not promised").
         """
         filters = self._seed.filters
         return name in filters and filters_of(model, name) != filters[name]
 
     def _is_changed(self, what: str) -> bool:
-        """Tell whether something may differ from the original without an error."""
+        """Return whether something may differ from the original without an error."""
         return bool(self._unknowable & {what, *EVERYTHING})
 
     def _compare_metadata(self, metadata: dict[str, str] | None) -> None:
@@ -288,7 +288,7 @@ class Driver:
                 raise Wrong("other data", name)
 
     def _read_datasets(self) -> None:
-        """Read the datasets of a file as those of any other."""
+        """Read the datasets of a file as of any other HDF5 file."""
         with contextlib.suppress(Exception), h5py.File(self._path) as file:  # h5py's own errors
             datasets: list[h5py.Dataset] = []
             file.visititems(lambda _, item: datasets.append(item))
@@ -345,13 +345,13 @@ def _compare_shape(dataset: h5py.Dataset, found: NDArray[Any]) -> None:
 
 
 def _objects(model: bf16codecs.Model) -> dict[str, tuple[int, bytes]]:
-    """Read what a checkpoint has beside tensors."""
+    """Read the objects of a checkpoint that are not tensors."""
     sizes = model.objects().items()
     return {name: (nbytes, model.object_bytes(name)) for name, nbytes in sizes}
 
 
 def _compare_objects(found: dict[str, tuple[int, bytes]]) -> None:
-    """Compare sizes: which bytes in the store an object is, its metadata say."""
+    """Compare sizes only: metadata name an object's bytes in the store, and are not verified."""
     for name, (nbytes, content) in found.items():
         if len(content) != nbytes:
             raise Wrong("an object of another size", name)
@@ -365,7 +365,7 @@ def _remove(path: Path) -> None:
 
 
 def _reference_truth(path: Path) -> Truth:
-    """Return what the safetensors library finds in files: changed ones may be valid, too."""
+    """Return the content that the safetensors library reads: changed files may be valid."""
     paths = sorted(path.iterdir()) if path.is_dir() else [path]
     truth = Truth({}, {}, {})
     try:

@@ -1,4 +1,4 @@
-"""Files of a store in a folder that are missing, swapped, or no files."""
+"""Makes files of a store in a folder missing, swapped, or something else than files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _link_to_a_pipe(path: Path) -> None:
 
 
 def _doubling(path: Path) -> None:
-    """Make a folder that has itself twice: of paths of n folders, there are 2^n."""
+    """Make a folder with two links to itself: it has 2^n paths of n folders."""
     path.mkdir()
     for name in ("a", "b"):
         os.symlink(".", path / name)
@@ -48,7 +48,7 @@ def _hollow(path: Path) -> None:
 def _device(path: Path) -> None:
     try:
         os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
-    except OSError:  # only root may
+    except OSError:  # only root can
         os.symlink("/dev/zero", path)
 
 

@@ -1,4 +1,4 @@
-"""Objects of an HDF5 file that became others: links, datasets of other forms, attributes."""
+"""Replaces objects of an HDF5 file: by links, datasets of other forms, other attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[h5py.File, str], object]
 
 
 def _replaced(make: Callable[[h5py.File, str], object]) -> Change:
-    """Put something else where a dataset is; its attributes stay if that has any."""
+    """Replace a dataset by another object, which keeps its attributes if it can have any."""
 
     def change(file: h5py.File, path: str) -> None:
         attributes = dict(file[path].attrs)
@@ -44,7 +44,7 @@ def _linked(other: str) -> Change:
 
 
 def _content(file: h5py.File, path: str) -> Any:
-    """Return a dataset's items as bits that h5py has a name for."""
+    """Return a dataset's items as unsigned integers, which h5py supports."""
     dataset = file[path]
     if not isinstance(dataset, h5py.Dataset):
         return np.arange(12, dtype="u1").reshape(3, 4)
@@ -87,7 +87,7 @@ def _of_shape(shape: Any, **options: Any) -> Change:
 
 
 def _of_kind(kind: Any, has_data: bool) -> Change:
-    """Make a dataset of a type of HDF5's own, with any bytes in it if they are no pointers."""
+    """Make a dataset of an HDF5 type, with any bytes in it if these are no pointers."""
 
     def make(file: h5py.File, path: str) -> Any:
         made = h5py.h5d.create(file.id, None, kind, h5py.h5s.create_simple((24, 16)))
@@ -100,7 +100,7 @@ def _of_kind(kind: Any, has_data: bool) -> Change:
 
 
 def _without_filtered_edges(file: h5py.File, path: str) -> Any:
-    """Store a dataset in chunks of which those at the edge are not filtered."""
+    """Store a dataset in chunks; the filters leave out partial chunks at the edges."""
     bits, set_options = _content(file, path), set_chunk_options()
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(tuple(max(1, n // 2 + 1) for n in bits.shape))
@@ -228,7 +228,7 @@ class Objects(Family):
         super().__init__(len(self._paths), list(_CHANGES))
 
     def make(self, place: int, operation: str) -> Mutant:
-        """Change an object; what HDF5 refuses changes nothing."""
+        """Change an object; a change that HDF5 refuses has no effect."""
         buffer, path = io.BytesIO(self._raw), self._paths[place]
         try:
             with h5py.File(buffer, "r+") as file:

@@ -1,4 +1,4 @@
-"""Journals that somebody has put beside an HDF5 file."""
+"""Journals that somebody else has put beside an HDF5 file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _hollow(path: Path) -> None:
         file.truncate(1 << 40)
 
 
-#: What is valid, and may be carried out beside a run: it is as the journal says then.
+#: Valid journals, which may be carried out beside a run, and change it.
 _VALID: dict[str, Make] = {
     "the same": _of_pages(),
     "zeros": _of_pages(lambda page: bytes(PAGE)),
@@ -108,7 +108,7 @@ class Journals(Family):
         super().__init__(len(self._raw) // PAGE, [*_VALID, *_INVALID])
 
     def make(self, place: int, operation: Any) -> Mutant:
-        """Put a journal beside the file: only a run may change by it."""
+        """Put a journal beside the file, which may change only runs."""
         content = {**_VALID, **_INVALID}[operation](self._raw, place)
         may_change = self._is_run and operation in _VALID and operation != "the same"
         return Mutant(

@@ -1,4 +1,4 @@
-"""What the store fuzzer does to stores: families of mutants, each counted and made by number.
+"""Families of mutants of stores, each counted and made by number, for the store fuzzer.
 
 A family is a sequence: its length is known before any of its mutants is made, so that a run can
 take a sample of all, and a mutant can be made again from its number.
@@ -16,7 +16,7 @@ from typing import Any
 
 from store_fuzz_truth import Seed
 
-#: What a file becomes: other bytes, nothing, or what a function makes at its path.
+#: A file's replacement: other bytes, nothing, or a function that makes something at its path.
 Content = bytes | None | Callable[[Path], None]
 #: All tensors.
 EVERYTHING = frozenset({"*"})
@@ -29,7 +29,7 @@ class Mutant:
     label: str
     #: By path in the store; the empty path is the store's own file, `../` leads beside it.
     changes: Mapping[str, Content]
-    #: What may be read wrongly, since no checksum that a reader looks at covers the change:
+    #: Parts that may be read wrongly, since no checksum that a reader checks covers the change:
     #: tensors, `HEADER`, or `EVERYTHING`.
     unknowable: frozenset[str] = frozenset()
 
@@ -56,7 +56,7 @@ class Family(Sequence[Mutant]):
 
 
 def _written(new: Callable[[bytes], bytes]) -> Callable[[bytes, int], tuple[bytes, int]]:
-    """Overwrite what is at a place; returns the content and how many bytes may differ."""
+    """Overwrite bytes at an offset; return the content and how many bytes may differ."""
 
     def operation(raw: bytes, at: int) -> tuple[bytes, int]:
         part = new(raw[at : at + 8])
@@ -238,7 +238,7 @@ class Json(Family):
     Parameters
     ----------
     documents
-        By name: the text, and what makes changes of a store from another text.
+        By name: the text, and a function that turns another text into changes of a store.
     unknowable
         As of `Mutant`.
     """
@@ -259,7 +259,7 @@ class Json(Family):
         super().__init__(len(self._places), [*range(len(VALUES)), *_EDITS])
 
     def make(self, place: int, operation: int | str) -> Mutant:
-        """Change a value, or what is around it."""
+        """Change a value, or the text around it."""
         name, at = self._places[place]
         tree = self._trees[name]
         if isinstance(operation, int):

@@ -57,9 +57,9 @@ FILES = {
 }
 #: More than one block of a frame, and a chunk of little information.
 LONG = [("long", "BF16", (1100, 512))]
-#: FP32 numbers that half precision has: a lossy store of them restores the original.
+#: FP32 numbers that half precision represents: a lossy store of them restores the original.
 HALVES = [("halves", "F32", (24, 16)), ("w.a", "BF16", (24, 16)), ("ids", "U8", (300,))]
-#: What is stored once: w.b has the bytes of w.a, and low is the rounding of master.
+#: Tensors that are stored once: w.b has the bytes of w.a, and low is the rounding of master.
 REPEATED = [
     ("w.a", "BF16", (24, 24)),
     ("w.b", "BF16", (24, 24)),
@@ -146,7 +146,7 @@ def _rewritten(
     group = zarr.open_group(store, mode="r+")
     for path, array in list(_arrays(group)):
         options = change(array)
-        # zarr is slow: only some of the arrays, so that the fuzzer comes by more stores.
+        # zarr is slow: only some of the arrays, so that the fuzzer reaches more stores.
         if not options or path not in _REWRITTEN:
             continue
         data, attributes = array[...], dict(array.attrs)
@@ -197,7 +197,7 @@ def _compressed(codec: Any) -> Callable[[zarr.Array], dict[str, Any]]:
 def _compressed_v2(array: zarr.Array) -> dict[str, Any]:
     if array.shape == (300,):
         return {"chunks": array.chunks, "filters": [Shuffle(2)], "compressors": Zlib(1)}
-    # Blosc takes none of ml_dtypes' numbers.
+    # Blosc does not take ml_dtypes' dtypes.
     return {"chunks": array.chunks, "compressors": Zlib(1) if array.dtype.kind == "V" else Blosc()}
 
 
@@ -284,7 +284,7 @@ _SMALL = {"chunk_size": CHUNK_SIZE}
 _WHOLE = {"chunk_size": 1 << 24}
 _GZIP = zarr.codecs.GzipCodec(level=1)
 
-#: What has levels, as `--codec` and `--level` of the commands have it.
+#: The codecs with levels, by the names of `--codec` and `--level`.
 _CODECS: dict[str, dict[str, Any]] = {
     "arithmetic": {},
     "best": {"level": "best"},
@@ -299,7 +299,7 @@ _REWRITES: dict[str, Callable[[zarr.Array], dict[str, Any]]] = {
     "crc32c": _compressed([_GZIP, zarr.codecs.Crc32cCodec()]),
 }
 
-#: Name of a seed: the store's name, the original in `write_originals`, and what makes it.
+#: By name of a seed: the store's name, its original in `write_originals`, and its maker.
 SEEDS: dict[str, tuple[str, str, Make]] = {
     **{f"zarr3-{n}": ("m.zarr", "m.safetensors", _zarr(**o)) for n, o in _CODECS.items()},
     **{
@@ -322,7 +322,7 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
     "safetensors-shards": ("m", "shards", copy_of),
     "single-zarr3": ("m.zarr", "m.safetensors", partial(_unconsolidated, **_SMALL)),
     "single-zarr2": ("m.zarr", "m.safetensors", partial(_unconsolidated, zarr_format=2, **_SMALL)),
-    # Read from a store of zarr's, as remote ones are.
+    # Read through a zarr store, as remote ones are.
     "memory-zarr3": ("m.zarr", "m.safetensors", _zarr()),
     "memory-zarr2": ("m.zarr", "m.safetensors", _zarr(codec="none", zarr_format=2)),
     **{
@@ -382,7 +382,7 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
 
 
 def make_seeds(workspace: Path, names: list[str]) -> None:
-    """Write seeds, and the models that they are made of, into a folder."""
+    """Write seeds, and their source models, into a folder."""
     sources = workspace / "originals"
     sources.mkdir()
     write_originals(sources)

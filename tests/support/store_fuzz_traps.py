@@ -1,4 +1,4 @@
-"""What the store fuzzer's watch has to notice, in place of its child's work."""
+"""Faults that the store fuzzer's watch has to notice, in place of its child's work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _loop() -> None:
 
 def _hoard() -> None:
     hoard = []
-    for _ in range(100):  # step by step, so that it is seen to grow, and takes little time
+    for _ in range(100):  # step by step, so that the watch sees it grow, and in little time
         hoard.append(b"x" * (10 << 20))
         time.sleep(0.005)
     time.sleep(600)

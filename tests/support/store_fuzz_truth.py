@@ -1,4 +1,4 @@
-"""What a store that the fuzzer damages holds, and where damage cannot be known.
+"""The content of a store that the fuzzer damages, and where damage cannot be detected.
 
 A store is kept as the content of its files, by path; a store that is a file has one, with an empty
 path.
@@ -34,7 +34,7 @@ Names = frozenset[str]
 #: First byte, the one after the last, and the tensors that lie there.
 Region = tuple[int, int, Names]
 
-# Codecs with a checksum of what they hold; Zarr's zstd has one if it is told to.
+# Codecs with a checksum of their content; Zarr's zstd has an optional one.
 _CHECKED = (
     *("bf16codecs.huffman", "bf16codecs.arithmetic", "bf16codecs.zstd"),
     *("gzip", "zlib", "crc32c"),
@@ -43,7 +43,7 @@ _CHECKED = (
 
 @dataclass
 class Truth:
-    """What is in a model: its tensors, metadata and files."""
+    """The content of a model: its tensors, metadata and files."""
 
     metadata: dict[str, str]
     #: By name: safetensors' dtype, the shape there, and the bytes.
@@ -54,9 +54,9 @@ class Truth:
     others: list[Truth] = field(default_factory=list)
 
     def is_elsewhere(self, found: NDArray[Any], selection: Any) -> bool:
-        """Tell whether a part is that of another tensor of its form, or of another step.
+        """Return whether a part belongs to another tensor of its form, or to another step.
 
-        Where in a run a step is, its metadata say (docs/trust.md, "What is not promised").
+        A step's index in a run is not verified (docs/trust.md, "What is not promised").
         """
         if not self.others:
             return False
@@ -99,7 +99,7 @@ def read_truth(original: Path) -> Truth:
 
 @dataclass
 class Seed:
-    """A store that is sound, with what it holds."""
+    """A sound store, and its content."""
 
     name: str
     #: Name of the store's file or folder.
@@ -109,20 +109,20 @@ class Seed:
     #: By file: the bytes in which a change goes unnoticed by whoever reads the tensor alone. Where
     #: no codec has a checksum only the digest tells, which `zarr2st` and `verify` look at.
     unchecked: Mapping[str, list[Region]]
-    #: By chunk's file in a folder: the tensors whose chunk it is.
+    #: By file of a chunk in a folder: the tensors that the chunk belongs to.
     chunk_files: Mapping[str, Names] = field(default_factory=dict)
     #: Tensors and headers, by the paths of their arrays.
     names: dict[str, Names] = field(default_factory=dict)
-    #: By tensor of a Zarr store: what is done to its items before a codec has them.
+    #: By tensor of a Zarr store: the filters before the codec.
     filters: dict[str, Any] = field(default_factory=dict)
-    #: Paths of what is no array, but a difference to a base.
+    #: Paths of arrays that hold differences to a base.
     differences: frozenset[str] = frozenset()
-    #: Whether a digest of its files tells of what chunks do not, such as that they changed places.
+    #: Whether a digest of its files detects what chunks do not, such as swapped chunks.
     has_digests: bool = True
 
     @cached_property
     def truth(self) -> Truth:
-        """What the store holds."""
+        """The content of the store."""
         truth = read_truth(self.original)
         if self.is_run:
             steps = self.original.parent.glob(f"{self.original.stem}-step*")
@@ -135,7 +135,7 @@ class Seed:
         return self.name.startswith("run")
 
     def model(self, path: Path) -> Path | str:
-        """Return what the model is opened by."""
+        """Return the path or store to open the model from."""
         return f"{path}@{STEP}" if self.is_run else path
 
     @property
@@ -181,7 +181,7 @@ def load_seed(workspace: Path, name: str) -> Seed:
 
 
 def filters_of(model: bf16codecs.Model, name: str) -> Any:
-    """Return what is done to a tensor's items before a codec has them, in Zarr format 2."""
+    """Return the filters before a tensor's codec, in Zarr format 2."""
     opened = model._home.opened
     path = opened.info.paths[name].removesuffix(ROUNDED)
     return None if path in opened.info.differences else opened.stored._document(path).get("filters")
@@ -246,7 +246,7 @@ def _zip_members(seed: Seed) -> dict[str, tuple[str, int, int]]:
             at = member.header_offset
             names = sum(int.from_bytes(raw[at + i : at + i + 2], "little") for i in (26, 28))
             start = at + 30 + names
-            # What is deflated has a CRC-32 that is looked at.
+            # Readers check the CRC-32 of deflated members.
             stop = start if member.compress_type else start + member.compress_size
             found[member.filename] = "", start, stop
     return found

@@ -1,4 +1,4 @@
-"""ZIP files that lie: in their directory, in their members' headers, about sizes and names."""
+"""Makes ZIP files with false directories, members' headers, sizes and names."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _deflated_spaces() -> tuple[bytes, int]:
 
 
 def _bomb(seed: Seed, name: str) -> bytes:
-    """Write a member that is a thousand times larger than what is stored of it."""
+    """Write a member that is a thousand times larger than its stored data."""
     deflated, crc = _deflated_spaces()
     raw = bytearray(_rebuilt(_replace(lambda n, c: (n, deflated, 0)))(seed, name))
     stored = zlib.crc32(deflated).to_bytes(4, "little") + len(deflated).to_bytes(4, "little") * 2

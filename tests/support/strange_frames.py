@@ -1,4 +1,4 @@
-"""Frames that every decoder has to agree on: the goldens, damaged ones, and what fuzzing found."""
+"""Frames that every decoder has to agree on: goldens, damaged ones, and findings of fuzzing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from make_goldens import GOLDENS, path_of
 CORPUS = Path(__file__).parents[1] / "native" / "fuzz" / "corpus"
 FRAME_TARGETS = ("decode", "index", "partial")  # whose inputs are frames
 DAMAGES = 12
-# What a damaged header may claim is not decoded here: a test reads thousands of frames.
+# A damaged header may claim more; a test reads thousands of frames, so these are left out.
 MOST_DECODED = 1 << 26
 
 
@@ -56,7 +56,7 @@ def strange_frames() -> Iterator[Strange]:
 
 
 def verdict(strange: Strange) -> bytes | tuple[str, str]:
-    """Return what Python makes of it: the decoded bytes, or an error's class and message."""
+    """Return Python's verdict: the decoded bytes, or an error's class and message."""
     try:
         return bf16codecs.decode(strange.frame, base=strange.base)
     except CodecError as error:

@@ -14,7 +14,7 @@ IS_FULL = False
 
 
 def by_tier(quick: T, full: T) -> T:
-    """Return what the tier of this run uses: for numbers of examples, seeds or rounds."""
+    """Return the value for this run's tier, such as a number of examples, seeds or rounds."""
     return full if IS_FULL else quick
 
 

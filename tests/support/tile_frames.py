@@ -26,7 +26,7 @@ def model_frame(
 
 
 def expected_of(keys: list[int], dtype: int) -> bytes:
-    """Return what such a frame of these keys decodes to."""
+    """Return the decoded bytes of such a frame of these keys."""
     width, n = reference.WIDTHS[dtype], len(keys)
     planes = [bytes(key >> 8 for key in keys), bytes(key & 255 for key in keys)]
     planes = planes[2 - min(width, 2) :] + [bytes(n)] * (width - 2)
@@ -51,13 +51,13 @@ def check_tiles(
 
 
 def middle_of(dtype: int) -> int:
-    """Return a scale in the middle of all, in the middle of a class."""
+    """Return a scale in the middle of the range and in the middle of a class."""
     return largest_scale(dtype) // 32 * 16 + 6
 
 
-def tile_keys(n: int, dtype: int = 0, scale: int | None = None, seed: int = 0) -> list[int]:
+def tile_keys(n: int, dtype: int = 0, seed: int = 0) -> list[int]:
     """Return keys around a scale, of which some are far from it and some are 0."""
-    scale = middle_of(dtype) if scale is None else scale
+    scale = middle_of(dtype)
     words = lcg_words(n, seed).astype(int)
     v = 200 - 8 * falling(n, seed + 1).astype(int) + (words >> 7) % 23 + 8 * (scale // 16) - 208
     keys = (v << raw_bits(dtype)) + (words >> 13) % (1 << raw_bits(dtype))
@@ -86,7 +86,7 @@ def evenly_among(sizes: list[int], escape: int) -> Intervals:
 
 
 def with_rest(sizes: list[int], f: list[int], escape: int) -> Intervals:
-    """Give what is left of the frequencies to the smallest of the intervals."""
+    """Add the rest of the frequencies to the smallest of the intervals."""
     f[sizes.index(min(sizes))] += TOTAL - escape - sum(f)
     return list(zip(sizes, f, strict=True))
 

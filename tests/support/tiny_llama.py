@@ -1,4 +1,4 @@
-"""A tiny random model of transformers, in folders as its library writes them, and packed."""
+"""A tiny random transformers model, in folders as transformers saves it, and packed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tiny_llama(**options: Any) -> transformers.LlamaForCausalLM:
 
 
 def saved(folder: Path, model: transformers.LlamaForCausalLM | None = None, **options: Any) -> Path:
-    """Save a model as its library does, with a generation configuration of its own."""
+    """Save a model as transformers does, with its own generation configuration."""
     model = tiny_llama() if model is None else model
     model.generation_config.max_new_tokens = 17
     model.save_pretrained(folder, **options)

@@ -1,4 +1,4 @@
-"""Modules of PyTorch for tests, which have to look for PyTorch before they import this."""
+"""PyTorch modules for tests, which have to check for PyTorch before they import this."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Extra(nn.Linear):
 
 
 class Strange(nn.Module):
-    """Has tensors of forms that nothing is decoded straight into."""
+    """A module with tensors that nothing can be decoded into directly."""
 
     def __init__(self):
         super().__init__()
@@ -91,7 +91,7 @@ class Strange(nn.Module):
 
 
 class Marked(nn.Parameter):
-    """A subclass, which might do anything."""
+    """A tensor subclass, whose operations might do anything."""
 
 
 class Wrapped(torch.Tensor):
@@ -111,7 +111,7 @@ class Wrapped(torch.Tensor):
 
 
 class Noted(torch.Tensor):
-    """A subclass that notes which functions are called, and does nothing else."""
+    """A tensor subclass that only records which functions are called."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -144,7 +144,7 @@ class Halved(torch.Tensor):
             return function(*args, **(kwargs or {}))
 
     def codes(self):
-        """Return what the memory has."""
+        """Return the codes in the tensor's memory."""
         with torch._C.DisableTorchFunctionSubclass():
             return self.tolist()
 
@@ -160,7 +160,7 @@ class Coded(torch.Tensor):
 
     @classmethod
     def of(cls, code, shape=(64, 300)):
-        """Make one of equal codes."""
+        """Make a tensor of equal codes."""
         return cls(torch.full(shape, code, dtype=torch.int8), torch.tensor(0.5))
 
     @classmethod
@@ -190,7 +190,7 @@ class Halves(torch.Tensor):
 
 
 class Renaming(nn.Linear):
-    """Takes what it had another name for."""
+    """A module that loads its tensor under an old name, and doubles it."""
 
     def _load_from_state_dict(self, state, prefix, *args):
         state[f"{prefix}weight"] = state.pop(f"{prefix}old") * 2
@@ -198,7 +198,7 @@ class Renaming(nn.Linear):
 
 
 class Keeping(nn.Linear):
-    """Keeps as an attribute what it is given."""
+    """A module that keeps a loaded tensor as an attribute."""
 
     def get_extra_state(self):
         return self.kept
@@ -208,14 +208,14 @@ class Keeping(nn.Linear):
 
 
 def saved_network(folder: Path) -> tuple[nn.Sequential, Path]:
-    """Make a network, and a store that has it."""
+    """Make a network, and a store of its tensors."""
     module = network()
     save_file(module.state_dict(), folder / "m.zarr", chunk_size=256)
     return module, folder / "m.zarr"
 
 
 def note_decoded_beside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return names of tensors that `load_into` decodes elsewhere and copies, from now on."""
+    """Return a list that collects names of tensors that `load_into` decodes elsewhere."""
     names = []
     read = loading._Stored.read
 

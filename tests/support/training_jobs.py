@@ -1,4 +1,4 @@
-"""Runs `checkpoint_job.py`: training jobs of several processes, where there is what they take."""
+"""Runs `checkpoint_job.py`, training jobs of several processes, where these are supported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIVER = Path(__file__).with_name("checkpoint_job.py")
 
 
 def skip_without_jobs() -> None:
-    """Skip a test where no jobs run."""
+    """Skip a test where jobs are not supported."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("torch.distributed.tensor")
     if not torch.distributed.is_gloo_available():

@@ -11,22 +11,22 @@ from native_core import core
 HEADER, MODEL_SIZE, BASE_FIELD, ENTRY, NO_PARENT = 24, 8, 16, 7, 65535
 
 
-def fields(steps: int, *shape: int, dtype="float32", seed: int = 0) -> np.ndarray:
+def fields(steps: int, *shape: int, seed: int = 0) -> np.ndarray:
     """Return a smooth field, such as a temperature, that changes a little from step to step."""
     rng = np.random.default_rng(seed)
     first = 280 + 5 * np.sin(np.linspace(0, 9, int(np.prod(shape)))).reshape(shape)
-    return (first + rng.normal(0, 0.01, (steps, *shape)).cumsum(axis=0)).astype(dtype)
+    return (first + rng.normal(0, 0.01, (steps, *shape)).cumsum(axis=0)).astype("float32")
 
 
 def weights(steps: int, *shape: int, dtype="bfloat16", seed: int = 0) -> np.ndarray:
-    """Return weights, and what a few hundred updates make of them."""
+    """Return weights, and their values after each few hundred updates."""
     rng = np.random.default_rng(seed)
     changes = rng.normal(0, 0.0002, (steps, *shape)).cumsum(axis=0)
     return (rng.normal(0, 0.02, shape) + changes).astype(dtype)
 
 
 def ancestors(version: int) -> list[int]:
-    """Return the versions that one is coded against, one after the other."""
+    """Return a version's ancestors, from its parent on."""
     found = []
     while version:
         version &= version - 1

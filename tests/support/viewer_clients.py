@@ -1,4 +1,4 @@
-"""Clients of the viewer that do not read, or do not finish what they ask.
+"""Clients of the viewer that do not read answers, or do not finish requests.
 
     python viewer_clients.py
 
@@ -23,7 +23,7 @@ LARGE = 8 << 20
 
 
 class Application:
-    """Answers with much, or with a word, and counts."""
+    """An application that gives a large answer or a word, and counts requests."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -43,7 +43,7 @@ class Application:
 
 
 class Clients:
-    """Sockets of clients that the test reads from, or does not."""
+    """Sockets of clients, from which a test may read."""
 
     def __init__(self, address: str) -> None:
         self.port = int(address.rstrip("/").rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""The viewer's page, served for a test, and a browser that looks at it."""
+"""Serves the viewer's page for a test, and opens it in a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def browser_program() -> str | None:
 
 
 class Client:
-    """Asks the viewer."""
+    """A client that sends requests to the viewer."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -43,7 +43,7 @@ class Client:
             connection.close()
 
     def ask(self, path: str, status: int = 200, **query: Any) -> Any:
-        """Return what a question is answered with, as JSON has it."""
+        """Return the JSON of an answer."""
         found, _, body = self.get(f"/api/{path}?{urlencode(query)}")
         assert found == status, body
         return json.loads(body)
@@ -75,10 +75,10 @@ class Looking:
         self._context = browser.new_context(viewport={"width": 1280, "height": 860})
         self.page = self._context.new_page()
         self._folder, self._pictures = folder, 0
-        #: What the page said to the console, and the addresses that it asked for.
+        #: Messages of the page to the console, and the addresses that it requested.
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        #: Errors that a test expects the console to tell of.
+        #: Errors that a test expects in the console.
         self.expected: str | None = None
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -89,12 +89,12 @@ class Looking:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until the page has drawn what it was asked for."""
+        """Wait until the page has drawn everything."""
         self.page.wait_for_selector('body[data-waiting="0"] main:not([aria-busy])')
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands in the address."""
+        """The query of the page's address."""
         return dict(parse_qsl(urlsplit(self.page.url).query))
 
     def text(self, selector: str) -> str:
@@ -115,13 +115,13 @@ class Looking:
         self.settle()
 
     def shown(self) -> str:
-        """Return what the picture is of: what it shows, rows and columns."""
+        """Return the caption of the picture: its contents, rows and columns."""
         return str(self.page.get_attribute(".heat", "data-shown"))
 
-    def colours(self, selector: str = "canvas.cells") -> int:
-        """Return how many colours a canvas has."""
+    def colours(self) -> int:
+        """Return how many colours the canvas of cells has."""
         count: int = self.page.eval_on_selector(
-            selector,
+            "canvas.cells",
             """canvas => {
               const { width, height } = canvas;
               const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
@@ -131,13 +131,13 @@ class Looking:
         return count
 
     def screenshot(self) -> bytes:
-        """Take a picture of the page: it is left in the test's folder."""
+        """Save a screenshot of the page in the test's folder."""
         self._pictures += 1
         data: bytes = self.page.screenshot(path=self._folder / f"page-{self._pictures}.png")
         return data
 
     def check(self) -> None:
-        """Fail if the page complained, or asked for anything of another place."""
+        """Fail if the page logged an error, or requested anything from another host."""
         wrong = [own for own in self.complaints if not self.expected or self.expected not in own]
         assert not wrong
         assert all(url.startswith(self.client.address) for url in self.requests), self.requests

@@ -1,4 +1,4 @@
-"""Waits for another process or thread, and ends what takes for ever."""
+"""Waits for other processes or threads, with limits that keep tests from hanging."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def wait_until(condition: Callable[[], bool], limit: float = 60) -> bool:
-    """Ask again and again; the limit only keeps a failing test from hanging."""
-    end = time.monotonic() + limit
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Poll a condition; the limit only keeps a failing test from hanging."""
+    end = time.monotonic() + 60
     while not condition():
         if time.monotonic() > end:
             return False
@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool], limit: float = 60) -> bool:
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Fail once this process has used far more time of the processor than any machine needs."""
+    """Fail once this process has used far more processor time than any machine needs."""
     if not hasattr(signal, "SIGVTALRM"):  # Windows
         yield
         return

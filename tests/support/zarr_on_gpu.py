@@ -38,6 +38,6 @@ def made(data: np.ndarray, codec: Any, kind: str, **options: Any) -> dict[str, A
 
 
 def host_bytes(cupy: Any, array: Any) -> bytes:
-    """Return what an array on the GPU has."""
+    """Return the bytes of an array on the GPU."""
     assert isinstance(array, cupy.ndarray)
     return cupy.asnumpy(array).tobytes()

@@ -1,1 +1,1 @@
-"""Frames and payloads by hand, sound and broken ones: a module for each part of the format."""
+"""Makes sound and broken frames and payloads: a module for each part of the format."""

@@ -1,4 +1,4 @@
-"""Difference models and blocks of differences by hand, whatever a test asks for.
+"""Makes difference models and blocks of differences from any numbers that a test gives.
 
 Like the reference decoder it follows docs/format_differences.md and not the native core.
 """

@@ -1,4 +1,4 @@
-"""Frames by hand: whatever modes and headers a test asks for, broken ones included.
+"""Makes frames of any modes and headers that a test gives, broken ones included.
 
 Like the reference decoder this follows docs/format.md and not the native core. It chooses nothing:
 callers give modes and payloads. All checksums are right unless a test sets them otherwise, so that
@@ -88,7 +88,7 @@ def block(*planes: tuple[int, bytes]) -> bytes:
 
 
 def head_sizes(data: bytes) -> tuple[int, int, int, int]:
-    """Return where the block table begins, its entries' size and number, and the head's size.
+    """Return the offset of the block table, its entries' size and number, and the head's size.
 
     For frames that may be damaged: no field is checked.
     """
@@ -142,7 +142,7 @@ def whole_block(raw: bytes, width: int) -> bytes:
 
 
 def stored_block(items: bytes, width: int) -> bytes:
-    """Return a block of stored planes: those of items whose bytes are alike, or of one byte."""
+    """Return a block of stored planes for items whose bytes are all the same."""
     return bytes(width) + items
 
 
@@ -170,7 +170,7 @@ def frame_to_base(
     kind: int = DIFFERENCE_MODEL,
     **options,
 ) -> bytes:
-    """Return a frame of blocks that are coded against what is below them.
+    """Return a frame of blocks that are coded against a base.
 
     `sums` may be the checksums themselves. The model has its kind put in front of it.
     """

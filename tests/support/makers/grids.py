@@ -1,4 +1,4 @@
-"""Adaptive numbers, grids and rows by hand: the common parts of models."""
+"""Writes adaptive numbers, grids and rows: the common parts of models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RangeEncoder:
 
 
 class Writer(AdaptiveInteger):
-    """An adaptive integer that is written."""
+    """The encoder's side of an adaptive integer."""
 
     def __init__(self, encoder: RangeEncoder) -> None:
         super().__init__(decoder=None)

@@ -1,4 +1,4 @@
-"""Growing frames with versions in small blocks, by the native core, and damage to them."""
+"""Makes growing frames with versions in small blocks, by the native core, and damages them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER, ENTRY, NO_PARENT = 32, 16, 65535
 
 
 def lowest_bit_parents(count: int) -> list[int | None]:
-    """Return the parents that this package gives versions."""
+    """Return the parents that this package's encoder gives versions."""
     return [None, *(v & v - 1 for v in range(1, count))]
 
 
@@ -86,7 +86,7 @@ def head_sizes(growing: bytes) -> list[int]:
 def blocks_on_the_way(
     growing: bytes, versions: Sequence[int], places: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Return where blocks of versions, and of those that they come from, are stored."""
+    """Return the extents of blocks of versions, and of their ancestors."""
     wanted = {a for v in versions for a in (v, *ancestors(v))}
     frames, found, begin = frames_of(growing), [], len(growing)
     for version in reversed(range(len(frames))):
@@ -98,7 +98,7 @@ def blocks_on_the_way(
 
 
 def with_header(growing: bytes, at: int, form: str, value: int) -> bytes:
-    """Change a field of the header, and give it the checksum that agrees."""
+    """Change a field of the header, and mend the header's checksum."""
     changed = bytearray(growing)
     struct.pack_into(f"<{form}", changed, at, value)
     struct.pack_into("<I", changed, 28, core.checksum(bytes(changed[:28])))
@@ -106,7 +106,7 @@ def with_header(growing: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def with_entry(growing: bytes, version: int, end: int, parent: int, zero: int = 0) -> bytes:
-    """Change an entry, and give it the checksum that agrees."""
+    """Change an entry of the directory, and mend its checksum."""
     fields = struct.pack("<QHH", end, parent, zero)
     entry = fields + struct.pack("<I", core.checksum(fields))
     at = HEADER + ENTRY * version

@@ -1,4 +1,4 @@
-"""Payloads of lanes of rANS, which tiles and differences have in common."""
+"""Writes payloads of rANS lanes, which tiles and differences share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads of single planes, with whatever tables a test asks for."""
+"""Makes payloads of single planes with any tables that a test gives."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def wide_payload(plane: bytes, frequencies: dict[int, int], *, log2_groups: int 
 
 
 def zstandard_runs(content_size: int | None, *runs: tuple[int, int]) -> bytes:
-    """Return a Zstandard frame of runs of one byte, which claims whatever content size is given.
+    """Return a Zstandard frame of repeated bytes that claims any content size.
 
     A run is a byte and a count of at most 2^17, and takes four bytes: such frames are bombs.
     """

@@ -1,4 +1,4 @@
-"""Models and payloads of the scale mode by hand, whatever numbers a test asks for."""
+"""Makes models and payloads of the scale mode from any numbers that a test gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tile models and payloads of tiles by hand, whatever numbers a test asks for."""
+"""Makes tile models and payloads of tiles from any numbers that a test gives."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ def entries_of(table: Table) -> list[int]:
 
 
 def symbol_of(key: int, scale: int, section: TileSection, wraps: bool) -> int:
-    """Return the symbol of a key, 0 if it is none.
+    """Return the symbol of a key, 0 if it has none.
 
-    Where it `wraps`, a key that lies around the end of all keys has a symbol, too.
+    With `wraps`, keys past the end of the range have symbols as well.
     """
     v = (key >> raw_bits(section.dtype)) - 8 * (scale // 16) + 208
     if wraps:
