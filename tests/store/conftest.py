@@ -1,4 +1,4 @@
-"""A small model store, to be changed as strangers might."""
+"""A small model store for tests that damage it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bases are named, and which of a stranger's words are followed."""
+"""How stores name their bases, and which names in an untrusted store are followed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from waiting import cpu_limit
 
 FILES = (BaseFile("m.safetensors", 8, "0", "0"),)
 
-#: Address of a store, path of its base, and where that is.
+#: Address of a store, path of its base, and the base's address.
 PLACES = [
     ("https://host/models/fine.zarr", "base.zarr", "https://host/models/base.zarr"),
     ("https://host/models/fine.zarr/", "base.zarr", "https://host/models/base.zarr"),
@@ -151,7 +151,7 @@ def test_identities(tmp_path: Path) -> None:
     assert identity("https://host/base/") == identity("https://host/base")
 
 
-# --- what a stranger's store says -----------------------------------------------------------------
+# --- untrusted stores -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def models(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_stores_of_zarrs(models: dict[str, Path]) -> None:
-    """Those on disk know where they are; others are told the base."""
+    """Stores on disk know their path; for others, the caller names the base."""
     fine, base = models["fine.zarr"], models["base.zarr"]
     zipped = convert("zip", models["fine"], fine.with_name("zipped"), base=base)
     for store in (
@@ -246,7 +246,7 @@ def test_options_are_for_one_host(models: dict[str, Path], tmp_path: Path) -> No
         with open_model(address, storage_options=options) as model:
             assert_same_tensors(model, models["fine"])
         assert set(seen["far"]) == {None}
-        # Who names the base means them for it, too.
+        # A caller who names the base means the options for it as well.
         with open_model(address, storage_options=options, base=f"{far.url}/base.zarr") as model:
             assert_same_tensors(model, models["fine"])
         assert set(seen["far"]) == {None, "secret"}

@@ -28,7 +28,7 @@ ADVICE = re.escape("name its base with base=..., as bf16codecs.open_model takes 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """Return a store, in a folder of its own, of a model that is not there."""
+    """Return a store in its own folder, of a model that is missing."""
     (tmp_path / "bases").mkdir()
     model = write_model(tmp_path / "base.safetensors", TENSORS, 1)
     return convert("zarr3", model, tmp_path / "bases" / "base", chunk_size=500)
@@ -51,7 +51,7 @@ def store(fine: Path, base: Path) -> Path:
 def test_path_is_relative_to_the_stores_folder(
     base: Path, fine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However base and store are named."""
+    """With any way to name base and store."""
     (tmp_path / "tuned").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "tuned")
     (tmp_path / "link.zarr").symlink_to(base)
@@ -98,14 +98,14 @@ def test_a_base_that_moved_is_to_be_named(
         assert str(caught.value).startswith(f"{store}: its base cannot be opened: ")
         assert "\n" not in str(caught.value)
     assert_holds(store, fine, base=moved)
-    # Another kind of the same model, and the files themselves, are the base too.
+    # A store of another kind, and the files themselves, serve as the base as well.
     source = tmp_path / "base.safetensors"
     assert_holds(store, fine, base=source)
     assert_holds(store, fine, base=convert("hdf5", source, tmp_path / "again", chunk_size=99))
 
 
 def test_a_base_that_is_named_is_the_only_one(store: Path, base: Path, tmp_path: Path) -> None:
-    """Where the store's own would do."""
+    """A named base is not replaced by the one in the store's attributes."""
     source = tmp_path / "base.safetensors"
     other = write_nearby(source, tmp_path / "other.safetensors", seed=5)
     other = convert("zarr3", other, tmp_path / "other")
@@ -134,7 +134,7 @@ def test_a_base_that_is_no_model(store: Path, base: Path) -> None:
 
 
 def test_a_base_has_the_limits_of_its_model(tmp_path: Path, fine: Path) -> None:
-    """What the caller allows bounds a base's chunks, too."""
+    """The caller's `max_bytes` bounds a base's chunks as well."""
     whole = convert("zarr3", tmp_path / "base.safetensors", tmp_path / "whole")
     store = convert("zarr3", fine, tmp_path / "x", base=whole, chunk_size=1024)
     with open_model(store, max_bytes=64 * 40 * 2) as model:
@@ -172,7 +172,7 @@ def test_another_model_at_the_bases_path(kind: str, base: Path, fine: Path, tmp_
 
 
 def test_files_that_were_rewritten(fine: Path, tmp_path: Path) -> None:
-    """Another header is found at once; other data where they are read, and there alone."""
+    """A changed header is found at once; changed data only where they are read."""
     source = tmp_path / "base.safetensors"
     store = convert("zarr3", fine, tmp_path / "fine", base=source)
     good = source.read_bytes()
@@ -222,7 +222,7 @@ def test_a_damaged_base_is_named(kind: str, fine: Path, tmp_path: Path) -> None:
 
 
 def test_a_base_whose_data_were_changed_with_its_checksums(fine: Path, tmp_path: Path) -> None:
-    """No word of the base is believed but its blocks."""
+    """The base's own metadata are not trusted, only its blocks."""
     source = tmp_path / "base.safetensors"
     base = convert("zarr3", source, tmp_path / "base", codec="none")
     store = convert("zarr3", fine, tmp_path / "fine", base=base)
@@ -244,7 +244,7 @@ def test_a_base_whose_data_were_changed_with_its_checksums(fine: Path, tmp_path:
 
 
 def test_a_base_that_lost_a_tensor(store: Path, base: Path) -> None:
-    """With all digests as they were."""
+    """Its digests are unchanged."""
     edit_attributes(base, lambda a: a["tensors"].pop("b"))
     with open_model(store) as model:
         assert model["a"].shape == (64, 40)

@@ -1,4 +1,4 @@
-"""What checkpoints of training jobs have beside tensors: sound, damaged, and from strangers."""
+"""Objects of training checkpoints that are not tensors: sound, damaged, and untrusted."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def model(tmp_path: Path) -> Path:
 
 
 def store_of(model: Path, kind: str = "m.zarr", text: bytes = TEXT, **options: Any) -> Path:
-    """Make a checkpoint of a model, whatever its text says."""
+    """Make a checkpoint of a model with any text."""
     return make(model, model.with_name(kind), (text, OBJECTS), verify=text == TEXT, **options)
 
 
 def make(model: Path, store: Path, objects: tuple[bytes, bytes], **options: Any) -> Path:
     """Make a store of a model with such objects."""
     kind = Kind.HDF5 if store.suffix == ".h5" else Kind.FOLDER
-    # Not read from the source: that would refuse a text that makes no sense.
+    # Not read from the source, which would refuse an invalid text.
     given = mock.patch("bf16codecs.convert.pipeline.read_parts", return_value=objects)
     with closing(open_safetensors(model)) as plain, given:
         source = FilesReader(plain.where, plain.files, checkpoint=objects)
@@ -123,7 +123,7 @@ def objects_of(store: Path) -> dict[str, bytes]:
 
 
 def assert_refused(store: Path, error: type[Exception] = StoreError) -> None:
-    """Every command refuses it in one line; nothing is left of what was not made."""
+    """Check that every command refuses a store in one line, and leaves nothing behind."""
     before = set(store.parent.iterdir())
     restore = hdf5_to_safetensors if store.suffix == ".h5" else zarr_to_safetensors
     for call in (verify_store, lambda path: restore(path, path.with_name("new.safetensors"))):
@@ -253,7 +253,7 @@ def test_paths_that_lead_to_something_else(model: Path, kind: str) -> None:
 
 
 def test_a_text_that_is_another_one(model: Path) -> None:
-    """Safetensors' header is JSON, too."""
+    """A safetensors header is JSON as well, but no checkpoint's text."""
     store = store_of(model)
     edit_attributes(store, lambda root: root["checkpoint"].update(path="safetensors/header/0"))
     assert_refused(store)
@@ -382,7 +382,7 @@ def test_another_base_keeps_objects(model: Path, kind: str) -> None:
 
 
 def test_a_checkpoint_with_a_base_gets_whole(tmp_path: Path) -> None:
-    """Its files get digests then: they are read as a whole."""
+    """Its files then get digests, since they are read as a whole."""
     based = "layout2-checkpoint-based.zarr.zip"
     for name in (GOLDEN, based):
         copy_of(FOLDER / name, tmp_path)

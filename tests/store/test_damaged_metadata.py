@@ -1,4 +1,4 @@
-"""What is said of metadata that are damaged: what it is, in our own words, and what to do."""
+"""Messages about damaged metadata: the damage, in the package's own words, and the next step."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_missing(kind: str, source: Path, tmp_path: Path) -> None:
 
 
 def test_hdf5_objects(source: Path, tmp_path: Path) -> None:
-    """The words of h5py's errors, not their types."""
+    """Messages quote the text of h5py's errors, not their types."""
     store = convert("hdf5", source, tmp_path / "m")
     content = bytearray(store.read_bytes())
     with h5py.File(store) as file:

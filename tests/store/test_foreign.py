@@ -1,4 +1,4 @@
-"""Stores and datasets that others changed or made: read rightly, or refused in one line."""
+"""Stores and datasets of other programs: read correctly, or refused in one line."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_long_header_of_safetensors_is_read(tmp_path):
 
 
 def with_user_block(file: Path) -> Path:
-    """Copy an HDF5 file behind 512 bytes of something else."""
+    """Copy an HDF5 file behind a user block of 512 bytes."""
     target = file.with_name("block.h5")
     with h5py.File(target, "w", userblock_size=512) as copy, h5py.File(file) as original:
         for name in original:

@@ -1,4 +1,4 @@
-"""Stores that were written once stay readable, by every command and by zarr and h5py alone."""
+"""Stores of early releases stay readable, by every command and by zarr and h5py alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ runs = pytest.mark.parametrize("name", RUNS)
 
 @pytest.fixture
 def source(tmp_path: Path, name: str) -> Path:
-    """Return the folder of the files that a store was made of."""
+    """Return the folder of a store's source files."""
     (tmp_path / "originals").mkdir()
     for file, content in originals(name).items():
         (tmp_path / "originals" / file).write_bytes(content)
@@ -95,7 +95,7 @@ def opened_by_zarr(name: str) -> Any:
 
 
 def attributes_of(name: str) -> Any:
-    """Read with zarr or h5py alone what this package says of a store."""
+    """Read this package's attributes of a store with zarr or h5py alone."""
     if name.endswith(".h5"):
         with h5py.File(FOLDER / name) as file:
             return json.loads(file.attrs["bf16codecs"])
@@ -176,7 +176,7 @@ def test_golden_run_is_read_lazily_and_by_others_alone(name, source):
                     assert number in run[key].steps
         assert run["late"].steps == [10, 20, 30]
         assert np.isnan(arrays["late"][[0, 4]].astype("f4")).all()
-    # What is stored once is so only while it is the same.
+    # Tensors are stored once only while they are the same.
     info = StoreInfo.from_attributes({"bf16codecs": attributes_of(name)}, name).run
     paths = [info.paths_at(place) for place in range(5)]
     assert [i for i, p in enumerate(paths) if p["head.weight"] != p["embed.weight"]] == [2]
@@ -215,7 +215,7 @@ def test_objects_of_golden_checkpoints(name):
 
 
 def unpickled(raw: bytes) -> object:
-    """Return what `torch.save` wrote, which our own files may be trusted with."""
+    """Unpickle a file of `torch.save`, which is safe for our own files."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         (member,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
         return pickle.loads(archive.read(member))
@@ -232,7 +232,7 @@ def test_layouts_are_those_of_their_names():
         base = STORES[name][1].get("base")
         assert (None if info.base is None else info.base.path) == base, name
         if info.layout == 2:
-            # All that the layout has is in each of them.
+            # Each of them has every feature of the layout.
             embed, low = info.paths["model.embed.weight"], info.paths["low"]
             assert info.paths["head.weight"] == embed, name
             assert low == f"{info.paths['master']}#bfloat16", name

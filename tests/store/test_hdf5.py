@@ -79,7 +79,7 @@ class TestHDF5(StoreContract):
             dataset.id.write_direct_chunk(origin, content)
 
     def remove_chunk(self, store: Path, chunk: str) -> None:
-        """Replace the array by one that has all chunks but this one: HDF5 cannot remove it."""
+        """Replace the array by one without this chunk: HDF5 cannot remove chunks."""
         with h5py.File(store, "r+") as file:
             old, origin = self.chunk(file, chunk)
             name, old_id = old.name.encode(), old.id
@@ -177,7 +177,7 @@ def test_h5py_reads_every_dtype(tmp_path: Path) -> None:
 
 
 def test_a_file_that_the_garbage_collector_closes_meanwhile(tmp_path, monkeypatch, arrays) -> None:
-    """h5py then says that it cannot count a file that HDF5 had just named."""
+    """h5py then raises an error about a file that HDF5 has just listed."""
     path = tmp_path / "m.h5"
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), path)
     garbage = [h5py.File(path)]

@@ -1,4 +1,4 @@
-"""What zarr decodes is bounded: by what a chunk claims, or by decoding no more than it may hold."""
+"""The size of zarr's decoding is bounded: by a chunk's claim, or by decoding no more than fits."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def bomb_of(form: str) -> bytes:
 @linux
 @pytest.mark.parametrize("where", ["folder", "deflated", "shard"])
 def test_chunks_that_zarr_would_inflate(tmp_path, arrays, where):
-    """Many zeros for a chunk of less; the file itself has the size that a chunk can have."""
+    """More zeros than the chunk holds; the file itself has a size that a chunk can have."""
     for form in [form for form in FORMS if "shards" not in form]:
         if where == "folder" or tiers.IS_FULL or form in ("zstd and crc32c", "run lengths"):
             folder = tmp_path / form
@@ -136,7 +136,7 @@ def check_that_nothing_is_inflated(
         options["shards"] = (64, 32)
     path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **options)
     bomb = bomb_of(form)
-    # What is stored may be as large as the chunk, so the array is made larger for the bomb.
+    # Stored chunks may be as large as decoded ones, so the array is made larger for the bomb.
     rows = max(64, 1 << (len(bomb) // 64).bit_length())
 
     def enlarge(node: dict[str, Any]) -> None:
@@ -273,7 +273,7 @@ def test_a_compressed_zip_file_that_zarr_reads(tmp_path, arrays, compression):
 
 
 def test_a_chunk_of_more_than_a_gigabyte_in_memory(tmp_path, arrays, monkeypatch):
-    """What is known of the store's size is asked for without limits of its own."""
+    """Chunks whose stored size is known are requested without a further limit."""
     path = rewritten(
         write_store(tmp_path / "m.zarr", arrays), arrays["w"], chunks=(64, 32), shards=(64, 32)
     )
@@ -300,7 +300,7 @@ def test_what_zarr_cannot_decode_is_no_failure_of_a_file(tmp_path, arrays, form,
         if chunk.is_file():
             chunk.write_bytes(content)
     packed = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
-    # An error in what is in memory could be a server's: they have no class in common.
+    # An error of a store in memory could be a server's: these share no class.
     kinds = [StoreError, StoreError, OSError] if form != "shards" else [CorruptDataError] * 3
     for place, error in zip((path, packed, in_memory(path)), kinds, strict=True):
         for read in READS:

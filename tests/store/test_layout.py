@@ -1,4 +1,4 @@
-"""The layout: safe paths, chunks, attributes; and that zarr would have written the same."""
+"""The layout: safe paths, chunks, attributes; zarr writes the same files."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def copy_array(group: zarr.Group, path: str, array: zarr.Array) -> None:
 
 @pytest.mark.parametrize("zarr_format", [3, 2])
 def test_nothing_is_dropped_as_empty(tmp_path: Path, zarr_format: int) -> None:
-    """Chunks of zeros, of negative zeros and of NaNs are all there, with their bits."""
+    """Chunks of zeros, of negative zeros and of NaNs are all stored, bit by bit."""
     patterns = [0x0000, 0x8000, 0x7FC0, 0x7FFF, 0xFFFF]
     shapes = [(name, "BF16", (8, 4)) for name in map(hex, patterns)]
     source = write_model(tmp_path / "m.safetensors", shapes)

@@ -1,4 +1,4 @@
-"""Work and memory for stores that strangers made are in proportion to the bytes that are there.
+"""Work and memory for untrusted stores are in proportion to their stored bytes.
 
 They are measured in a child process, and processor time by a limit that the system holds.
 """
@@ -118,7 +118,7 @@ def test_a_header_that_claims_gigabytes(tmp_path, arrays, kind):
 
 @linux
 def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path):
-    """The first that is missing ends it."""
+    """The first missing chunk ends the reading."""
     for shape in ([1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]):
         path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
         claim_shape(path, shape, [1] * len(shape))
@@ -128,7 +128,7 @@ def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path):
 @linux
 @pytest.mark.parametrize("shards", [False, True])
 def test_an_array_of_millions_of_chunks_that_zarr_reads(tmp_path, shards):
-    """It lists all of a call before it reads the first: a million took 3.5 GB and a minute."""
+    """zarr lists all chunks of a call before it reads one: a million took 3.5 GB and a minute."""
     path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
     claim_shape(path, [1 << 22], [1 << 20 if shards else 1])
     codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}]
@@ -258,7 +258,7 @@ def test_chunks_that_inflate_without_an_end(tmp_path, path, filters):
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
 def test_max_bytes_is_held_by_chunks_of_any_filter(tmp_path, compression):
-    """What HDF5 reads in slabs of 16 MiB, it decodes in chunks."""
+    """HDF5 decodes whole chunks, though it reads slabs of 16 MiB."""
     file, shape = tmp_path / "m.h5", (1 << 11, 1 << 13)
     arrays = {"w": np.zeros(shape, "bfloat16"), "small": weights((64, 32))}
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
@@ -295,7 +295,7 @@ def test_many_small_values_for_metadata(tmp_path):
     """Python's values take more memory than their text: 24 times as much here."""
     file = tmp_path / "m.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        # What does not shrink lets the rest shrink further than metadata do.
+        # Incompressible data let the rest shrink further than metadata do.
         noise = tiers.rng("noise").randbytes(150_000).hex()
         archive.writestr("zarr.json", f'{{"noise": "{noise}", "x": [{"{}," * 6_000_000}0]}}')
     lines = outcomes(file)

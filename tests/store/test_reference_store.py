@@ -47,7 +47,7 @@ def test_golden_checkpoints(name: str) -> None:
 
 
 def assert_same_objects(store: Path) -> None:
-    """Compare what is no tensor with what the package reads."""
+    """Compare objects that are not tensors with the package's."""
     with bf16codecs.open_model(store) as model:
         objects = {name: model.object_bytes(name) for name in model.objects()}
     assert objects == ReferenceStore(store).objects()

@@ -1,4 +1,4 @@
-"""What a run says of itself, and the paths of tensors that come later."""
+"""A run's attributes, and the paths of tensors that appear later."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_paths_of_what_comes_later() -> None:
     assert paths["new"] == "new"
     assert later_paths(["step"], taken, "3") == {"step": "=73tep"}
     assert paths["step.x"] == "=73tep/x"
-    # None is in the way of another, even where upper and lower case are the same.
+    # No path is a prefix of another, even where upper and lower case are the same.
     parts = [path.lower().split("/") for path in [*taken, *paths.values()]]
     assert len({tuple(p) for p in parts}) == len(parts)
     assert not any(a != b and a == b[: len(a)] for a in parts for b in parts)

@@ -1,4 +1,4 @@
-"""What run stores hold beside the tensors' data, and what their reader refuses."""
+"""The metadata of runs, and the runs that their reader refuses."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_tensors_whose_header_is_another(run: Path) -> None:
 
 
 def test_tensors_over_time_have_the_shape_of_their_header(tmp_path: Path) -> None:
-    """Datasets say theirs once."""
+    """Datasets have one shape for all steps."""
     arrays = {"w": weights((6, 4)), "v": weights((24,))}
     paths = [write_safetensors(tmp_path / f"step{i}.safetensors", arrays) for i in (1, 2)]
     store = tmp_path / "run.h5"

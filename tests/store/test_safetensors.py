@@ -1,4 +1,4 @@
-"""Headers that lie are refused in one line; all others are read as the reference reads them."""
+"""Invalid headers are refused in one line; all others are read as the reference reads them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ REFUSED = {
     "long number out of range": (RIGHT.replace(b"}}", b',"x":-' + b"9" * 400 + b"}}"), b"ab"),
 }
 
-#: What the reference implementation accepts and this one refuses on purpose.
+#: Headers that the reference implementation accepts and this one refuses on purpose.
 STRICTER = {"duplicate tensor", "duplicate metadata"}
 
 
@@ -326,7 +326,7 @@ def test_indexes_of_any_name(shards: Path) -> None:
 
 
 def test_indexes_that_were_left_behind(shards: Path) -> None:
-    """None of their files is there: they say nothing of those that are."""
+    """None of their files exists, so that they do not concern the existing ones."""
     old = shards / "m.safetensors.index.fp16.json"
     old.write_text(json.dumps({"weight_map": {"a": "m.fp16-1.safetensors"}}))
     source = open_source(shards)
@@ -359,7 +359,7 @@ def test_index_names_a_missing_file(shards: Path) -> None:
         open_source(path)
 
 
-#: Names of shards, and of the first one that they say is missing.
+#: Names of shards, and of the first one that these show to be missing.
 NUMBERED = [
     (["m-00001-of-00003", "m-00003-of-00003"], "m-00002-of-00003"),
     (["m-00001-of-00002"], "m-00002-of-00002"),

@@ -1,4 +1,4 @@
-"""Metadata that others wrote, in other words or of other arrays: no damage."""
+"""Metadata of other programs, written differently or for other arrays, are no damage."""
 
 from __future__ import annotations
 

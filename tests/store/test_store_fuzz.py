@@ -1,4 +1,4 @@
-"""The store fuzzer finds what it is made to find."""
+"""The store fuzzer finds each kind of fault."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_other_data_are_found_unless_they_cannot_be_known(workspace, tmp_path):
     unknowable = Mutant("", changes, frozenset({"w.a"}))
     verdict = read(tmp_path / "y", seed, unknowable)
     assert verdict.findings == []
-    assert verdict.outcomes["restore", "CorruptDataError"] == 1  # has to tell all the same
+    assert verdict.outcomes["restore", "CorruptDataError"] == 1  # still has to detect it
 
 
 @pytest.mark.parametrize(

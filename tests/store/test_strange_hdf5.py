@@ -1,4 +1,4 @@
-"""HDF5 files that strangers made: other types, data that were never written, shapes without end."""
+"""Untrusted HDF5 files: other types, data that were never written, huge shapes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def replaced(store: Path, path: str, make: Callable[[h5py.File], Any]) -> None:
-    """Put another dataset in the place of one, with its attributes."""
+    """Replace a dataset by another with its attributes."""
     with h5py.File(store, "r+") as file:
         attributes = dict(file[path].attrs)
         del file[path]
@@ -72,7 +72,7 @@ def refused(store: Path, match: str) -> None:
 def test_a_disk_that_fails_is_no_damage(
     store: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """h5py raises both, of what libhdf5 says of the system."""
+    """h5py raises the same errors for both, from libhdf5's messages."""
 
     def fail(*_args: object) -> None:
         raise error
@@ -238,7 +238,7 @@ def test_data_in_other_files_are_not_looked_for(store, run_python):
 
 
 def put_elsewhere(store: Path, path: str, kind: str) -> None:
-    """Say that a dataset's values are in the file `pipe`."""
+    """Make a dataset's values external, in the file `pipe`."""
     with h5py.File(store, "r+") as file:
         dataset = file[path]
         attributes, shape, dtype = dict(dataset.attrs), dataset.shape, dataset.id.get_type()
@@ -282,7 +282,7 @@ def test_attributes_that_are_no_text(store, owner):
 
 @pytest.mark.parametrize("owner", tiers.by_tier(["w"], ["/", "w"]))
 def test_attributes_of_variable_length_without_an_end(store, owner):
-    """Only once they were read is it known how long they are."""
+    """Their size is unknown until they are read."""
     with h5py.File(store, "r+") as file:
         file[owner].attrs["bf16codecs"] = "{}" + " " * 100_000_000
     with pytest.raises(StoreError, match=r"'bf16codecs': \d+ bytes of metadata, more than"):
@@ -364,7 +364,7 @@ def test_deflated_chunks_of_another_size(store):
 
 
 def test_only_what_is_cut_off_is_to_be_restored(store: Path) -> None:
-    """Not a file that is being written, which libhdf5 flags so."""
+    """Not a file that is being written, which libhdf5 marks in the same way."""
     whole = store.read_bytes()
     store.write_bytes(whole[:-1])
     with pytest.raises(StoreError, match=f"has {len(whole) - 1} bytes of .*; restore it"):

@@ -1,4 +1,4 @@
-"""Stores that strangers made: nothing outside of them is read, nor what contradicts itself."""
+"""Untrusted stores: nothing outside of them is read, and contradictions are refused."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ class Code:
 
 @pytest.mark.parametrize("max_bytes", [None, 1 << 20])
 def test_no_codec_executes_code(tmp_path, max_bytes):
-    """That of numcodecs would, and other codecs that are not known here need `max_bytes` alone."""
+    """numcodecs' Pickle would; other unknown codecs need `max_bytes` alone."""
     content, made = pickle.dumps(Code(tmp_path / "made")), tmp_path / "made"
     pickle.loads(content)
     made.unlink()
@@ -289,7 +289,7 @@ def test_no_codec_executes_code(tmp_path, max_bytes):
             assert not made.exists()
 
 
-# --- what contradicts the header ------------------------------------------------------------------
+# --- contradictions to the header -----------------------------------------------------------------
 
 
 CONTRADICTIONS: list[Callable[[Any], object]] = [
@@ -321,7 +321,7 @@ def test_metadata_that_contradict_the_header_are_refused(tmp_path, arrays, name)
 
 
 def test_arrays_of_more_than_32_dimensions_are_refused(tmp_path):
-    """Also where the header agrees: such a tensor is stored as its bytes."""
+    """Even where the header agrees: such a tensor is stored as its bytes."""
     for count in (33, 1000):
         store = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
         claim_shape(store, [1] * count, [1] * count)

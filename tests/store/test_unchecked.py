@@ -1,4 +1,4 @@
-"""What slices and `load` cannot see, and a digest of the files tells: docs/trust.md lists it."""
+"""Damage that slices and `load` cannot detect, but a digest does: docs/trust.md lists it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def made(folder: Path, kind: str, arrays: dict[str, Any] = ARRAYS, **options: An
 
 
 def place_of_chunk(store: Path, name: str) -> tuple[Path, int, int]:
-    """Return the file of a tensor's first chunk, and where the chunk is in it."""
+    """Return the file of a tensor's first chunk, and the chunk's extent in it."""
     if store.suffix == ".h5":
         with h5py.File(store) as file:
             dataset = file[name].id
@@ -62,7 +62,7 @@ def place_of_chunk(store: Path, name: str) -> tuple[Path, int, int]:
 
 
 def changed(store: Path, name: str) -> Iterator[int]:
-    """Change one byte after the other of a tensor's first chunk; in the end it is as it was."""
+    """Change each byte of a tensor's first chunk in turn; restore it at the end."""
     path, start, size = place_of_chunk(store, name)
     content = path.read_bytes()
     for at in range(start, start + size, max(1, size // 20)):
@@ -77,7 +77,7 @@ def restored(store: Path) -> None:
 
 
 def is_read(store: Path, name: str) -> bool:
-    """Tell whether a slice is read without an error."""
+    """Return whether a slice is read without an error."""
     with suppress(BF16CodecsError), bf16codecs.open_model(store) as model:
         return model[name][...].size > 0
     return False
@@ -86,7 +86,7 @@ def is_read(store: Path, name: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd", "split", "none", "plain-zstd"])
 def test_chunks_without_a_checksum(tmp_path: Path, codec: str, kind: str) -> None:
-    """A changed byte of them may go unnoticed; of others, never."""
+    """A changed byte in them may go unnoticed, but never in other chunks."""
     if kind == "hdf5" and codec == "plain-zstd":
         pytest.skip("HDF5's Zstandard is codec zstd")
     if kind == "hdf5" and codec == "zstd":
@@ -155,7 +155,7 @@ def test_sound_chunks_in_another_place_or_form(
 
 @pytest.mark.parametrize("kind", ["zarr", "hdf5"])
 def test_steps_under_another_number(tmp_path: Path, kind: str) -> None:
-    """Only the array `step` tells, and `verify` of the whole run."""
+    """Only the array `step`, and `verify` of the whole run, detect it."""
     sources = [
         write_safetensors(tmp_path / f"m-step{i}.safetensors", {"w": weights((64, 32), seed=i)})
         for i in (1, 2)
@@ -234,7 +234,7 @@ CONTRADICTIONS: list[Callable[[dict[str, Any]], object]] = [
 
 
 def test_what_a_remote_array_says_of_itself_is_compared(tmp_path: Path) -> None:
-    """Without a look at the header."""
+    """The header is not read for that."""
     for number, change in enumerate(CONTRADICTIONS):
         store = write_store(tmp_path / "m.zarr", {"a": weights((8, 8)), "b": weights((8, 8))})
         edit_array(store, "a", change)

@@ -66,7 +66,7 @@ class FolderContract(ZarrContract):
     def test_failing_swap_keeps_the_old(
         self, model: Path, store: Path, monkeypatch: pytest.MonkeyPatch, step: int
     ) -> None:
-        """Without exchange, a folder goes aside, and the new one takes its name."""
+        """Where names cannot be exchanged, the old folder is moved aside first."""
         monkeypatch.setattr(_publish, "_system_call", lambda: None)
         rename, calls = os.rename, []
 

@@ -1,4 +1,4 @@
-"""Metadata of arrays are those that zarr writes, whatever the type, the shape and the codec."""
+"""Metadata of arrays equal those that zarr writes, for every type, shape and codec."""
 
 from __future__ import annotations
 

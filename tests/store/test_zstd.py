@@ -1,4 +1,4 @@
-"""Plain Zstandard chunks: what others write is read, and no frame is believed about its size."""
+"""Plain Zstandard chunks: those of other writers are read, and no claimed size is trusted."""
 
 from __future__ import annotations
 
