@@ -1,4 +1,4 @@
-"""Two models of the same tensors, and a folder for what is made of them."""
+"""Two models of the same tensors, and a folder for targets."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def bases(tmp_path: Path) -> Path:
 
 
 def made(source: Path, folder: Path, **options: object) -> tuple[Path, str]:
-    """Convert with the best base of a folder; return the store, and what was said."""
+    """Convert with the best base of a folder; return the store, and the messages."""
     store = folder.parent / "m.zarr"
     return store, safetensors_to_zarr(source, store, base=f"auto:{folder}", **options).base
 
@@ -81,7 +81,7 @@ def test_shards_and_folders(steps: dict[int, Path], bases: Path) -> None:
 
 
 def test_none_that_is_worth_it(bases: Path) -> None:
-    """A base that saves less than what depending on it costs."""
+    """A base that saves too little to depend on it."""
     arrays = {"w": weights((256, 128))}
     source = write_safetensors(bases.parent / "m.safetensors", arrays)
     other = write_safetensors(bases.parent / "x.safetensors", {"w": weights((256, 128), seed=1)})
@@ -146,7 +146,7 @@ def test_models_that_cannot_be_read(steps: dict[int, Path], bases: Path) -> None
     assert orphan.exists()
 
 
-# --- what is left out -----------------------------------------------------------------------------
+# --- candidates that are skipped ------------------------------------------------------------------
 
 
 def test_source_and_target_are_no_bases(steps: dict[int, Path], bases: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_folder_of_shards_is_the_source_too(bases: Path) -> None:
 def test_what_needs_the_target_is_no_base(
     steps: dict[int, Path], bases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever way it is named."""
+    """By any of its names."""
     target = convert("zarr3", steps[300], bases / "step300")
     convert("zarr3", steps[399], bases / "step399", base=target)
     (bases.parent / "link").symlink_to(bases)

@@ -1,4 +1,4 @@
-"""Conversions beside their bases: what is never replaced, and bases that change meanwhile."""
+"""Targets beside or in their bases, and bases that change during a conversion."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_target_that_is_the_base(
 @few_kinds
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_a_target_in_a_store(kind: str, source: Path, folder: Path, zarr_format: int) -> None:
-    """Whatever the store is to it: whoever replaces or checks the store counts on its content."""
+    """No target goes into a store: verifying or replacing the store relies on its content."""
     store = folder / "m.zarr"
     safetensors_to_zarr(source, store, zarr_format=zarr_format)
     safetensors_to_run([source], folder / "run.zarr", steps=[1], zarr_format=zarr_format)
@@ -100,7 +100,7 @@ def test_a_target_that_the_base_needs(kind: str, source: Path, fine: Path, folde
 
 
 def test_a_store_that_holds_the_base(source: Path, fine: Path, folder: Path) -> None:
-    """In a folder of it, where nothing of the store is."""
+    """The base lies in the store's folder."""
     store = convert("zarr3", fine, folder / "m")
     base = convert("hdf5", source, folder / "base")
     base = base.rename(store / base.name)
@@ -112,7 +112,7 @@ def test_a_store_that_holds_the_base(source: Path, fine: Path, folder: Path) -> 
 
 @few_kinds
 def test_a_model_may_be_its_own_base(kind: str, source: Path, folder: Path) -> None:
-    """It is of no use, and of no harm."""
+    """That has no use, and does no harm."""
     store = convert(kind, source, folder / "m", base=source)
     assert_holds(store, source)
 
@@ -120,7 +120,7 @@ def test_a_model_may_be_its_own_base(kind: str, source: Path, folder: Path) -> N
 def test_existing_targets_are_told_before_the_base_is_read(
     source: Path, fine: Path, folder: Path
 ) -> None:
-    """Of safetensors files, the digest of all is needed."""
+    """Reading the base takes long: a digest of all safetensors files."""
     convert("zarr3", source, folder / "m")
     with pytest.raises(FileExistsError):
         convert("zarr3", fine, folder / "m", base=folder / "missing")
@@ -128,7 +128,7 @@ def test_existing_targets_are_told_before_the_base_is_read(
 
 
 def change_after(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
-    """Let something change when a part of the conversion is done."""
+    """Call a function once part of the conversion is done."""
     function = getattr(pipeline, name)
 
     def changed(*args: Any, **options: Any) -> Any:
@@ -156,7 +156,7 @@ def test_files_that_change_while_they_are_the_base(
 def test_a_base_that_is_replaced_meanwhile(
     kind: str, source: Path, fine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was opened is read on where it still exists."""
+    """The opened base is read to the end where its files still exist."""
     base = convert(kind, source, folder / "base")
     other = write_nearby(source, source.with_name("other.safetensors"), seed=5)
 

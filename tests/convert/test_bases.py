@@ -1,4 +1,4 @@
-"""Stores of differences: whatever a model and its base are, the files come back."""
+"""Stores of differences restore the files, for every kind of model and base."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def differing(store: Path) -> set[str]:
     return {name for name, found in tensors_of(store).items() if found["way"] == "difference"}
 
 
-# --- what a base can be ---------------------------------------------------------------------------
+# --- kinds of bases -------------------------------------------------------------------------------
 
 
 @kinds
@@ -99,7 +99,7 @@ BASE_KINDS = [*KINDS, "safetensors", "shards", "index", "http"]
 @pytest.mark.parametrize("base_kind", BASE_KINDS)
 @pytest.mark.filterwarnings("ignore:Unclosed client session")
 def test_bases_of_every_kind(base: Path, fine: Path, base_kind: str) -> None:
-    # How a store is written has nothing to do with how its base is read: one kind each is enough.
+    # Writing a store does not depend on how its base is read: one kind each is enough.
     one = list(KINDS)[(BASE_KINDS.index(base_kind) + 1) % len(KINDS)]
     with base_of_kind(base_kind, base) as place:
         for kind in by_tier([one], list(KINDS)):
@@ -146,7 +146,7 @@ def test_a_codec_without_differences_is_refused(base: Path, fine: Path, kind: st
 
 
 def test_chain_of_all_kinds(base: Path, tmp_path: Path) -> None:
-    """Of other chunks and codecs each, and the files themselves at the end."""
+    """Each store has other chunks and codecs, and the last base is the files themselves."""
     models, below = [base], base
     chain = [*KINDS] * by_tier(1, 2)
     for i, kind in enumerate(chain):
@@ -223,7 +223,7 @@ def test_nothing_in_common_is_refused(base: Path, tmp_path: Path, kind: str) -> 
 
 @few_kinds
 def test_bfloat16_against_its_master_weights(tmp_path: Path, kind: str) -> None:
-    """NaNs, infinities and ties among them: what a rounding gives is all the same to a base."""
+    """The weights include NaNs, infinities and ties; a base need not be rounded exactly."""
     words = np.random.default_rng(0).integers(0, 2**32, (50, 40), dtype=np.uint32)
     words[0] = 0x7F800000 + np.arange(40) * 0x10001
     words[1] = 0x3F808000 + np.arange(40) * 0x10000
@@ -242,7 +242,7 @@ def test_bfloat16_against_its_master_weights(tmp_path: Path, kind: str) -> None:
 
 @few_kinds
 def test_master_weights_against_bfloat16(tmp_path: Path, kind: str) -> None:
-    """What is left is the lower half: 16 bits of 32, where the weights alone take 26."""
+    """Only the lower half is stored: 16 bits of 32, where the weights alone take 26."""
     master = weights((80, 64)).astype("f4") * np.float32(1.001)
     master[0] = np.float32("nan")
     master.view("u4")[1, :40] = 0x7F800001 + np.arange(40) * 0x10001
@@ -324,7 +324,7 @@ def test_any_models(
     chain: list[tuple[dict[str, np.ndarray], str]],
     chunk_size: int,
 ) -> None:
-    """Each against the one before, if that has a tensor of the same form."""
+    """Each model is stored against the one before, where that has a tensor of the same form."""
     folder = tmp_path_factory.mktemp("chain")
     below: dict[str, np.ndarray] = {}
     store = None
@@ -337,7 +337,7 @@ def test_any_models(
 
 
 def is_like(array: np.ndarray, other: np.ndarray | None) -> bool:
-    """Tell whether an array can be a difference to another one."""
+    """Return whether an array can be stored as a difference to another one."""
     if other is None or array.shape != other.shape or not array.shape or not array.size:
         return False
     return (array.dtype, other.dtype) == ("bfloat16", "float32") or array.dtype == other.dtype

@@ -1,4 +1,4 @@
-"""Stores that are compared with a model: what differs is not damage."""
+"""Stores that are compared with another model: differences are not damage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_other_files(tmp_path: Path, source: Path) -> None:
-    """Their names are a sentence, and no list of Python's."""
+    """The message names the files in a sentence, not as a Python list."""
     store, shards = convert("zarr3", source, tmp_path / "m"), tmp_path / "shards"
     write_shards(shards, [{name: array} for name, array in ARRAYS.items()])
     with pytest.raises(SourceMismatchError) as caught:
@@ -33,7 +33,7 @@ def test_other_files(tmp_path: Path, source: Path) -> None:
 
 
 def test_another_source(tmp_path: Path, source: Path) -> None:
-    """The store is intact: it is not what it was compared with."""
+    """The message says that the store is intact, but differs from the model."""
     store = convert("zarr3", source, tmp_path / "m")
     near = write_nearby(source, tmp_path / "m-2.safetensors")
     error = error_of(store, near, error=SourceMismatchError)

@@ -1,4 +1,4 @@
-"""Conversions, whatever the kind of store: names, and what kinds have in common."""
+"""Conversions to every kind of store: names, and common behaviour."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_zarr_and_hdf5_hold_the_same(demo_model: Path, tmp_path: Path) -> None:
 def test_the_file_that_cannot_be_read_is_named(
     demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading knows a descriptor alone: the error is not one of the target."""
+    """Reading has only a descriptor, but the error names the source, not the target."""
 
     def fail(*args: Any) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

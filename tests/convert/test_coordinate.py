@@ -73,7 +73,7 @@ def test_another_coordinate(tmp_path: Path, checkpoints: list[Path], kind: str) 
 
 @kinds
 def test_a_step_that_is_being_appended(tmp_path: Path, checkpoints: list[Path], kind: str) -> None:
-    """Its number is there before the attributes have the step."""
+    """Its number is written before the attributes list the step."""
     store = make_run(kind, checkpoints[:2], tmp_path)
     tree = _tree(store)
     steps = tree["step"]

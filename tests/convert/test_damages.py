@@ -1,4 +1,4 @@
-"""Stores with several damaged chunks: `verify` tells of all of them."""
+"""Stores with several damaged chunks: `verify` reports all of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def frames(tmp_path: Path, source: Path) -> dict[tuple[str, tuple[int, ...]], by
 
 
 def flip(store: Path, frame: bytes) -> None:
-    """Change a byte of a frame, wherever it is in a store."""
+    """Change a byte of a frame in a store of any kind."""
     files = [store] if store.is_file() else [p for p in store.rglob("*") if p.is_file()]
     for file in files:
         content = bytearray(file.read_bytes())
@@ -97,7 +97,7 @@ def test_a_single_one_is_told_by_its_own_error(
 
 
 def test_missing_chunks_other_bytes_and_other_digests(tmp_path: Path, source: Path) -> None:
-    """The type of the error is that of the first."""
+    """The error has the type of the first one."""
     store = convert("zarr3", source, tmp_path / "m", chunk_size=4096, codec="none")
     chunks = {name: store / name / "c.1.0" for name in ("t0", "t2")}
     raw = chunks["t0"].read_bytes()
@@ -118,7 +118,7 @@ def test_missing_chunks_other_bytes_and_other_digests(tmp_path: Path, source: Pa
 
 
 def test_each_file_is_compared_for_itself(tmp_path: Path) -> None:
-    """Of a file with a damaged chunk, the digest tells nothing; of the others, it does."""
+    """Digests are compared for the files that have no damaged chunk."""
     folder = tmp_path / "shards"
     folder.mkdir()
     for i, name in enumerate("abc"):
@@ -183,7 +183,7 @@ def test_attributes_and_chunks(tmp_path: Path, source: Path, frames: dict[Any, b
 def test_metadata_of_single_arrays(
     zarr_format: int, is_zip: bool, tmp_path: Path, source: Path
 ) -> None:
-    """Who opens an array by its own path reads them, and they are to be as the root has them."""
+    """Readers of single arrays need them, so that they have to agree with the root's."""
     sound = tmp_path / ("m.zarr.zip" if is_zip else "m.zarr")
     safetensors_to_zarr(source, sound, zarr_format=zarr_format)
     names = {2: [".zarray", ".zattrs", ".zgroup"], 3: ["zarr.json"]}[zarr_format]
@@ -277,7 +277,7 @@ def test_attributes_of_others(zarr_format: int, tmp_path: Path, source: Path) ->
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
-    """A chunk is told for each step that cannot be read because of it."""
+    """A chunk is reported for each step that cannot be read because of it."""
     near = write_nearby(source, tmp_path / "m-2.safetensors")
     arrays = {"t0": ARRAYS["t0"], "u": weights((128, 64), seed=9)}
     other = write_safetensors(tmp_path / "m-3.safetensors", arrays)
@@ -304,7 +304,7 @@ def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_single_one_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
-    """Its message has the step, which is what users know."""
+    """The message names the step, by which users know it."""
     last = write_safetensors(tmp_path / "m-600.safetensors", {"t0": weights((128, 64), seed=9)})
     name, options = TARGETS[kind]
     store = tmp_path / name
@@ -351,7 +351,7 @@ def test_there_is_an_end(tmp_path: Path) -> None:
 
 
 def test_a_limit_is_no_damage(tmp_path: Path, source: Path) -> None:
-    """It ends the reading at once: the store may be sound."""
+    """A limit ends the reading at once: the store may be sound."""
     store = convert("zarr3", source, tmp_path / "m")
     with pytest.raises(LimitError, match=r"more than max_bytes allows \(10\)") as caught:
         verify_store(store, max_bytes=10)
@@ -374,7 +374,7 @@ def test_neither_is_a_filter_that_needs_a_limit(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks on bad sectors are told like damaged ones."""
+    """Chunks on bad sectors are reported like damaged ones."""
     store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
     original = sources.OpenPart.read
 
@@ -409,7 +409,7 @@ def test_a_server_that_fails_is_not_asked_for_the_rest(
 
 
 def test_a_server_that_ignores_ranges_is_no_damage(tmp_path: Path) -> None:
-    """Chunks of runs are read in parts: a sound one is not called damaged for its server."""
+    """Chunks of runs are read in parts: the server's fault is not reported as damage."""
     pytest.importorskip("aiohttp")
     arrays = {f"t{i}": weights((256, 512), seed=i) for i in range(20)}
     source = write_safetensors(tmp_path / "m-1.safetensors", arrays)

@@ -50,7 +50,7 @@ def files_in_attributes(store: Path) -> Any:
 
 
 def test_parts_in_any_order() -> None:
-    """Memory is another's as soon as it is released, and not before it was hashed."""
+    """Memory is released after it was hashed, and is reused from then on."""
     rng = tiers.rng("parts in any order")
     for _ in range(tiers.by_tier(8, 20)):
         content = rng.randbytes(300_000)
@@ -89,7 +89,7 @@ def test_what_is_missing_is_noticed() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 16])
 def test_of_many_shards(tmp_path: Path, threads: int) -> None:
-    """Files go on side by side."""
+    """Files are hashed side by side."""
     rng = np.random.default_rng(1)
     shards = [
         {f"{i}.{k}": rng.normal(0, 1, (60, 50)).astype("bfloat16") for k in range(i % 4 + 1)}
@@ -154,7 +154,7 @@ def test_rewriting_keeps_what_is_known(model: Path, tmp_path: Path) -> None:
 def test_stores_of_layout_1_are_bases_of_new_ones_and_have_them(
     model: Path, tmp_path: Path
 ) -> None:
-    """Where no digest is in common, the sizes and headers tell, and then the blocks."""
+    """Where no digest is shared, sizes and headers are compared, and then the blocks."""
     old, new = tmp_path / "old.zarr", tmp_path / "new.zarr"
     safetensors_to_zarr(model, old, sha256=True)
     edit_attributes(old, lambda a: (a.update(layout=1), a["files"][0].pop("blake3")))

@@ -1,4 +1,4 @@
-"""Appending to runs that other software has written anew."""
+"""Appending to runs that other software has rewritten."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_zarr(steps: list[Path], tmp_path: Path, group: int, count: int) -> None
 
 
 def test_chunks_that_are_frames_of_versions(steps: list[Path], tmp_path: Path) -> None:
-    """As zarr writes them, with the codec that the array has."""
+    """zarr writes them with the array's codec."""
     run = rewritten(make_run("zarr 3", steps[:3], tmp_path, keyframe_every=2), "")
     for _ in range(2):
         with pytest.raises(BF16CodecsError, match=r"a.w.c\.1\.0\.0"):
@@ -56,7 +56,7 @@ def test_chunks_that_are_frames_of_versions(steps: list[Path], tmp_path: Path) -
 
 
 def rewritten(store: Path, change: str) -> Path:
-    """Let zarr write a run anew, with a change of one array."""
+    """Let zarr rewrite a run, with a change of one array."""
     source = zarr.open_group(store, mode="r")
     path = store.with_name("rewritten.zarr")
     target = zarr.create_group(path, attributes=dict(source.attrs))

@@ -1,4 +1,4 @@
-"""A store is not replaced while it has what a user put there."""
+"""A store is not replaced while it has files or attributes of a user."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assert_refused(store: Path, base: Path, name: str) -> None:
     "name",
     [
         *("config.json", "README.md", "notes/today.txt", "a/notes.txt", ".hidden", "a/w/notes.txt"),
-        # What others could have written with Zarr: arrays, and chunks.
+        # Files that other Zarr software could have written: arrays, and chunks.
         *("mine/zarr.json", "a/mine/.zarray", "a/0.0", "7"),
     ],
 )
@@ -103,7 +103,7 @@ def test_the_root_is_parsed_once(
 
 
 OTHERS = {
-    # Documents of the other format, and what is no document of the folder.
+    # Documents of the other format, and files that are no documents of the folder.
     2: ["a/w/zarr.json", "b/.zarray", "a/zarr.json", "a/.zarray", "a/w/.zgroup", "a/w/.zmetadata"],
     3: [
         ".zgroup",
@@ -132,7 +132,7 @@ def test_what_zarr_would_not_have_there(base: Path, fine: Path, zarr_format: int
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_own_chunks(tmp_path: Path, zarr_format: int) -> None:
-    """All of them, of arrays without axes and without items, too."""
+    """All chunks are recognized, even of arrays without axes or items."""
     tensors = [
         ("a", "F32", (999, 50)),
         ("none", "F32", (0, 5)),
@@ -244,7 +244,7 @@ def test_a_run_whose_append_was_killed_is_replaced(base: Path) -> None:
 
 @pytest.mark.parametrize("name", ["two.zarr", "three.zarr", "three.zip", "fine.h5"])
 def test_attributes(base: Path, fine: Path, name: str) -> None:
-    """Whoever rewrites a store would keep them; whoever replaces it has others."""
+    """Rewriting a store would keep them; replacing it would lose them."""
     store = fine.with_name(name)
     if name == "fine.h5":
         safetensors_to_hdf5(fine, store, base=base)
@@ -289,7 +289,7 @@ def test_what_is_not_missed(base: Path, name: str) -> None:
 
 
 def test_stores_of_others_are_replaced(base: Path) -> None:
-    """Whoever says so sees what they are."""
+    """With `overwrite`, plain Zarr groups and HDF5 files are replaced as well."""
     group, file = base.with_name("m.zarr"), base.with_name("m.h5")
     zarr.open_group(group, mode="w")["a"] = np.ones(3)
     with h5py.File(file, "w") as own:

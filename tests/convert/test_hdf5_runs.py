@@ -141,7 +141,7 @@ def step(run: Path, number: int) -> Path:
 
 
 def steps_of(run: Path) -> list[int]:
-    """Return a run's steps, all of which are sound."""
+    """Verify a run, and return its steps."""
     with bf16codecs.open_run(run) as opened:
         steps = opened.steps
     verify_store(run)
@@ -236,7 +236,7 @@ def test_full_disk(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(OSError, match="No space left on device; free some space") as caught:
                 append_to_run(step(run, 2), run)
         assert caught.value.filename == str(run)
-        # What went into the room of chunks is seen by nobody.
+        # Nobody sees what was written into the reserved space of chunks.
         assert run.stat().st_size == before, count
         assert steps_of(run) == [0, 1]
         assert names_in(run.parent) == {"run.h5", *(f"step{i}.safetensors" for i in range(4))}
@@ -285,7 +285,7 @@ def test_replaced_with_a_journal_left(run: Path, monkeypatch: pytest.MonkeyPatch
 def test_two_at_once(run: Path) -> None:
     fcntl = pytest.importorskip("fcntl", reason="locks of POSIX")
     with open(journal_of(run), "wb") as journal:
-        fcntl.flock(journal, fcntl.LOCK_EX)  # as who appends does
+        fcntl.flock(journal, fcntl.LOCK_EX)  # as an append does
         with pytest.raises(BlockingIOError, match="another process is appending"):
             append_to_run(step(run, 2), run)
         with pytest.raises(BlockingIOError, match="another process is appending"):

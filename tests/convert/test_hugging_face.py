@@ -49,7 +49,7 @@ def test_there_and_back(folder: Path, tmp_path: Path) -> None:
 
 
 def test_links_are_what_they_lead_to(tmp_path: Path) -> None:
-    """So are the files of the cache of huggingface_hub: links to blobs that digests name."""
+    """huggingface_hub's cache holds links to blobs that are named by digests."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()
     (snapshot / "sub").mkdir(parents=True)
@@ -64,7 +64,7 @@ def test_links_are_what_they_lead_to(tmp_path: Path) -> None:
 
 
 def test_one_file_and_shards_in_one_folder(tmp_path: Path) -> None:
-    """The store of the name that libraries look for has what they would load."""
+    """The store with the name that libraries look for has the tensors that they would load."""
     folder = tmp_path / "model"
     folder.mkdir()
     write_sharded(folder)
@@ -91,7 +91,7 @@ def test_indexes_that_share_files(tmp_path: Path) -> None:
 
 
 def test_variants(tmp_path: Path) -> None:
-    """Of an index, a library looks for the variant in another place than of a file."""
+    """Libraries look for the variant of an index in another part of the name than of a file."""
     folder = tmp_path / "model"
     folder.mkdir()
     write_sharded(folder)
@@ -129,7 +129,7 @@ def test_progress_is_that_of_all(folder: Path, tmp_path: Path) -> None:
         assert 0.99 * total < done[-1] <= total  # all but headers
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def test_places(folder: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_existing_targets(folder: Path, tmp_path: Path) -> None:
 
 
 def test_stores_that_would_be_loaded_instead(folder: Path, tmp_path: Path) -> None:
-    """Whatever is in them: who loads the packed folder would take them for its weights."""
+    """Libraries would load them from the packed folder, with any content, as its weights."""
     deep = "unet/deep/diffusion_pytorch_model.fp16.zarr"
     for name in ("model.zarr", "Model.ZARR.zip", "model.h5", deep):
         (folder / name).mkdir()
@@ -236,7 +236,7 @@ def test_what_is_not_packed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_advice_is_given_once(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    """Though stores are targets of their own in that of the folder."""
+    """Although each store in the folder is a target of its own."""
 
     def full(*args: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

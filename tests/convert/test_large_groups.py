@@ -23,7 +23,7 @@ GROUP = 2048
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     def arrays(step: int) -> dict[str, Any]:
-        # What is the same everywhere is not taken for a rounding.
+        # Constant tensors are not stored as roundings.
         master = (np.arange(1 << 18).reshape(512, 512) // 1000 + step).astype("f4")
         return {"master": master, "rounded": master.astype("bfloat16")}
 
@@ -91,7 +91,7 @@ def test_a_version_is_bounded(steps: list[Path], tmp_path: Path) -> None:
 def test_messages_name_the_target(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is packed in the end is made in a folder that nobody knows."""
+    """Errors name the target, not the temporary folder in which it is packed."""
     steps = write_checkpoints(tmp_path, {n: {"w": drifting((8, 8), n)} for n in range(2)})
     name, options = TARGETS[kind]
 

@@ -1,4 +1,4 @@
-"""Lossy stores: what they hold, what they restore, and that they say so."""
+"""Lossy stores: their arrays, the files that they restore, and their attributes."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def test_no_lossy_stores_in_hdf5(source, tmp_path):
 @deltas
 @formats
 def test_damaged_chunks_are_noticed(source, tmp_path, codec, zarr_format):
-    """Those of run lengths in format 2, which have no checksum, by the digest of the file."""
+    """Run lengths in format 2 have no checksum: the digest of the file detects their damage."""
     store = tmp_path / "m.zarr"
     convert(source, store, zarr_format=zarr_format, **codec)
     chunk = store / ("w/c.0.0" if zarr_format == 3 else "w/0.0")

@@ -1,4 +1,4 @@
-"""Chunks that are too small: refused or warned of, and what is removed of them is told."""
+"""Very many small chunks: refused or warned of, and their removal is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let 20 be many."""
+    """Lower the number of chunks that counts as many to 20."""
     for module in (checks, _replace):
         monkeypatch.setattr(module, "MANY_FILES", 20)
 
@@ -49,7 +49,7 @@ def as_run(source: Path, store: Path, **options: Any) -> None:
 def test_tiny_chunks_are_for_tiny_models(
     convert: Any, model: Path, demo_model: Path, tmp_path: Path
 ) -> None:
-    """Five million files of a model of 10 MB are nobody's wish."""
+    """Nobody wants five million files of a model of 10 MB."""
     source = Path(shutil.copy(demo_model, tmp_path / "step-1.safetensors"))
     with pytest.raises(ValueError, match="the smallest is 4096"):
         convert(source, tmp_path / "x", chunk_size=1)
@@ -118,7 +118,7 @@ def test_less_than_4_kib_is_wrong_usage(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_long_removals_are_told(model: Path, tmp_path: Path) -> None:
-    """Of what was not finished, and of what was replaced."""
+    """Removals of unfinished and of replaced stores."""
     store = tmp_path / "x.zarr"
     safetensors_to_zarr(model, store, chunk_size=8192)
     with warnings.catch_warnings():

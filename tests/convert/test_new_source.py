@@ -1,4 +1,4 @@
-"""Sources: a new kind is one module, here one that the suite writes; and no file stays open."""
+"""Sources: a new kind is one module, here one that the suite writes; no file stays open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bf16codecs.safetensors import read_header
 from invoked import done, refused
 from lazy_models import weights, write_safetensors
 
-#: Models of a made-up kind: a tensor in each line, its name and numbers.
+#: Models of a made-up kind: each line has a tensor's name and numbers.
 MODULE = """
 import numpy as np
 
@@ -99,7 +99,7 @@ def test_what_it_cannot_read(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="lists descriptors in /proc")
 def test_files_are_open_while_they_are_read_alone(tmp_path: Path) -> None:
-    """Of hundreds of shards and thousands of checkpoints, descriptors would run out."""
+    """Hundreds of shards or thousands of checkpoints would exhaust descriptors."""
     folder = tmp_path / "steps"
     folder.mkdir()
     for step in range(1, 7):

@@ -111,7 +111,7 @@ def test_shards_of_smaller_chunks(tmp_path: Path) -> None:
 
 
 def test_restored_onto_devices(tmp_path: Path) -> None:
-    """Of what Orbax knows beside arrays, how they were cut is not lost."""
+    """Orbax's metadata of how arrays were sharded are kept."""
     tree = {"w": on_devices(bfloat16(8, 8), "x", "y")}
     back = there_and_back(save(tmp_path / "orbax", tree), tmp_path)
     (found,) = jax.tree.leaves(ocp.StandardCheckpointer().restore(back))
@@ -120,7 +120,7 @@ def test_restored_onto_devices(tmp_path: Path) -> None:
 
 
 def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
-    """Orbax makes none; what others have added stays."""
+    """Orbax writes no groups; those that others have added are kept."""
     group = b'{"zarr_format": 3, "node_type": "group"}'
     (source / "zarr.json").write_bytes(group)
     back = there_and_back(source, tmp_path)
@@ -130,7 +130,7 @@ def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [(), ("x",), (None, "x"), ("x", "y")], ids=str)
 def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | None, ...]) -> None:
-    """Of what may be a copy, a sample is read from the chunks that hold it; files are closed."""
+    """To find copies, only the chunks that hold a sample are read; files are closed."""
     values = normal(6, 400, 2)
     tree = {f"w{i}": on_devices(values + i, *cut) for i in range(12)}
     source = save(tmp_path / "orbax", tree)
@@ -167,7 +167,7 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the peak of a child")
 def test_memory_is_that_of_chunks(tmp_path: Path, run_python) -> None:
-    """Of arrays of 400 MB together, in columns: a row of chunks is half of an array."""
+    """Arrays of 400 MB together, cut into columns: a row of chunks is half of an array."""
     values = normal(2048, 4096)
     tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(12)}
     save(tmp_path / "orbax", tree, use_ocdbt=False)

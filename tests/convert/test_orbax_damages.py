@@ -102,7 +102,7 @@ def sharded(path: Path) -> Path:
 
 
 def without_chunks(path: Path) -> Path:
-    """Let all of an array be zeros, for which older Orbax stores nothing."""
+    """Remove an array's chunks: older Orbax stores none for zeros."""
     for chunk in (path / "w").iterdir():
         if chunk.name not in (".zarray", "zarr.json"):
             chunk.unlink() if chunk.is_file() else shutil.rmtree(chunk)
@@ -191,7 +191,7 @@ def test_no_memory_for_a_chunk(source: Path, tmp_path: Path, monkeypatch) -> Non
 
 
 def test_chunks_of_strangers(source: Path, tmp_path: Path) -> None:
-    """What a store says of the chunks that a checkpoint had is no better."""
+    """A store's metadata of a checkpoint's chunks are not trusted either."""
     safetensors_numpy = pytest.importorskip("safetensors.numpy")
     orbax.orbax_to_zarr(source, tmp_path / "m.zarr")
     with bf16codecs.open_model(tmp_path / "m.zarr") as model:
@@ -235,7 +235,7 @@ def zarr3_with_blosc(source: Path, is_sharded: bool) -> Path:
 
 
 def test_chunks_and_documents_that_take_memory(source: Path, tmp_path: Path, run_python) -> None:
-    """Of the last, tensorstore would end the process."""
+    """The last of them would make tensorstore abort the process."""
     bomb = numcodecs.Blosc("zstd", 9, numcodecs.Blosc.NOSHUFFLE).encode(np.zeros(1 << 29, "u1"))
     index = np.array([0, len(bomb)], "<u8").tobytes()
     shard = bomb + index + google_crc32c.value(index).to_bytes(4, "little")
@@ -260,7 +260,7 @@ def test_chunks_and_documents_that_take_memory(source: Path, tmp_path: Path, run
     nested = (own / "w/.zarray").read_text().rstrip()[:-1] + ', "x": %s%s}'
     (own / "w/.zarray").write_text(nested % ("[" * 1_000_000, "]" * 1_000_000))
     database = save(tmp_path / "database", {"w": bfloat16(300, 100)})
-    # The second one is read where the first says that there are such.
+    # The second one is read only where the first refers to it.
     for name in ("manifest.ocdbt", f"manifest.{1:016x}"):
         told[name] = f"more than 32 MiB beside its arrays, with '{name}'"
         own = shutil.copytree(database, tmp_path / "damaged" / name)

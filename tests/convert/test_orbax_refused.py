@@ -1,4 +1,4 @@
-"""What is no Orbax checkpoint, or a damaged one, and targets that are in the way."""
+"""Folders that are no Orbax checkpoints, damaged checkpoints, and targets in the way."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_folder_of_checkpoints(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
 def test_damaged_data(tmp_path: Path, options: dict[str, bool]) -> None:
-    """What zstd or a checksum notices: the first bytes of a frame are its magic number."""
+    """Damage that zstd or a checksum detects: the first bytes of a frame are its magic number."""
     source = save(tmp_path / "orbax", {"w": bfloat16(300, 100)}, **options)
     chunks = [own for own in source.rglob("*") if own.is_file() and own.stat().st_size > 50_000]
     for path in chunks:
@@ -111,7 +111,7 @@ def test_damaged_documents(source: Path) -> None:
 
 @pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
 def test_trees_that_are_missing(tmp_path: Path, options: dict[str, bool]) -> None:
-    """Neither does Orbax restore what has no `_METADATA`, of an item or alone."""
+    """Orbax does not restore items without `_METADATA` either."""
     source = save(tmp_path / "orbax", {"a": {"w": bfloat16(4)}}, **options)
     (source / "_METADATA").unlink()
     with pytest.raises(FileNotFoundError):
@@ -205,7 +205,7 @@ def test_dtypes_that_safetensors_lacks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["temporary file", "checkpoint"])
 def test_full_disks(source: Path, tmp_path: Path, monkeypatch, where: str) -> None:
-    """Wherever space ends, the target is named, and it is said once what to do."""
+    """Wherever space ends, the message names the target, and gives its advice once."""
     orbax.orbax_to_zarr(source, tmp_path / "m.zarr")
     number = errno.ENOSPC
 
@@ -299,7 +299,7 @@ def test_documents_of_strangers(source: Path, tmp_path: Path) -> None:
 
 
 def test_verification_notices(source: Path, tmp_path: Path, monkeypatch) -> None:
-    """What is written otherwise than it was read gets no name."""
+    """A checkpoint that was not written as it was read does not get its name."""
     get = arrays.Scratch.get
 
     def other(*args: Any) -> Any:

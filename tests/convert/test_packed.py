@@ -1,4 +1,4 @@
-"""What a packed folder notes of the original, and what is made of it when it is restored."""
+"""The manifest of a packed folder, and how it is used when the folder is restored."""
 
 from __future__ import annotations
 

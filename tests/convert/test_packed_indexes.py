@@ -1,4 +1,4 @@
-"""Folders whose index says something else than its files are packed, and restored."""
+"""Folders whose index contradicts its files are packed, and restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARDS = {ONE: "ab", TWO: "c"}
 EACH = "kept as it is, and each of its files has a store of its own: "
 GONE = "kept as it is, since none of the files that it names is there"
 
-#: Files with their tensors, what the index says, and what packing says of it.
+#: Files with their tensors, the index, and the message of packing.
 CASES: dict[str, tuple[dict[str, str], dict[str, object], str]] = {
     "superseded": (
         {**SHARDS, OVER: "b"},
@@ -101,7 +101,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_index_beside_the_file_that_goes_first(tmp_path: Path) -> None:
-    """It is copied, as one that was left behind: libraries do not read it."""
+    """It is copied like a leftover file: libraries do not read it."""
     pointer = "version https://git-lfs.github.com/spec/v1\n"
     for number, text in enumerate(("{", "[]", "", '{"weight_map": 5}', "[" * 10**5, pointer)):
         for index, whole in (

@@ -1,4 +1,4 @@
-"""Which step a step is coded against."""
+"""The parents that steps are coded against."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ def test_appending_costs_the_same_in_a_large_group(
     for step in steps:
         tried.append(0)
         append_to_run(step, run, keyframe_every=64, sync=False)
-    # Those that are tried, and the step alone.
+    # The parents that are tried, and the step alone.
     assert tried[:16] == [0, *range(2, 17)]
     assert max(tried) <= 1 + 16 + max_depth(64)

@@ -190,7 +190,7 @@ def test_what_is_as_it_should_be_stays(
     summaries = [rebase_store(whole), rebase_store(store, whole), rebase_store(store, whole.name)]
     assert all(summary.is_unchanged for summary in summaries)
     assert files_in(folder) == before
-    # Where the base is named, the store is to name that one.
+    # A base that the caller names is the one that the store names.
     assert not rebase_store(store, whole, base=whole).is_unchanged
     assert not rebase_store(store, models["one"]).is_unchanged
     assert not rebase_store(store).is_unchanged
@@ -217,7 +217,7 @@ def test_a_link_leads_to_what_is_rewritten(models: dict[str, Path], folder: Path
     assert_holds(folder.parent / "link.zarr", models["two"])
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def test_bases_that_need_the_store(models: dict[str, Path], folder: Path) -> None:
@@ -244,7 +244,7 @@ def test_what_is_no_local_store(models: dict[str, Path], folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "zip"])
 def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Path) -> None:
-    """Where no codec has a checksum, the digest of the files tells; ZIP members have a CRC-32."""
+    """Without checksums in codecs, the files' digest detects it; ZIP members have a CRC-32."""
     store = convert(kind, models["two"], folder / "m", codec="none")
     source = models["two"].read_bytes()
     part = source[-1200 - 100 : -1200 - 60]  # in the last rows of a
@@ -276,7 +276,7 @@ def test_limits_hold(models: dict[str, Path], folder: Path) -> None:
         rebase_store(store, max_bytes=1000)
 
 
-# --- stores of others -----------------------------------------------------------------------------
+# --- stores that other software has changed -------------------------------------------------------
 
 
 def test_rewritten_by_others(models: dict[str, Path], folder: Path) -> None:

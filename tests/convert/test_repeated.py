@@ -1,4 +1,4 @@
-"""What is stored once: tensors with the same bytes, and FP32 ones with their roundings."""
+"""Tensors that are stored once: those with the same bytes, and FP32 ones with their roundings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def stored(store: Path) -> dict[str, object]:
-    """Return what a store says of each of its tensors."""
+    """Return the entry of each tensor in a store's attributes."""
     return attributes_of(store)["tensors"]
 
 
@@ -146,7 +146,7 @@ def test_what_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_all_parts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs outside of the sample; also where that is none, and parts are small."""
+    """Differences outside of the sample are found, even without a sample, and in small parts."""
     one = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
     sources = []
     for at in (0, 2_000_000, 2_999_999):
@@ -272,7 +272,7 @@ def test_more_dimensions_than_arrays_have(tmp_path: Path) -> None:
         assert_holds(store, source)
 
 
-# --- what others see ------------------------------------------------------------------------------
+# --- other readers --------------------------------------------------------------------------------
 
 
 def test_in_hdf5_each_path_is_there(tmp_path: Path) -> None:

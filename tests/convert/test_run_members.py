@@ -1,4 +1,4 @@
-"""Which checkpoints are refused as steps of a run, and which are let in by an option."""
+"""Checkpoints that are refused as steps of a run, and those that an option admits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model(step: int, dtype: str = "bfloat16", **shapes: tuple[int, ...]) -> Arra
     return {name: drifting(shape, step, dtype) for name, shape in {**MODEL, **shapes}.items()}
 
 
-#: Checkpoints that change tensors, and what the message says of the first one.
+#: Checkpoints that change tensors, and the message about the first one.
 CHANGED: dict[str, tuple[Arrays, str]] = {
     "FP32": (model(2, "float32"), r"'embed' \(F32, not BF16\), and 2 more: "),
     "F16": (model(2, "float16"), r"'embed' \(F16, not BF16\), and 2 more: "),
@@ -59,7 +59,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize("kind", ["zarr 3", "zarr 2", "hdf5"])
 def test_appends_that_change_tensors(kind: str, steps: list[Path], tmp_path: Path) -> None:
-    """By mistake they would make a run unreadable over time."""
+    """Appended by mistake, they would make tensors over time unreadable."""
     store = make_run(kind, steps, tmp_path)
     before = content_of(store)
     for name, (arrays, said) in CHANGED.items():
@@ -79,7 +79,7 @@ def test_appends_that_change_tensors(kind: str, steps: list[Path], tmp_path: Pat
 
 
 def test_changes_that_are_allowed(steps: list[Path], tmp_path: Path) -> None:
-    """And those that are none: tensors that come, go, and become what they were before."""
+    """Tensors may also appear, vanish, and return to their earlier shape."""
     store = make_run("zarr 3", steps, tmp_path)
     path = write_safetensors(tmp_path / "step-2.safetensors", model(2, "float32"))
     with pytest.warns(TensorChangeWarning, match=r"'embed' \(F32, not BF16\)"):
@@ -105,7 +105,7 @@ def test_series_are_refused_before_any_work(steps: list[Path], tmp_path: Path) -
         )
     assert reports == []
     assert not store.exists()
-    # The first one is the odd one out, and the second one is told: either may be.
+    # The first one is the odd one out, but the message names the second: either may be wrong.
     with pytest.raises(StoreError, match=rf"{last}: differs from {path}"):
         safetensors_to_run([last, path], store)
     with pytest.warns(TensorChangeWarning):

@@ -48,7 +48,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_checkpoints(tmp_path_factory.mktemp("checkpoints"), STEPS)
 
 
-# How steps are grouped has nothing to do with where they are.
+# The grouping of steps does not depend on the kind of store.
 PAIRS = [(kind, group) for kind in KINDS for group in (GROUPS if kind == "zarr 3" else (3, 16))]
 
 
@@ -195,7 +195,7 @@ def test_any_history(
     group: int,
     is_appended: bool,
 ) -> None:
-    # A checkpoint without any tensor of those before it is of another run.
+    # A checkpoint without any tensor of the earlier ones belongs to another run.
     steps: dict[int, Arrays] = {}
     for place, chosen in enumerate(history):
         arrays = {name: VARIANTS[which](place) for name, which in chosen.items()}
@@ -252,7 +252,7 @@ def test_tensors_that_change_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_shards(tmp_path: Path) -> None:
-    """Indexes and shards change their number, and what is in them."""
+    """Indexes and shards change in number and content."""
     a, b = weights((64, 24)), weights((30, 8), seed=1)
     folders = [
         write_shards(tmp_path / "checkpoint-100", [{"a": a}, {"b": b}]),
@@ -306,7 +306,7 @@ def test_files_of_one_name(tmp_path: Path) -> None:
         (tmp_path / "back" / name).unlink()
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def test_series_that_make_no_sense(checkpoints: list[Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders of models: their index is kept, whatever its name, and what else is there is named."""
+"""Folders of models: an index of any name is kept, and files that are not read are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of files that stores do not keep: refused before anything is written."""
+"""Names of files that stores cannot keep are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path) -> None:
 
 
 def test_safetensors_under_another_name(tmp_path: Path) -> None:
-    """Readers take what conversions take."""
+    """Readers accept the names that conversions accept."""
     source = write_safetensors(tmp_path / "m.bin", {"a": weights((8, 8))})
     with bf16codecs.open_model(source) as model:
         assert set(model) == {"a"}
@@ -121,7 +121,7 @@ def test_a_base_that_no_store_can_name(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_that_no_reader_takes() -> None:
-    """Whatever was not noticed before: a run whose attributes are refused is lost."""
+    """The last check before writing: a run with attributes that readers refuse would be lost."""
     for character in ODD:
         digests = entries.Digests("0" * 64)
         file = entries.StoredFile(f"12{character}30", 10, digests, "safetensors/header/0")

@@ -1,4 +1,4 @@
-"""Which step a checkpoint is."""
+"""Step numbers of checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED = {
     "42.safetensors": 42,
     "500/model.safetensors": 500,
     "epoch2-step30.safetensors": 30,
-    # Of trainers: transformers, DeepSpeed, Pythia, Megatron, Lightning, OLMo, Amber, lit-gpt.
+    # From trainers: transformers, DeepSpeed, Pythia, Megatron, Lightning, OLMo, Amber, lit-gpt.
     "checkpoint-500/llama-3-8b.safetensors": 500,
     "global_step1000/mp_rank_00_model_states.safetensors": 1000,
     "pythia-160m/step143000.safetensors": 143000,
@@ -43,7 +43,7 @@ NAMED = {
     f"step{2**63 - 1}.safetensors": 2**63 - 1,
 }
 
-#: Names that no step can be read from for certain, and what the message shows of each.
+#: Ambiguous names, from which no step is read, and the part that the message quotes.
 UNCERTAIN = {
     "llama-7b-300.safetensors": "7b, 300 in 'llama-7b-300'",
     "Qwen2.5-0.5B/model.safetensors": "Qwen2, 5, 0, 5B in 'Qwen2.5-0.5B'",
@@ -83,7 +83,7 @@ UNCERTAIN = {
     "step-10 k.safetensors": "10 in",
     "step-10%.safetensors": "10 in",
     "step-10\u00b3.safetensors": "10 in",
-    # Nor does something else tell it then.
+    # Then no other source of the number is used.
     "epoch2-step-1,000.safetensors": "epoch2, 1, 000 in",
     "epoch2-step10k.safetensors": "epoch2, step10k in",
     "checkpoint-500/step-1,000.safetensors": "1, 000 in 'step-1,000'; 500 in 'checkpoint-500'",
@@ -127,7 +127,7 @@ def test_metadata_come_first(folder: Path) -> None:
 
 
 def test_metadata_that_are_no_number(folder: Path) -> None:
-    """They say that there is a step, and not which: the name's may be another one."""
+    """They show that the checkpoint has a step number, which may differ from the name's."""
     for value in ("5.0", "1e3", "1_000", " 7 ", "-1", "x", "1.5", "9" * 30, "\u0663"):
         for key in ("step", "global_step", "iteration"):
             path = checkpoint(folder / "checkpoint-9.safetensors", **{key: value})
@@ -141,7 +141,7 @@ def test_metadata_that_are_no_number(folder: Path) -> None:
 
 
 def test_metadata_that_are_empty(folder: Path) -> None:
-    """They say nothing."""
+    """They have no influence."""
     for value in ("", " "):
         path = checkpoint(folder / "step5.safetensors", step=value)
         assert steps_of([path]) == [5]
@@ -149,7 +149,7 @@ def test_metadata_that_are_empty(folder: Path) -> None:
 
 
 def test_what_is_not_certain_is_not_told(folder: Path) -> None:
-    """Where nobody can be asked, there is no step."""
+    """Where nobody can be asked, no step number is reported."""
     assert step_told([{}], "checkpoint-9") == 9
     assert step_told([{"step": "5.0"}], "checkpoint-9") is None
     assert step_told([{}], "checkpoint-1,000") is None
@@ -167,7 +167,7 @@ def test_metadata_that_disagree(folder: Path) -> None:
 
 
 def test_names_that_are_not_certain(folder: Path) -> None:
-    """A step has its number for ever: who is not sure asks."""
+    """A step keeps its number for ever, so an uncertain one is refused."""
     for name, shown in UNCERTAIN.items():
         path = checkpoint(folder / name)
         with pytest.raises(

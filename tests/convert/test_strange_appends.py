@@ -1,4 +1,4 @@
-"""Appending to runs of strangers: nothing but the run is read or changed."""
+"""Appending to untrusted runs: nothing but the run is read or changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from run_stores import Arrays, drifting, make_run, restored, write_checkpoints
 
 POSIX = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
 
-# What an append to a run of two steps in groups of four goes by, and what it changes.
+# The files that an append to a run of two steps in groups of four reads, and changes.
 TOUCHED = {
     "zarr 3": [
         *("zarr.json", "a", "a/zarr.json", "a/w", "a/w/zarr.json", "a/w/c.0.0.0", "step"),
@@ -44,7 +44,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def killed(
     request: pytest.FixtureRequest, steps: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """Return a run of two steps, with what an append to it has left that changed nothing.
+    """Return a run of two steps, with the leftovers of a killed append that changed nothing.
 
     Its kind comes first. It is copied before it is changed.
     """
@@ -93,7 +93,7 @@ def test_links_out_of_the_run(
 def test_damaged_chunks(
     steps: list[Path], tmp_path: Path, killed: tuple[str, Path], is_killed: bool
 ) -> None:
-    """What is written behind the end would hide what was cut off, and new ones what is missing."""
+    """An append would hide that a chunk was cut off, and new chunks would hide missing ones."""
     for kept in (-1, -100, 90, 10, None):
         run = shutil.copytree(killed[1], tmp_path / str(kept) / "run.zarr")
         # Of the last tensor: others have the step already.
@@ -115,7 +115,7 @@ def test_damaged_chunks(
 
 @pytest.fixture
 def coded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let steps be added for which nothing of those before is read."""
+    """Encode steps without a parent, so that appends read no earlier steps."""
     monkeypatch.setattr(appending, "_choose", lambda *_: None)
 
 
@@ -165,6 +165,6 @@ def test_pipes_are_not_waited_for(
         runs.append(run)
     lines = run_python(APPENDS, str(steps[2]), *map(str, runs)).stdout.splitlines()
     for key, run, line in zip(TOUCHED[kind], runs, lines, strict=True):
-        # What is only replaced may have been anything.
+        # Files that are only replaced may have any content.
         assert line == "done" or str(run) in line, key
     assert sum(line != "done" for line in lines) > len(lines) // 2

@@ -1,4 +1,4 @@
-"""Folders with links, pipes and odd names: their owner packs them, and strangers' are restored."""
+"""Folders with links, pipes and odd names are packed; untrusted packed folders are restored."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ os._exit(0)
 
 
 def test_what_a_killed_conversion_left(folder: Path, tmp_path: Path, run_python) -> None:
-    """It is nothing of the model, and making stores beside its copy would remove the copy."""
+    """It is not part of the model, and making stores beside a copy would remove the copy."""
     before = contents(folder)
     run_python(LEAVE, str(folder))
     assert contents(folder) != before
@@ -160,7 +160,7 @@ def test_stores_that_are_links_are_not_restored(packed: Path, tmp_path: Path) ->
     (packed / "model.zarr").rename(tmp_path / "elsewhere.zarr")
     (packed / "model.zarr").symlink_to(tmp_path / "elsewhere.zarr")
     refuse_restoring(packed, r"model\.zarr: a symbolic link")
-    # In another store, it is not looked for.
+    # In another store, nothing looks for it.
     (packed / "model.zarr").rename(packed / "adapter_model.zarr" / "m.zarr")
     stores = manifest_of(packed)["stores"]
     files = {f"adapter_model.zarr/{n}": noted for n, noted in stores.pop("model.zarr").items()}
@@ -243,7 +243,7 @@ def test_what_all_stores_expand_to_is_limited(tmp_path: Path, monkeypatch) -> No
 
 
 def test_links_above_the_folders_are_followed(folder: Path, tmp_path: Path) -> None:
-    """Whoever names a path knows it."""
+    """The caller chose that path."""
     (tmp_path / "link").symlink_to(folder)
     write_safetensors(folder / "other.safetensors", {"w": weights((3, 4))})
     pack_hugging_face(tmp_path / "link", tmp_path / "packed")

@@ -1,4 +1,4 @@
-"""What the name of a target says, folders that are empty, and advice that is true."""
+"""Names of targets, empty folders as targets, and correct advice in messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-# Command, name of the target, the right command or what is wrong, and a name that is right.
+# Command, wrong name of the target, the right command or the error, and a right name.
 OTHER_KINDS = [
     ("st2zarr", "out.h5", "st2h5", "out.zarr"),
     ("st2zarr", "out.hdf5", "st2h5", "out.zarr"),
@@ -87,7 +87,7 @@ def test_a_slash_says_folder(model: Path, job: tuple[str, ...]) -> None:
 
 
 def test_restored_files_have_no_name_of_a_store(store: Path) -> None:
-    """Not even where one is there: a store is no file to replace."""
+    """Not even over an existing store: a store is not replaced by a file."""
     for name in ("back.zarr", "back.zip", "back.h5", "back.tar", "back.bin"):
         target = store.with_name(name)
         for options in ((), ("--overwrite",)):
@@ -151,7 +151,7 @@ def test_an_empty_folder_is_taken(target: str, model: Path, shards: Path, tmp_pa
 def test_the_working_folder_is_not_replaced(
     job: tuple[str, ...], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever stands in it would stand in a folder without a name."""
+    """The process would be left in a folder without a name."""
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -187,7 +187,7 @@ def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> None:
-    """Which may be many: of what is in the way, the first is named."""
+    """They may be many: the message names the first one in the way."""
     many = tmp_path / "many"
     many.mkdir()
     for part, name in enumerate("ab"):
@@ -208,7 +208,7 @@ def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> Non
 
 
 def test_overwriting_is_advised_where_it_is_done(store: Path, model: Path) -> None:
-    """Not of what a store needs: it is refused with --overwrite, too."""
+    """A base of the store is refused even with --overwrite."""
     fine = shutil.copy(model, model.with_name("fine.safetensors"))
     delta = model.with_name("delta.zarr")
     safetensors_to_zarr(fine, delta, base=store)

@@ -137,7 +137,7 @@ def test_other_readers_of_hdf5(steps: list[Path], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_without_a_coordinate(steps: list[Path], tmp_path: Path, kind: str) -> None:
-    """Readers go by the attributes; an append and its undoing make it anew."""
+    """Readers use the attributes; an append and its undoing write the coordinate again."""
     store = make_run(kind, steps[:3], tmp_path)
     if store.is_dir():
         shutil.rmtree(store / "step")
@@ -279,7 +279,7 @@ def test_a_chunk_that_is_damaged_stays_so(steps: list[Path], tmp_path: Path, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_that_has_the_run_open(steps: list[Path], tmp_path: Path, kind: str) -> None:
-    """It reads on what is left; of the step, it gets what was there or an error."""
+    """It keeps reading the other steps; of the removed one, it gets the old content or an error."""
     store = make_run(kind, steps[:3], tmp_path)
     with bf16codecs.open_run(store) as opened:
         undo_append(store)
@@ -321,7 +321,7 @@ def test_what_fails_when_the_step_is_gone(
     with bf16codecs.open_run(store) as opened:
         assert opened.steps == [0, 1]
     assert (store / "x").exists()
-    # Who tries again says which step, and removes no other; what was left goes with that.
+    # A second try names the step, removes no other, and tidies up.
     with pytest.raises(ValueError, match="its last step is 1, not 2"):
         undo_append(store, 2)
     assert not (store / "x").exists()
