@@ -1,4 +1,4 @@
-"""Addresses that lead to no model, and what is said of them: in plain words, and once."""
+"""Messages about addresses that lead to no model: in plain words, each with the address once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(root: Path):
 
 
 def said(address: str, *args: str) -> str:
-    """Return what `info` says, which has the address once."""
+    """Return the message of `info`, which has the address once."""
     line = refused("bf16codecs", "info", address, *args)
     assert line.count(address) == 1
     return line.partition(f"{address}: ")[2]
@@ -65,7 +65,7 @@ def test_a_zip_file_on_a_server_without_ranges(server: FileServer) -> None:
 
 
 def test_a_zip_file_that_is_cut_off(root: Path, tmp_path: Path) -> None:
-    """A store of zarr's, an address and a path: the same words."""
+    """A zarr store, an address and a path: the same words."""
     cut = tmp_path / "cut.zip"
     cut.write_bytes((root / "m.zarr.zip").read_bytes()[:-1000])
     with serving(tmp_path) as server:
@@ -116,7 +116,7 @@ def test_an_option_that_there_is_none_of(server: FileServer, name: str) -> None:
 
 
 def test_an_option_that_nobody_gave(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As between versions of packages that do not go together."""
+    """As with incompatible versions of packages."""
 
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise TypeError("f() got an unexpected keyword argument 'foo'")
@@ -149,7 +149,7 @@ def test_a_port_where_nobody_listens(name: str) -> None:
 
 
 def test_what_only_a_name_tells_is_told_of_the_name(server: FileServer, tmp_path: Path) -> None:
-    """Nobody is asked whether it is there."""
+    """No server is asked."""
     assert said(f"{server.url}/no.h5").startswith("an address that ends in .h5: HDF5 files are")
     line = refused("zarr2st", f"{server.url}/no.safetensors", tmp_path / "x")
     assert "not a Zarr store, but by its name a safetensors model: nothing" in line

@@ -1,4 +1,4 @@
-"""Models that are differences: how little is read, and of which bases."""
+"""Models stored as differences: how little is read, and from which bases."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fetched(reads: Reads) -> list[int]:
     return [sum(stop - start for start, stop in ranges) for _, ranges in looks]
 
 
-# --- what is read ---------------------------------------------------------------------------------
+# --- reads ----------------------------------------------------------------------------------------
 
 
 @kinds
@@ -149,7 +149,7 @@ def test_requests_to_a_server(chains: dict[str, Models], tmp_path: Path) -> None
 
 
 def test_several_bases_are_read_at_a_time(chains: dict[str, Models]) -> None:
-    """As many as of a remote store itself."""
+    """As many as a remote store itself is read with."""
     store, _ = chains["zarr3"][1]
     memory = in_memory(chains["zarr3"][0][0])
     with bf16codecs.open_model(store) as near, bf16codecs.open_model(store, base=memory) as far:
@@ -179,7 +179,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_lets_go_of_what_was_decoded(chains: dict[str, Models], kind: str) -> None:
-    """At once: not when Python looks for objects that nothing but themselves leads to."""
+    """At once, not only when Python collects cycles."""
     gc.disable()
     try:
         with bf16codecs.open_model(chains[kind][1][0]) as model:
@@ -274,7 +274,7 @@ def test_a_base_that_is_closed_first(trio: tuple[Path, Path, Path]) -> None:
 
 
 def test_pickled(trio: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the base that was given, wherever that is seen from."""
+    """With the base that the caller gave, from any working folder."""
     base, fine, store = trio
     moved = base.with_name("moved.safetensors")
     monkeypatch.chdir(store.parent)
@@ -334,12 +334,12 @@ def test_torch(chains: dict[str, Models]) -> None:
             assert_same_bits(found.view(torch.uint16).numpy(), array.view(np.uint16))
 
 
-# --- what others see ------------------------------------------------------------------------------
+# --- other readers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["zarr3", "zarr2"])
 def test_zarr_sees_the_whole_tensors(tmp_path: Path, kind: str) -> None:
-    """No array is a difference to it: it would give other numbers."""
+    """zarr sees no arrays of differences, which have other numbers."""
     arrays = {"a": weights((64, 40)), "x.b": weights((64, 40), seed=1)}
     base = write_safetensors(tmp_path / "base.safetensors", {"a": arrays["a"]})
     source = write_safetensors(tmp_path / "m.safetensors", arrays)

@@ -1,4 +1,4 @@
-"""Errors for what is not a model store, is damaged or incomplete: one line that says where."""
+"""Errors about stores that are none, damaged or incomplete: one line that names the file."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_oversized_chunks_are_not_read(store):
 
 @pytest.mark.parametrize(("codec", "of_versions"), [("plain-zstd", 0), ("arithmetic", 128 * 4000)])
 def test_chunks_may_have_twice_their_size_and_a_little(tmp_path, codec, of_versions):
-    """Frames have room for an entry and a head of each version, of an item at least."""
+    """Frames may have an entry and a head for each version, with as little as one item."""
     store = write_store(tmp_path / "m.zarr", {"n": weights((2000,))}, codec=codec)
     chunk, limit = store / "n" / "c.0", 2 * 4000 + 4096 + of_versions
     content = chunk.read_bytes()

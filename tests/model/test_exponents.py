@@ -1,4 +1,4 @@
-"""Which exponents are counted, of which values."""
+"""Exponents that are counted, and the values that they are counted of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bf16codecs.model.exponents import Exponents
 
 
 class Values:
-    """A tensor, and which parts of it were asked for."""
+    """A tensor that records the parts that are requested."""
 
     def __init__(self, dtype, values):
         self._dtype, self._values = dtype, np.asarray(values)

@@ -25,11 +25,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multithreaded:RuntimeWarning"),
 ]
 
-LOCKS = re.compile(r"threading\.R?Lock\(\)|from functools import.*cached_property")
-
 
 def status_of_child(call: Callable[[], object]) -> int:
-    """Return how a forked child ends that calls a function; an alarm ends one that hangs."""
+    """Call a function in a forked child, which an alarm ends; return its exit status."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Reading over HTTP: what is requested, and what happens when the server misbehaves."""
+"""Reading over HTTP: the requests, and servers that misbehave."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A lazy tensor is indexed like the array it stands for, whatever form its chunks have."""
+"""A lazy tensor is indexed like its array, with chunks of every form."""
 
 import contextlib
 
@@ -128,7 +128,7 @@ SELECTIONS = [
 
 def test_selections_are_numpys(tensors):
     for form, tensor in tensors.items():
-        # All forms take the same way to their chunks; of some, a third of the selections is enough.
+        # All forms share the way to their chunks, so that some need only a third of the selections.
         step = 1 if form in ("edge", "hdf5", "blosc") else tiers.by_tier(3, 1)
         for selection in SELECTIONS[::step]:
             expected = ARRAY[selection]
@@ -206,7 +206,7 @@ def test_scalars_and_empty_tensors(tmp_path, zarr_format, codec):
 
 
 def test_a_tail_that_is_no_whole_item(tmp_path):
-    """Others may use a codec for wide items on narrow ones: the frames then end with a tail."""
+    """Other software may use a codec for wide items on narrow ones; frames then end with a tail."""
     data = np.arange((1 << 20) + 3).astype("u1") | 1
     path = write_store(tmp_path / "w.zarr", {"w": data, "tiny": data[:3]})
     group = zarr.open_group(path)

@@ -1,4 +1,4 @@
-"""`info()` of models and runs: what the command prints, as an object."""
+"""`info()` of models and runs: the command's output as an object."""
 
 from __future__ import annotations
 

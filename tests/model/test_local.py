@@ -77,7 +77,7 @@ def test_a_selection_reads_the_blocks_it_touches(store, array, reads):
 
 
 def test_random_rows_are_one_block_each(store, array, reads):
-    """Where blocks are is read once for each of the three chunks, and nothing is read twice."""
+    """The index of blocks is read once for each of the three chunks, and nothing is read twice."""
     rng = tiers.rng("random rows")
     rows = [rng.randrange(SHAPE[0]) for _ in range(tiers.by_tier(60, 300))]
     header = ["safetensors/header/0/c.0"]

@@ -1,4 +1,4 @@
-"""Messages about damage, bases and what zarr refuses: in this package's words, with what helps."""
+"""Messages about damage, bases and errors of zarr: in this package's words, with advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bf16codecs.store import StoreError
 
 
 def test_damage_is_called_so(demo_model: Path, tmp_path: Path) -> None:
-    """Once, also where it is a base's, and with what helps."""
+    """Once, even for a base's damage, and with advice."""
     base, fine = tmp_path / "base.zarr", tmp_path / "fine.zarr"
     safetensors_to_zarr(demo_model, base)
     safetensors_to_zarr(demo_model, fine, base=base)
@@ -30,7 +30,7 @@ def test_damage_is_called_so(demo_model: Path, tmp_path: Path) -> None:
 def test_files_that_are_cut_off_are_told_as_such(
     demo_model: Path, tmp_path: Path, name: str
 ) -> None:
-    """Not in the words of the libraries that read them."""
+    """The message does not quote the libraries that read them."""
     convert = safetensors_to_hdf5 if name == "m.h5" else safetensors_to_zarr
     convert(demo_model, tmp_path / name)
     whole = (tmp_path / name).read_bytes()
@@ -76,7 +76,7 @@ del folder
 
 
 def test_a_process_ends_quietly(demo_model: Path, tmp_path: Path, run_python) -> None:
-    """With a model in a global and in a thread that reads on: no report of what is left."""
+    """With a model in a global, and in a thread that keeps reading: no errors at exit."""
     safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
     code = """
 import sys, threading, bf16codecs

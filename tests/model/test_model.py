@@ -161,7 +161,7 @@ def test_a_sharded_model_is_one_model(tmp_path):
 
 
 class CountingStore(LocalStore):
-    """Notes what is asked for."""
+    """Records requests."""
 
     async def get(self, key, prototype=None, byte_range=None):
         self.__dict__.setdefault("keys", []).append(key)

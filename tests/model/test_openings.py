@@ -1,4 +1,4 @@
-"""One opening for all: what `open_model` opens, the commands take, and the other way round."""
+"""Commands open everything that `open_model` opens, and the other way round."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ def test_they_take_addresses_too(root: Path, server: FileServer, tmp_path: Path,
 
 @pytest.mark.parametrize("name", FORMS)
 def test_kind_and_size_of_what_is_behind_an_address(root: Path, server: FileServer, name) -> None:
-    """They are those of the same on disk: of a ZIP file, as its server has it."""
+    """They equal those on disk; a ZIP file's size is the server's."""
     here, there = (
         json.loads(done("bf16codecs", "info", place, "--json"))
         for place in (root / name, f"{server.url}/{name}")
     )
     assert here["kind"] == there["kind"]
-    if name != "m.zarr":  # whose metadata nobody can list there
+    if name != "m.zarr":  # whose metadata cannot be listed there
         assert here["stored_nbytes"] == there["stored_nbytes"] == (root / name).stat().st_size
 
 
@@ -226,7 +226,7 @@ def test_safetensors_behind_an_address_that_are_damaged(root: Path, server: File
 
 @pytest.mark.parametrize("name", ["m.safetensors", "m.zarr.zip"])
 def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) -> None:
-    """fsspec has one error for all: that nothing is there."""
+    """fsspec has one error for all of them: not found."""
     with pytest.raises(FileNotFoundError, match="Nothing is there"):
         bf16codecs.open_model(f"{server.url}/no-{name}")
     server.deny = name
@@ -279,7 +279,7 @@ def told_by_child(model) -> object:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")
 @pytest.mark.parametrize("name", [*FORMS, "m.h5", "http m.zarr", "http m.zarr.zip"])
 def test_models_are_read_in_a_forked_process(root: Path, server: FileServer, name: str) -> None:
-    """Such as the workers of PyTorch's DataLoader, which have the model that was opened before."""
+    """Such as workers of PyTorch's DataLoader, which inherit an open model."""
     scheme, _, rest = name.rpartition(" ")
     with bf16codecs.open_model(f"{server.url}/{rest}" if scheme else root / rest) as model:
         model["w"][0], model.load()

@@ -1,4 +1,4 @@
-"""Reading from wherever a store lies: folders, HTTP, S3 through real clients, memory, obstore."""
+"""Reading from folders, HTTP, S3 through real clients, memory and obstore."""
 
 import os
 import pickle
@@ -33,13 +33,13 @@ def folder(tmp_path_factory):
 
 
 class Place:
-    """Where a copy of the store lies: how a path there is opened, and how files are changed."""
+    """A location of the store's copy: how paths there are opened, and files changed."""
 
     def __init__(self, open, files, root, error_when_cut=ValueError):
         self.open = open
         self.files = files
         self.root = root
-        #: Some servers refuse ranges behind a chunk's end, others answer with what there is.
+        #: Some servers refuse ranges past a chunk's end, others send the part that exists.
         self.error_when_cut = error_when_cut
 
 

@@ -1,4 +1,4 @@
-"""`info` of stores behind addresses: what it asks their servers for."""
+"""`info` of stores at addresses: its requests to servers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_sizes_are_asked_for_on_demand_and_once(root: Path, server: FileServer, 
     server.clear()
     there = told(f"{server.url}/{name}", "--sizes")
     assert sizes(there) == sizes(here)
-    # Nobody asks what the metadata of the groups inside take: an empty object each.
+    # The sizes of inner groups' metadata are not requested: an empty object each.
     path = root / name
     inner = [p for p in path.rglob("*") if p.name in (".zgroup", ".zattrs", "zarr.json")]
     arrays = {p.parent for p in path.rglob("*") if p.name == ".zarray" or "array" in kind_of(p)}
@@ -109,7 +109,7 @@ slow = pytest.mark.slow
     ]
 )
 def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], ModelReader]]:
-    """Copy the stores to a place that lists them; return what opens one."""
+    """Copy the stores to where keys can be listed; return a function that opens one."""
     if request.param == "obstore":
         local = pytest.importorskip("obstore.store").LocalStore
         yield lambda name: open_either(ObjectStore(local(root / name), read_only=True), Opening())
@@ -142,7 +142,7 @@ def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str
 def test_servers_with_lists_are_not_asked_for_each_chunk(
     root: Path, copied: Callable[[str], ModelReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their lists tell the sizes, which are those on disk."""
+    """Their lists have the sizes, which equal those on disk."""
     asked: list[str] = []
     monkeypatch.setattr(StoreSource, "size", lambda self, key: asked.append(key))
     for name in ("v3.zarr", "v2.zarr", "run.zarr"):
@@ -157,7 +157,7 @@ def test_servers_with_lists_are_not_asked_for_each_chunk(
 def test_a_server_that_refuses_to_list(
     copied: Callable[[str], ModelReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a right to read objects, and none to list them."""
+    """As for users who may read objects, but not list them."""
 
     async def refuse(*args: object) -> dict[str, int]:
         raise PermissionError("Access Denied")

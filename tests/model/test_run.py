@@ -163,7 +163,7 @@ def test_tensors_that_change_are_several(run: bf16codecs.Run) -> None:
     assert run["changes@51"].steps == [51]
     assert run["changes@51"].get_dtype() == "F16"
     assert run["changes@52"].shape == (7, 30)
-    # One that does not change has such a name, too.
+    # A tensor that does not change has such a name as well.
     assert_same_bits(run["embed@0"][...], EMBED)
     assert run["step@11"].steps == [11, 50, 52]
 
@@ -176,7 +176,7 @@ def test_zarr_arrays(run: bf16codecs.Run) -> None:
     for name in ("head", "rounded"):
         with pytest.raises(ValueError, match="has no Zarr array: it is in several, or rounded"):
             _ = run[name].zarr
-    # Of a step, it has all steps.
+    # A step's selection has all steps.
     assert run[40]["embed"].zarr.shape == (7, 40, 24)
 
 
@@ -278,7 +278,7 @@ def test_a_reference_finds_what_was_appended(checkpoints: list[Path], tmp_path: 
         bf16codecs.convert.append_to_run(checkpoints[2], store)
         assert pickle.loads(raw).shape[0] == 3
         assert_same_bits(pickle.loads(at_zero)[...], STEPS[0]["embed"])
-        # What was open before sees what it saw.
+        # A run that was opened before is unchanged.
         assert run.steps == NUMBERS[:2]
         assert_same_bits(run["embed"][...], EMBED[:2])
 
@@ -317,7 +317,7 @@ def test_xarray(run: bf16codecs.Run) -> None:
     data = run.xarray()
     assert list(data.coords) == ["step"]
     assert data.step.values.tolist() == NUMBERS
-    # A tensor that has the coordinate's name has another one here.
+    # A tensor with the coordinate's name is renamed here.
     assert set(data) == {*run.keys(), "step@11"} - {"step"}
     assert data["head"].dims == ("step", "dim0_40", "dim1_24")
     assert_same_bits(data["head"].sel(step=40)[5].values, STEPS[40]["head"][5])

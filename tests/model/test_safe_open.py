@@ -46,7 +46,7 @@ def test_the_whole_surface_is_there(paths):
 
 
 def test_parameters_are_theirs():
-    """Of those in their text signature: the same names, in the same order and of the same kind."""
+    """The parameters of its text signature, with the same names, order and kinds."""
     text = getattr(safetensors.safe_open, "__text_signature__", None)
     if not text:
         pytest.skip("this safetensors tells no signature")

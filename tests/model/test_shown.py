@@ -1,4 +1,4 @@
-"""What notebooks show of tensors, models and runs."""
+"""Tensors, models and runs as notebooks show them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "model.layers.0.mlp.up_proj.weight"
 
 
 class Page(HTMLParser):
-    """What HTML shows; what is opened has to be closed."""
+    """A parsed page of HTML, whose tags have to be closed."""
 
     EMPTY = {"br"}
 
@@ -112,7 +112,7 @@ def test_runs(tmp_path, demo_model):
 
 
 def test_of_a_run_the_last_step_that_has_a_tensor_is_sampled(tmp_path):
-    """What is filled at other steps tells nothing."""
+    """Steps without the tensor have only fill values."""
     steps = []
     for step, names in enumerate(("ab", "ab", "b")):
         arrays = {name: weights((40, 3), seed=step) for name in names}
@@ -314,7 +314,7 @@ def test_values_of_a_base_at_an_address_are_not_read(tmp_path, demo_model):
 
 
 def test_no_colour_of_its_own(demo_model):
-    """It is legible on whatever the notebook has as a background."""
+    """It is legible on every background of a notebook."""
     with bf16codecs.open_model(demo_model) as model:
         text = model._repr_html_() + model[NAME]._repr_html_()
     assert not re.search(r"#[0-9a-f]{3}|rgb|background:(?!none)|: *(white|black)", text)

@@ -1,6 +1,6 @@
-"""Servers of strangers: what they send without an end, compressed, slowly, or from elsewhere.
+"""Untrusted servers: endless, compressed, slow, redirected and wrong replies.
 
-Or not at all: many refuse what they do not have.
+Many refuse requests for missing files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def answering(root: Path, answers: dict[str, Answer]) -> Iterator[str]:
 
 
 class Endless:
-    """Sends zeros as long as anybody reads them, and counts."""
+    """Sends zeros as long as the client reads, and counts them."""
 
     def __init__(self, **headers: str) -> None:
         self.headers, self.sent = headers, 0
@@ -118,7 +118,7 @@ def test_a_chunk_without_an_end(root, name, selection):
             with pytest.raises((ValueError, OSError), match="got more"):
                 read()
             assert endless.ended.wait(30), "the connection is closed"
-    # What is under way in sockets and buffers, beside the few kB that a chunk may have.
+    # Data in sockets and buffers, beside the few kB that a chunk may have.
     assert endless.sent < 64 << 20
 
 
@@ -346,7 +346,7 @@ def test_an_interim_reply_is_skipped(root):
 
 
 class Trickle:
-    """Sends a byte now and then, for at most half a minute: a test that fails does not hang."""
+    """Sends single bytes, for at most half a minute, so that a failing test does not hang."""
 
     def __init__(self, head: bytes, endless: bytes) -> None:
         self.head, self.endless = head, endless
@@ -386,7 +386,7 @@ def test_bodies_that_trickle(root, hurried, path):
 
 
 def other_bytes(root: Path, header: str) -> Answer:
-    """Answer a range with as many bytes from the beginning."""
+    """Answer a range with as many bytes from the start of the file."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
@@ -404,7 +404,7 @@ def other_bytes(root: Path, header: str) -> Answer:
 
 @pytest.mark.parametrize("header", ["", "bytes 0-7"])
 def test_other_bytes_than_those_asked_for(root, header):
-    """Of plain arrays, in which no checksum would tell."""
+    """For plain arrays, which have no checksum."""
     refused = pytest.raises(ServerError, match=r"tensor 'n'.*asked for bytes from \d+ on, got")
     with answering(root, {"m.safetensors": other_bytes(root, header)}) as url:
         model = bf16codecs.open_model(f"{url}/m.safetensors")
@@ -559,7 +559,7 @@ def test_sessions_have_time_outs():
 
 
 def test_a_page_in_the_place_of_a_zip_file(root):
-    """fsspec then advises to open it otherwise, which nobody here can."""
+    """fsspec's advice then concerns its own API, not this package's."""
 
     def page(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)

@@ -1,4 +1,4 @@
-"""What has to be decoded for a call is bounded, and not only what the call returns."""
+"""The amount of decoded data of a call is bounded, not only its result."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_slices_that_need_many_chunks(store: Path, small_limits: None) -> None:
 def test_slices_of_blocks(
     tmp_path: Path, small_limits: None, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
-    """Chunks that are decoded in part count as far as that goes."""
+    """Chunks that are decoded in part count in part."""
     monkeypatch.setattr("bf16codecs._core.MAX_BLOCK_BYTES", 1 << 16)
     arrays = {"w": ARRAYS["w"].view("bfloat16")}
     with bf16codecs.open_model(
@@ -187,7 +187,7 @@ def test_blocks_of_any_size_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_steps_through_a_dataset_without_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HDF5 reads all that encloses a box."""
+    """HDF5 reads the whole box around the steps."""
     monkeypatch.setattr("bf16codecs._arrays.library.SLAB_BYTES", 1000)
     values = np.arange(60 * 50, dtype="i4").reshape(60, 50)
     with h5py.File(tmp_path / "x.h5", "w") as file:
