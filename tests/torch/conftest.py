@@ -1,4 +1,4 @@
-"""What tests with PyTorch need: libraries that may be missing, and models of transformers."""
+"""Fixtures of tests with PyTorch: optional libraries, and transformers models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def needs_torch():
 
 @pytest.fixture(autouse=True)
 def seed(needs_torch):
-    """Let PyTorch's random numbers be the same in every run with one seed."""
+    """Seed PyTorch's random numbers with the run's seed."""
     torch.manual_seed(tiers.SEED)
 
 
@@ -36,7 +36,7 @@ def needs_accelerate():
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Give whoever asks the hub an error at once."""
+    """Let requests to the hub fail at once."""
 
     def refuse(*args):
         raise AssertionError(f"the network was asked for {args}")

@@ -1,4 +1,4 @@
-"""Arguments of what loads and saves with PyTorch are checked before anything is done."""
+"""Arguments of loading and saving with PyTorch are checked before anything is done."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_file_is_that_of_safetensors(tmp_path, metadata):
 
 
 def test_what_is_no_device(store, monkeypatch):
-    """Whoever takes a device says so before anything is read, and changes no dtype."""
+    """Functions check a device before anything is read, and change no dtype."""
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with open_model(store) as model:
         name = next(iter(model))

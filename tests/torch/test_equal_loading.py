@@ -1,4 +1,4 @@
-"""A packed folder is loaded as the original is, with every argument of `from_pretrained`."""
+"""A packed folder loads like the original, with every argument of `from_pretrained`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def loaded(load: Any, options: dict[str, Any], place: Path) -> Any:
-    """Load a model; return all that can be compared of it, or the error without the folder."""
+    """Load a model; return its comparable parts, or the error without the folder's name."""
     torch.manual_seed(5)  # of weights that are missing
     options = {key: value() if callable(value) else value for key, value in options.items()}
     if "offload_folder" in options:
@@ -41,7 +41,7 @@ def loaded(load: Any, options: dict[str, Any], place: Path) -> Any:
 
 
 def described(model: Any) -> dict[str, Any]:
-    """Return what a model has, says of itself, and computes."""
+    """Return a model's tensors, configuration and results."""
     ties: dict[int, list[str]] = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         ties.setdefault(id(tensor), []).append(name)
@@ -62,7 +62,7 @@ def described(model: Any) -> dict[str, Any]:
 
 
 def check_equal(native: Path, to: Path, cls: Any, options: dict[str, Any]) -> Any:
-    """Load the original and the packed folder, in both ways; return what was loaded."""
+    """Load the original and the packed folder, in both ways; return the loaded parts."""
     expected = loaded(cls.from_pretrained, options, native)
     if not to.exists():
         packed(native, to)
@@ -103,7 +103,7 @@ def tied_shards(folder: Path) -> None:
 
 
 def mixed(folder: Path) -> None:
-    """Save a model with one norm in float32, and a configuration that tells no dtype."""
+    """Save a model with one norm in float32, and a configuration without a dtype."""
     saved(folder, untied())
     change_config(folder, dtype=None)
 
@@ -193,7 +193,7 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return what makes a folder once, and names where it is, and is packed."""
+    """Return a function that makes a folder once, and returns its path and the packed one's."""
     root = tmp_path_factory.mktemp("folders")
 
     def make(name: str) -> tuple[Path, Path]:
@@ -216,7 +216,7 @@ DEVICES = {
     "lm_head": "cpu",
 }
 
-#: A folder, a class, and arguments; those that are called are made when transformers is there.
+#: A folder, a class, and arguments; callables are resolved once transformers is imported.
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((folder, "LlamaForCausalLM", {"output_loading_info": True}) for folder in FOLDERS),
     *(("shards", name, {}) for name in ("AutoModel", "AutoModelForCausalLM", "LlamaModel")),
@@ -284,7 +284,7 @@ def test_all_arguments_are_tried():
     assert not left
 
 
-# --- what lies beside a model ---------------------------------------------------------------------
+# --- files beside a model -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_model", [True, False])

@@ -1,4 +1,4 @@
-"""Packed folders whose index says something else than its files load as the original does."""
+"""Packed folders whose index contradicts its files load like the original."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def edit_index(index: Path, **where: str) -> None:
 
 
 def overlaid(folder: Path, name: str, variant: str | None = None) -> None:
-    """Let one tensor be in another file, too, with other numbers, and the index name that."""
+    """Put one tensor into another file as well, with other numbers, and name that in the index."""
     state = {NORM: torch.full((64,), 5.0, dtype=torch.bfloat16)}
     safetensors_torch.save_file(state, folder / name, {"format": "pt"})
     edit_index(sharded(folder, variant), **{NORM: name})
@@ -56,7 +56,7 @@ def load_both(native: Path, there: Path, **options):
 
 
 def test_a_file_that_supersedes_a_tensor(tmp_path):
-    """Transformers takes a tensor of the last file, as they are sorted, whatever the index says."""
+    """Transformers takes a tensor from the last file in sorted order, against the index."""
     norms = set()
     for name, variant in (
         ("z-overlay.safetensors", None),
@@ -101,7 +101,7 @@ def test_an_index_that_was_left_behind(tmp_path):
 
 
 def test_indexes_that_model_safetensors_goes_before(tmp_path):
-    """Whatever such an index holds, transformers loads the file, and so is its store loaded."""
+    """With any such index, transformers loads the file, and so the store is loaded."""
     saved(tmp_path / "m")
     cases = {
         "out": '{"weight_map": {"a": "../m/model.safetensors"}}',
@@ -123,7 +123,7 @@ def test_indexes_that_model_safetensors_goes_before(tmp_path):
 
 
 def test_dtypes_that_no_configuration_tells(tmp_path):
-    """They are those that the index tells, or those of the first file."""
+    """They are the index's, or those of the first file."""
     for told in ({}, {"dtype": "float16"}):
         native, there = tmp_path / f"{told}", tmp_path / f"{told} packed"
         native.mkdir()
@@ -137,7 +137,7 @@ def test_dtypes_that_no_configuration_tells(tmp_path):
 
 
 def test_weights_beside_stores(tmp_path):
-    """Of the files of an index, some are there: transformers takes them, or says what it lacks."""
+    """Some files of an index exist: transformers loads them, or names the missing ones."""
     native = tmp_path / "native"
     native.mkdir()
     overlaid(native, "z-overlay.safetensors")
@@ -155,7 +155,7 @@ def test_weights_beside_stores(tmp_path):
 
 
 def test_indexes_that_lead_elsewhere(tmp_path):
-    """For transformers to refuse, as are those that say nothing."""
+    """Transformers refuses them, like empty ones."""
     there = packed(saved(tmp_path / "native"), tmp_path / "packed")
     index = there / "model.safetensors.index.json"
     (there / "model.zarr").rename(tmp_path / "other.zarr")

@@ -1,4 +1,4 @@
-"""What safetensors' users expect of models and stores: names, frameworks, ties, messages."""
+"""The interface that safetensors' users expect: names, frameworks, ties, messages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_read_tensor_with_several_arrays(tmp_path):
                 hdf5.read_tensor(dataset, np.s_[[1, 2], [1, 2]], out=np.empty(3, array.dtype))
 
 
-# --- what a name says -----------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_the_suffix_says_which_kind_of_store(tmp_path):
@@ -215,7 +215,7 @@ def test_tied_tensors_stay_tied(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.h5", "restored.safetensors"])
 def test_constant_tensors_stay_tied(tmp_path, name):
-    """Of which writers make arrays of their own, as safetensors do of all."""
+    """Writers store constant tensors as single arrays, as safetensors does with all tensors."""
     for size in (3, 1280):
         zeros = torch.zeros(size, dtype=torch.bfloat16)
         ordered = torch.arange(float(size))
@@ -295,7 +295,7 @@ def test_load_model_misses_what_no_store_has(tmp_path):
         bf16torch.load_model(modules.Sparse(), tmp_path / "m.zarr")
 
 
-# --- what cannot be done --------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def test_conjugated_and_negated_tensors_are_saved_as_they_read(tmp_path):

@@ -21,7 +21,7 @@ dtypes = lazily("bf16codecs.torch.tensors")
 
 @pytest.fixture
 def saved(tmp_path):
-    """A network, and the store that has it."""
+    """A network, and a store of it."""
     return modules.saved_network(tmp_path)
 
 
@@ -31,7 +31,7 @@ def decoded_beside(monkeypatch):
     return modules.note_decoded_beside(monkeypatch)
 
 
-# --- into memory that is there --------------------------------------------------------------------
+# --- into existing memory -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["m.zarr", "m.zarr.zip", "m.h5", "m.safetensors"])
@@ -225,7 +225,7 @@ def test_batch_norm_without_its_count_is_not_left_on_meta(tmp_path):
     assert other.weight.is_meta
 
 
-# --- what does not fit ----------------------------------------------------------------------------
+# --- mismatches -----------------------------------------------------------------------------------
 
 
 def untouched(module, *arguments, **options):

@@ -16,7 +16,7 @@ modules = lazily("torch_modules")
 
 @pytest.fixture
 def saved(tmp_path):
-    """A network, and the store that has it."""
+    """A network, and a store of it."""
     return modules.saved_network(tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_the_last_of_what_shares_memory_stays(tmp_path, decoded_beside):
     assert decoded_beside == ["second", "over", "strided"]
 
 
-# --- what is decoded beside the module ------------------------------------------------------------
+# --- tensors that are decoded elsewhere and copied ------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -149,7 +149,7 @@ def test_swapped_modules(saved):
         future.set_swap_module_params_on_conversion(False)
 
 
-# --- modules that have a say ----------------------------------------------------------------------
+# --- modules with their own loading ---------------------------------------------------------------
 
 
 def test_code_of_modules_gets_tensors(tmp_path):

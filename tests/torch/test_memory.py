@@ -39,7 +39,7 @@ print(told("VmHWM") - before - size, size, max(p.nbytes for p in model.parameter
 
 @pytest.fixture(scope="module")
 def folder(needs_transformers, tmp_path_factory):
-    """Return a folder with a model, as it is and packed."""
+    """Return a folder with a model, and the packed one."""
     config = transformers.LlamaConfig(
         vocab_size=32000,
         hidden_size=1024,

@@ -1,4 +1,4 @@
-"""`patch_transformers`: unchanged code loads folders with stores, and all else is as it was."""
+"""`patch_transformers`: unchanged code loads folders with stores; the rest is unaffected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def patch():
 
 
 def places():
-    """Return where ours are put in this release of transformers."""
+    """Return the attributes that this release of transformers has patched."""
     return [place for place in patching.PLACES if place.function is not None]
 
 
@@ -83,14 +83,14 @@ def test_what_others_put_on_top_stays(native, folder, monkeypatch):
 
 @pytest.fixture
 def restored(monkeypatch):
-    """Put back what a test leaves there."""
+    """Restore the attributes after a test."""
     for place in places():
         monkeypatch.setattr(f"{place.module}.{place.name}", place.function)
 
 
 @pytest.mark.usefixtures("restored")
 def test_what_others_put_on_top_without_saying_so(native, folder):
-    """It stays, nothing fails, and what is patched again is patched."""
+    """It stays, nothing fails, and patching again takes effect."""
     bf16torch.patch_transformers()
     calls = []
     for place in places():
@@ -117,7 +117,7 @@ def test_what_others_put_on_top_without_saying_so(native, folder):
 
 @pytest.mark.usefixtures("restored")
 def test_what_takes_the_place_of_ours(folder):
-    """Whatever it is: there is nothing left to undo, and it is looked at before it is replaced."""
+    """Then nothing is left to undo, and patching again checks the replacement first."""
     before = functions()
     bf16torch.patch_transformers()
     modeling.load_state_dict = lambda path: None
@@ -149,7 +149,7 @@ def test_pipelines(tmp_path, native, folder, patch):
 
 
 def test_native_files_go_first(tmp_path, patch):
-    """A folder that transformers can load is loaded as before; ours asks which of two it is."""
+    """A folder that transformers can load is loaded as before; `from_pretrained` asks which one."""
     native = saved(tmp_path / "both")
     other = tiny_llama()
     with torch.no_grad():
@@ -197,7 +197,7 @@ def test_explicit_files(tmp_path, patch):
 
 
 def test_threads(native, folder, tmp_path):
-    """Of threads side by side, each finds its own; transformers itself loads one at a time."""
+    """Concurrent threads each load their own folder; transformers itself loads one at a time."""
 
     class Resolving:
         @staticmethod
@@ -234,7 +234,7 @@ def test_state_dicts_at_a_place(folder, patch):
     assert all(tensor.is_meta for tensor in empty.values())
 
 
-# --- what is installed ----------------------------------------------------------------------------
+# --- installed releases ---------------------------------------------------------------------------
 
 
 def test_other_releases_of_transformers_are_refused(monkeypatch, folder):

@@ -55,7 +55,7 @@ def test_device_maps(native, folder, device_map):
 
 
 def test_dtypes_that_no_configuration_tells(tmp_path):
-    """They are those of the weights, which are looked at without reading them."""
+    """They are the weights' dtypes, which are found without reading the weights."""
     native = saved(tmp_path / "native")
     config = json.loads((native / "config.json").read_text())
     del config["dtype"]
@@ -207,7 +207,7 @@ def test_addresses(native, tmp_path):
 
 
 def test_safetensors_by_themselves(native, tmp_path):
-    """At an address, or of a path: read by ours, whatever their names are."""
+    """From an address or a path, safetensors are read by this package, under any name."""
     pytest.importorskip("fsspec")
     import fsspec
 
@@ -225,7 +225,7 @@ def test_safetensors_by_themselves(native, tmp_path):
     assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, place, config=native), theirs)
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def test_wrong_paths(native, folder, tmp_path):
@@ -262,7 +262,7 @@ def test_what_else_is_there_is_named(folder, tmp_path):
 
 
 def test_weights_in_another_format(tmp_path):
-    """They are copied, and `use_safetensors=False` loads them, there as here."""
+    """They are copied, and `use_safetensors=False` loads them from both folders."""
     native, other = saved(tmp_path / "native"), tiny_llama()
     with torch.no_grad():
         other.model.norm.weight.fill_(7)

@@ -1,4 +1,4 @@
-"""`safe_open` gives tensors of PyTorch, as `safetensors.safe_open` does."""
+"""`safe_open` returns PyTorch tensors, as `safetensors.safe_open` does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_devices(tmp_path):
 
 
 def test_tensors_select_as_they_do_in_pytorch(tmp_path):
-    """Those of one item are no integers."""
+    """Tensors of one item do not count as integers."""
     state = {"w": torch.randn(30, 20), "one": torch.tensor([7])}
     safetensors_torch.save_file(state, tmp_path / "m.safetensors")
     mask = torch.arange(30) % 7 == 0

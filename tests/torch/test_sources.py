@@ -1,4 +1,4 @@
-"""Tensors in memory as a file: of those in another order, only what is read is copied."""
+"""Tensors in memory as a file: of tensors in another order, only the read parts are copied."""
 
 from __future__ import annotations
 

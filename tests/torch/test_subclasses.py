@@ -1,4 +1,4 @@
-"""Classes of tensors: those with their numbers in memory are stored and loaded, no others."""
+"""Tensor subclasses: those with their numbers in memory are stored and loaded, no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def holder(tensor):
 
 
 def unreadable():
-    """Make tensors without memory that has their numbers."""
+    """Make tensors whose numbers are not in their memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     released = torch.ones(64)
@@ -191,6 +191,6 @@ def test_they_are_saved_and_loaded(tmp_path):
 
 
 def test_wrapped_integers(tmp_path):
-    """Of which the view that is looked at is the wrapped tensor itself."""
+    """Their flattened view is the wrapped tensor itself."""
     bf16torch.save_file({"w": modules.Wrapped(torch.arange(9))}, tmp_path / "m.zarr")
     assert torch.equal(bf16torch.load_file(tmp_path / "m.zarr")["w"], torch.arange(9))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("needs_transformers", "needs_accelerate")
 
 
 def train(folder, run, steps, resume=False, model=None, **options):
-    """Train a tiny model, or one that is given, and return the weights at the end."""
+    """Train a tiny model, or a given one, and return the final weights."""
     arguments = transformers.TrainingArguments(
         str(folder),
         max_steps=steps,
@@ -88,7 +88,7 @@ def test_resuming_writes_no_step_twice(tmp_path):
     [{"learning_rate": 1e-3}, pytest.param({"save_steps": 1}, marks=pytest.mark.slow)],
 )
 def test_another_training_is_refused(tmp_path, options):
-    """Whether its steps lie between those of the run, or are the same and have other weights."""
+    """Its steps may lie between those of the run, or be the same with other weights."""
     out, run = tmp_path / "out", tmp_path / "run.zarr"
     train(out, run, 4)
     with pytest.raises(StoreError, match=r"has the steps of another training, up to 4"):
@@ -167,7 +167,7 @@ def test_options_are_those_of_runs(tmp_path):
 
 
 def test_tensors_that_change_are_refused(tmp_path):
-    """As where a training goes on in another precision."""
+    """As when training continues in another precision."""
     state = SimpleNamespace(is_world_process_zero=True, global_step=1)
     arguments = SimpleNamespace(output_dir=str(tmp_path))
     for step, dtype in ((1, "bfloat16"), (2, "float32")):
@@ -204,7 +204,7 @@ def test_an_adapter_is_stored(tmp_path):
 
 @pytest.mark.parametrize("names", [("default", "reference"), ("policy",)])
 def test_adapters_in_folders_of_their_own_are_refused(tmp_path, names):
-    """Before anything is trained: none of their steps would be in the run."""
+    """They are refused before training: none of their steps would be in the run."""
     out, run = tmp_path / "out", tmp_path / "run.zarr"
     with pytest.raises(ValueError, match=rf"has '{names[-1]}', which the Trainer saves in folders"):
         train(out, run, 2, model=with_adapters(*names))

@@ -1,4 +1,4 @@
-"""What tests of checkpoints need."""
+"""Fixtures of the tests of checkpoints."""
 
 from __future__ import annotations
 

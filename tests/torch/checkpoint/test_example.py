@@ -1,4 +1,4 @@
-"""The example that trains, dies, and goes on: it ends with the same bits as one that did not."""
+"""The example that trains, dies, and resumes ends with the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that fail: what is told, and that nothing is left or lost."""
+"""Checkpoints that fail: errors are reported, and nothing is left or lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_existing_targets(tmp_path: Path) -> None:
 
 
 def test_two_jobs_of_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one to finish wins, and the other is told."""
+    """The first one to finish wins, and the other gets an error."""
     writer = checkpoint.StoreWriter
     path, finish = tmp_path / "c.zarr", writer.finish
 
@@ -72,7 +72,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int)
 def test_a_first_chunk_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    """Nobody waits for what it would have told."""
+    """No thread waits for its level."""
     from bf16codecs.torch.checkpoint.shards import Shard
 
     values = Shard.values
@@ -104,7 +104,7 @@ def test_a_base_of_another_model(tmp_path: Path) -> None:
 
 
 def test_a_base_that_is_replaced(tmp_path: Path) -> None:
-    """What is a difference to it beside it is rewritten; elsewhere, its blocks tell."""
+    """Differences beside it are rewritten; elsewhere, the checksums of blocks reveal the change."""
     first, folder = tmp_path / "a.zarr", tmp_path / "elsewhere"
     save({"w": numbers()}, first)
     for path in (tmp_path / "b.zarr", folder / "c.zarr"):

@@ -39,7 +39,7 @@ def shared_chunks(shape, chunks, boxes):
 
 
 def is_indivisible(length):
-    """Tell whether a length has no divisor that is an eighth of it or more, as a prime one."""
+    """Return whether no divisor of a length is an eighth of it or more, as for primes."""
     return length > 1 and all(length % n for n in range(max(1, -(-length // 8)), length))
 
 
@@ -59,7 +59,7 @@ def test_chunks_are_within_shards(shape, data, item_size, chunk_size):
     cells = [-(-size // count) for size, count in zip(shape, counts, strict=True)]
     if math.prod(counts) == 1:
         assert chunks == chunk_shape(tuple(shape), item_size, chunk_size)
-    # Of few bytes, or very many chunks, several processes have parts.
+    # Small chunks, or very many, are shared by several processes.
     if chunk_size >= 1 << 16 and math.prod(cells) * item_size >= 4096 and nbytes >= 4096:
         assert shared_chunks(shape, chunks, boxes) == 0
         assert nbytes <= 8 * chunk_size or any(map(is_indivisible, chunks))
@@ -78,7 +78,7 @@ def test_shards_of_a_prime_number_of_rows():
 
 
 def test_a_prime_number_of_rows():
-    """As vocabularies have: nothing cuts it, so nothing has to be cut evenly."""
+    """As of vocabularies: nothing shards it, so chunks need not be even."""
     shape = 50257, 4096
     assert grids.chunk_grid(shape, 2, [grids.Box((0, 0), shape)], 1 << 24)[0] <= 2048
 

@@ -44,7 +44,7 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
     "processes", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4))]
 )
 def test_saved_by_some_and_loaded_by_others(tmp_path: Path, job: Job, processes: int) -> None:
-    """The quick tier has two processes save, and one load."""
+    """In the quick tier, two processes save, and one loads."""
     job(f"save:{processes}", *(f"load:{n}" for n in by_tier({1}, {1, 2, 3} - {processes})))
     assert left_in(tmp_path) == ["c.zarr"]
     with bf16codecs.open_model(tmp_path / "c.zarr") as model:
@@ -57,7 +57,7 @@ def test_saved_by_some_and_loaded_by_others(tmp_path: Path, job: Job, processes:
 
 @pytest.mark.slow
 def test_as_a_store(tmp_path: Path, job: Job) -> None:
-    """All that takes a model store takes a checkpoint."""
+    """Every function for model stores accepts a checkpoint."""
     job("save:4")
     store = tmp_path / "c.zarr"
     assert verify_store(store).has_checksums
@@ -70,7 +70,7 @@ def test_as_a_store(tmp_path: Path, job: Job) -> None:
 
 
 def stored_tensors(store: Path) -> dict[str, Any]:
-    """Return which array each tensor is stored in, or is the rounding of."""
+    """Return the array that each tensor is stored in, or is the rounding of."""
     import zarr
 
     return dict(zarr.open_group(store, mode="r").attrs["bf16codecs"]["tensors"])
@@ -78,7 +78,7 @@ def stored_tensors(store: Path) -> dict[str, Any]:
 
 def _paths(store: Path) -> dict[str, str]:
     tensors = stored_tensors(store)
-    # Stored once: the rounding of a master, what is tied to it, counters of one step.
+    # Stored once: the rounding of a master, tensors tied to it, counters of one step.
     assert tensors["model.embed"] == {"rounded": tensors["model.master"]}
     assert tensors["model.head"] == tensors["model.embed"]
     assert isinstance(tensors["model.almost"], str)
@@ -123,7 +123,7 @@ def test_differences_to_what_other_processes_have_saved(tmp_path: Path, job: Job
 def test_processes_that_see_other_parts_of_the_whole(
     tmp_path: Path, job: Job, processes: int
 ) -> None:
-    """What is equal, or a rounding, in all of them is stored once."""
+    """Tensors that are equal, or roundings, in all processes are stored once."""
     job(f"save_disagreeing:{processes}", f"load_disagreeing:{processes}")
     with bf16codecs.open_model(tmp_path / "c.zarr") as model:
         assert all(model[name][()].size for name in model)
@@ -136,20 +136,20 @@ def test_processes_that_see_other_parts_of_the_whole(
 
 @pytest.mark.slow
 def test_what_other_processes_have_tells_nothing(job: Job) -> None:
-    """Of a tensor that another one writes."""
+    """Another process's copy of a tensor is not compared."""
     job("save_placeholders:2", "count_processes:2")
 
 
 @pytest.mark.slow
 def test_asynchronous(job: Job) -> None:
-    """What training changes meanwhile is not in the checkpoint."""
+    """Changes by concurrent training are not in the checkpoint."""
     job("save_asynchronously:2", "load:3")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["0", "2"])
 def test_a_process_that_dies(tmp_path: Path, job: Job, victim: str) -> None:
-    """The checkpoint is not there, and the next one removes what the dead have left."""
+    """There is no checkpoint, and the next one removes the leftovers."""
     job("save:3:before.zarr", f"die:3:{victim}", status=KILLED)
     assert not (tmp_path / "c.zarr").exists()
     job("load:2:before.zarr", "save:2", "load:1")

@@ -1,4 +1,4 @@
-"""Objects of checkpoints: loading them runs no code, unless the caller says so."""
+"""Objects of checkpoints: loading them runs no code, unless the caller allows it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def saved_bytes(thing: Any, **options: Any) -> bytes:
 
 
 def test_objects_of_strangers_run_nothing(tmp_path: Path) -> None:
-    """However they are written; nothing of the checkpoint is loaded then."""
+    """In every encoding; nothing of the checkpoint is loaded then."""
     thing, script = Touch(tmp_path / "ran"), io.BytesIO()
     torch.jit.save(torch.jit.script(torch.nn.Identity()), script)
     for name, content in {
@@ -114,7 +114,7 @@ def test_who_trusts_an_object_may_load_it(tmp_path: Path) -> None:
 
 
 def test_planners_get_other_bytes_than_were_there(tmp_path: Path) -> None:
-    """Two readers of pickles may differ in what they see in the same bytes."""
+    """Two unpicklers may interpret the same bytes differently."""
     seen = []
 
     class Planner(dcp.DefaultLoadPlanner):
@@ -167,7 +167,7 @@ def test_state_dicts_that_no_reader_would_make(tmp_path: Path) -> None:
 
 
 def test_state_dicts_are_made_of_names(tmp_path: Path) -> None:
-    """As by PyTorch's tools that know nothing of a job."""
+    """As PyTorch's tools outside of a job do."""
     from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
     from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 

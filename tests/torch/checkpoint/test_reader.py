@@ -1,4 +1,4 @@
-"""Checkpoints that are read by one process: parts of them, into odd memory, and what is refused."""
+"""Checkpoints that one process reads: in parts, into odd memory, and refused ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 def test_chunks_are_read_alone(tmp_path: Path) -> None:
-    """Of a process that wants a quarter, other chunks may be gone."""
+    """A process that reads a quarter does not need the other chunks."""
     save({"w": numbers((64, 300))}, tmp_path / "c.zarr", chunk_size=16 * 300 * 4)
     for path in (tmp_path / "c.zarr" / "w").iterdir():
         if path.name not in ("zarr.json", "c.1.0"):
@@ -43,7 +43,7 @@ def test_chunks_are_read_alone(tmp_path: Path) -> None:
 
 
 def test_other_stores_are_read(tmp_path: Path) -> None:
-    """What no training job wrote: its tensors are all there is."""
+    """Stores that no training job wrote have only tensors."""
     pytest.importorskip("safetensors.torch").save_file({"w": numbers()}, tmp_path / "w.safetensors")
     safetensors_to_zarr(tmp_path / "w.safetensors", tmp_path / "w.zarr")
     for path in (tmp_path / "w.zarr", tmp_path / "w.safetensors"):
@@ -122,7 +122,7 @@ def test_a_reader_reads_what_is_there_now(tmp_path: Path) -> None:
 
 
 def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
-    """However often PyTorch asks, and also where parts may be missing."""
+    """However often PyTorch asks, and even where parts may be missing."""
     from torch.distributed.checkpoint import DefaultLoadPlanner
 
     save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
@@ -171,7 +171,7 @@ def test_addresses_that_may_have_checkpoints(tmp_path: Path) -> None:
 
 
 def test_what_is_no_checkpoint_is_told_at_once(tmp_path: Path) -> None:
-    """In `load`, PyTorch tells it in a hundred lines."""
+    """In `load`, PyTorch would report it in a hundred lines."""
     save({"w": numbers()}, tmp_path / "c.zarr")
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(StoreError, match=r"notes\.txt"):

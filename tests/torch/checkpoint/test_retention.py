@@ -1,4 +1,4 @@
-"""Which checkpoints of a folder are kept, and what becomes of differences to the others."""
+"""Retention of a folder's checkpoints, and of differences to the removed ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def save(folder: Path, step: int, **options: Any) -> None:
 
 
 def steps(folder: Path) -> list[int]:
-    """Return the steps that are there, each of which has to be whole."""
+    """Return the steps in the folder, each of which has to be whole."""
     found = sorted(int(path.stem[5:]) for path in folder.glob("step-*.zarr"))
     assert len(os.listdir(folder)) == len(found), "something else is left"
     for step in found:
@@ -106,7 +106,7 @@ def test_chains_are_not_longer_than_readers_like(tmp_path: Path) -> None:
 
 
 def test_what_nobody_saved_here_stays(tmp_path: Path) -> None:
-    """Models of others, files, and what has no number."""
+    """Other models, files, and names without a number."""
     from bf16codecs.torch import save_file
 
     save_file({"w": numbers(0)}, tmp_path / "step-0.zarr")
@@ -121,7 +121,7 @@ def test_what_nobody_saved_here_stays(tmp_path: Path) -> None:
 
 
 def test_other_models_that_are_differences(tmp_path: Path) -> None:
-    """A fine-tune in the same folder is rewritten, too."""
+    """A fine-tune in the same folder is rewritten as well."""
     from bf16codecs.torch import save_file
 
     save(tmp_path, 1)
@@ -165,7 +165,7 @@ def test_nothing_is_lost_where_nothing_can_be_rewritten(
 
 
 def test_the_only_one_is_whole(tmp_path: Path) -> None:
-    """A difference to what goes at once would be rewritten at once."""
+    """A difference to a checkpoint that is removed at once would be rewritten at once."""
     for step in range(1, 4):
         save(tmp_path, step, base="previous", keep_last=1)
         assert steps(tmp_path) == [step]
@@ -183,7 +183,7 @@ def rewrite_root(store: Path, old: str, new: str) -> None:
 
 
 def test_what_cannot_be_opened_keeps_its_base(tmp_path: Path) -> None:
-    """Of a newer release, it tells its base; what tells nothing may be based on anything."""
+    """A newer release's store names its base; an unreadable one might depend on any."""
     for step in (1, 2):
         save(tmp_path, step, base="previous")
     shutil.copytree(tmp_path / "step-2.zarr", tmp_path / "newer.zarr")
@@ -243,7 +243,7 @@ def test_hidden_ones(tmp_path: Path) -> None:
 
 
 def test_neighbours_that_nobody_can_open(tmp_path: Path) -> None:
-    """Of a newer release, or damaged: they are left alone, and training goes on."""
+    """Newer or damaged ones are left alone, and training goes on."""
     save(tmp_path, 1)
     for name in ("newer.zarr", "step-0.zarr"):
         shutil.copytree(tmp_path / "step-1.zarr", tmp_path / name)
@@ -276,7 +276,7 @@ def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
 
 
 def test_names_without_numbers(tmp_path: Path) -> None:
-    """Nor with others than that of a step: who removes must not guess."""
+    """Nor names with other numbers than a step's: removal must not guess."""
     with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
         dcp.save(
             {"w": numbers(1)},
@@ -304,7 +304,7 @@ def test_a_branch_from_an_earlier_step(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_before_that_is_damaged(tmp_path: Path) -> None:
-    """Training goes on: what cannot be read of it is stored without it."""
+    """Training goes on: tensors that cannot be read from it are stored whole."""
     save(tmp_path, 1)
     (chunk,) = (tmp_path / "step-1.zarr" / "w").glob("c.*")
     content = bytearray(chunk.read_bytes())
@@ -320,7 +320,7 @@ def test_a_checkpoint_before_that_is_damaged(tmp_path: Path) -> None:
 def test_a_disk_that_fails_under_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Training goes on, and is told once."""
+    """Training goes on, with one warning."""
     from bf16codecs.torch.checkpoint import encoding
 
     save(tmp_path, 1, chunk_size=4096)
@@ -337,7 +337,7 @@ def test_a_disk_that_fails_under_the_checkpoint_before(
 
 
 def test_another_model_before(tmp_path: Path) -> None:
-    """What has nothing in common with it is stored without it."""
+    """A checkpoint without a common tensor is stored whole."""
     for step in range(2):
         writer = checkpoint.StoreWriter(tmp_path / f"step-{step}.zarr", base="previous")
         dcp.save({"e": step}, storage_writer=writer)

@@ -1,4 +1,4 @@
-"""Checkpoints of one process: what is stored how, and what is refused."""
+"""Checkpoints of one process: the form of stored tensors, and refused ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_objects_can_be_read_without_loading_them(tmp_path: Path) -> None:
 
 
 def test_rewriting_keeps_the_objects(tmp_path: Path) -> None:
-    """As another base does it: a checkpoint stays one."""
+    """Rewriting onto another base keeps a checkpoint a checkpoint."""
     first, second = tmp_path / "step-1.zarr", tmp_path / "step-2.zarr"
     save({"model": {"w": numbers()}, "epoch": 1}, first)
     save({"model": {"w": numbers() + 1e-4}, "epoch": 2}, second, base=first)
@@ -152,7 +152,7 @@ def test_the_checkpoint_id_is_the_path(tmp_path: Path) -> None:
 
 
 def test_the_level_does_not_depend_on_threads(tmp_path: Path) -> None:
-    """It is found by the first chunk, also if another one is encoded before it."""
+    """The first chunk determines it, even if another one is encoded before it."""
     part = numbers((256, 256)) * numbers((256, 1), 1) * numbers((1, 256), 2)
     state = {"w": torch.cat([numbers((256, 256)), part**2, part**2])}
     contents = set()
