@@ -182,7 +182,7 @@ def test_parents_that_are_no_earlier_versions(at, parent):
 
 
 def test_other_parents_are_read():
-    """Any earlier version may be one; what it is decoded to is another then."""
+    """Any earlier version may be a parent; the decoded bytes differ then."""
     parts = versions(checksum=False)
     table = parts.table()
     table[2] = (1, *table[2][1:])
@@ -260,7 +260,7 @@ def test_sizes_whose_sum_wraps():
     refuse_head(parts.joined(), CorruptDataError)
 
 
-# --- blocks and models that are refused when they are decoded ------------------------------------
+# --- blocks and models that are refused when they are decoded -------------------------------------
 
 
 def refuse_blocks(frame: bytes, match: str) -> None:

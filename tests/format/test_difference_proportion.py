@@ -1,4 +1,4 @@
-"""What frames with differences cost to read is in proportion, as for others."""
+"""The cost of reading frames with differences is in proportion to their sizes."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def read_limited(run_python, tmp_path):
     return read
 
 
-def least_model(classes: int = 16) -> bytes:
-    """Return a difference model of one section, of as few bytes as have so many classes."""
-    encoder = RangeEncoder()
+def least_model() -> bytes:
+    """Return a difference model of one section with 16 classes, in as few bytes as possible."""
+    classes, encoder = 16, RangeEncoder()
     grid, numbers = GridWriter(encoder), GridNumbers(base=0)
     grid.write_numbers(numbers)
     ranges, place, raw, frequency = (Writer(encoder) for _ in range(4))

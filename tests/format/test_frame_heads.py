@@ -1,4 +1,4 @@
-"""Heads that lie, with valid checksums: refused before memory is allocated."""
+"""False heads with valid checksums are refused before memory is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that were written once stay readable, and most are still written in the same way."""
+"""Frames of early releases stay readable, and encoders still write most of them."""
 
 from __future__ import annotations
 

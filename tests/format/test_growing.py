@@ -1,4 +1,4 @@
-"""Growing frames: both decoders agree on what they hold, and on what is none."""
+"""Growing frames: both decoders agree on their content, and on refusing others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def contents(count: int, n: int, dtype: int = 0) -> list[np.ndarray]:
 
 
 def refuse(growing: bytes, error: type[CodecError] | None = None, shows: bool = True) -> None:
-    """Check that both decoders refuse this one; and, if it shows undecoded, whatever takes it."""
+    """Check that both decoders refuse a frame; with `shows`, that functions on heads do as well."""
     with pytest.raises(FormatError) as caught:
         reference.decode_versions(growing)
     expected = error or ERRORS.get(caught.type, CorruptDataError)

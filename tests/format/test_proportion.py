@@ -1,4 +1,4 @@
-"""What a frame costs to read is in proportion to it and to what it decodes to."""
+"""The cost of reading a frame is in proportion to its size and its decoded size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def decode_limited(run_python, tmp_path):
 
     def decode(frame: bytes, mebibytes: int, seconds: int, *block: int) -> str:
         (tmp_path / "frame").write_bytes(frame)
-        mebibytes += 64 * ("ASAN_OPTIONS" in os.environ)  # a sanitizer keeps what was freed
+        mebibytes += 64 * ("ASAN_OPTIONS" in os.environ)  # a sanitizer keeps freed memory
         numbers = (str(number) for number in (mebibytes, seconds, *block))
         return run_python(LIMITED, "frame", *numbers).stdout.strip()
 
@@ -123,7 +123,7 @@ def test_sections_after_the_wanted_blocks_are_not_read(version):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_columns_that_are_changes_are_read_in_any_section(version):
-    """The columns of sections before are dropped when the next has been read, not earlier."""
+    """Columns of earlier sections are kept until the next section has been read."""
     kind, write = (Numbers, write_model) if version == 1 else (TileNumbers, write_tile_model)
     first, change = kind(**GRID), kind(**{**GRID, "change": 1, "columns": [1] * 16})
     third = change.section(FLOAT8, change.section(FLOAT8, first.section(FLOAT8)))

@@ -1,4 +1,4 @@
-"""The native core and the reference decoder agree, on what they decode and on what they refuse."""
+"""The native core and the reference decoder agree on decoded bytes and on refused frames."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DTYPES = range(6)
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 
 
-# --- what the native encoder writes --------------------------------------------------------------
+# --- frames of the native encoder ----------------------------------------------------------------
 
 
 def test_example_of_the_document(root):
@@ -85,7 +85,7 @@ def test_checksum():
         assert core.checksum(data) == reference.checksum(data)
 
 
-# --- what no encoder of this package writes, but the format allows -------------------------------
+# --- valid frames that this package's encoders do not write --------------------------------------
 
 
 PAIRS_TABLES = {
@@ -155,7 +155,7 @@ def test_escapes_in_the_middle_of_16_bit_items():
     assert raw == (items >> 1 | items << 15).tobytes()
 
 
-# --- what every decoder must refuse --------------------------------------------------------------
+# --- invalid frames ------------------------------------------------------------------------------
 
 
 @for_each(

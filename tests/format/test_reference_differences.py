@@ -78,7 +78,7 @@ def test_frequencies(raw):
         noise = np.frombuffer(lcg_bytes(16, seed), np.uint8)
         g = (noise % (1 + 96 // (1 + seed % 5))).tolist()
         g[ESCAPE] = max(1, g[ESCAPE])
-        g[0] = 96  # so that one has room to give
+        g[0] = 96  # so that one has enough to give away
         if raw == 8:
             g[14] = 0
         f = frequencies(g, raw)
@@ -152,7 +152,7 @@ def test_blocks_of_any_length(log2_groups):
 @for_each("size", [0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 575, 577])
 @for_each("sums", [False, True])
 def test_raw_sizes(size, sums):
-    """Of a few items there are no differences, and of a tail neither."""
+    """A few items have no differences, and neither has a tail."""
     base = weights(300)[:size]
     check(lcg_bytes(size), base, numbers_for(), sums=sums)
 
@@ -180,7 +180,7 @@ def test_as_many_places_as_can_be():
 
 
 def test_a_grid_of_rows_and_columns():
-    """Classes and what signed numbers are compared with go by the scale of each item."""
+    """Classes, and the magnitudes to compare signed numbers with, follow each item's scale."""
     for dtype in DTYPES:
         base = base_of(600, dtype)
         for near in (0, 1, 2):
@@ -303,7 +303,7 @@ def test_low_bytes_of_escapes_and_of_the_last_items_are_noise():
 
 @for_each("dtype", DTYPES)
 def test_numbers_that_go_around(dtype):
-    """Any coded number is valid: what it stands for is taken modulo the item's bits."""
+    """Any coded number is valid: its value is taken modulo the item's bits."""
     width, n = WIDTHS[dtype], 128
     base = near_to(base_of(n, dtype), dtype)
     below = items_from(base, width)

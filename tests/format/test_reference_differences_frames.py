@@ -45,7 +45,7 @@ from tile_frames import expected_of, tile_keys
 
 ARITHMETIC = 3
 
-# --- what the native encoder writes --------------------------------------------------------------
+# --- frames of the native encoder ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -140,7 +140,7 @@ def test_without_a_model():
 
 
 def test_a_base_that_is_not_needed():
-    """A base given to a frame that needs none is not looked at."""
+    """A base given to a frame that needs none is ignored."""
     frame = core.encode(weights(500), 3, 0)
     assert both_decode_to_base(frame, b"any") == weights(500)
 

@@ -1,4 +1,4 @@
-"""The scale model: both decoders agree on what it decodes and on what must be refused."""
+"""The scale model: both decoders agree on decoded bytes and on refused frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tile_frames import expected_of, model_frame
 ARITHMETIC, BEST = 3, 1
 
 
-# --- what the native encoder writes --------------------------------------------------------------
+# --- frames of the native encoder -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -65,18 +65,18 @@ def test_any_content_at_level_best(raw):
             assert len(frame) <= core.bound(len(raw), ARITHMETIC, dtype, 1024)
 
 
-# --- models by hand ------------------------------------------------------------------------------
+# --- models by hand -------------------------------------------------------------------------------
 
 PLAIN = Numbers()
 
 
-def keys_of(n: int, dtype: int = 0, seed: int = 0) -> list[int]:
+def keys_of(n: int, dtype: int = 0) -> list[int]:
     """Return keys around the plain model's scale, and some that are far from it."""
     if KEY_BITS[dtype] == 8:
-        return list(lcg_bytes(n, seed))
-    items = np.frombuffer(weights(n, seed), "<u2").astype(np.uint32)
+        return list(lcg_bytes(n))
+    items = np.frombuffer(weights(n), "<u2").astype(np.uint32)
     keys = (items << 1 | items >> 15) & 0xFFFF
-    keys[::50] = lcg_words(len(keys[::50]), seed) >> 16
+    keys[::50] = lcg_words(len(keys[::50])) >> 16
     keys[7::90] = 0
     return keys.tolist()
 
@@ -185,7 +185,7 @@ def test_changes_need_columns_of_the_same_period():
         both_refuse(second_section(SMALL, changed, write_model([before, changed])))
 
 
-# --- what must be refused ------------------------------------------------------------------------
+# --- invalid models and payloads ------------------------------------------------------------------
 
 KEYS = keys_of(203)
 PAYLOAD = scale_payload(KEYS, PLAIN.section(0), 0, write_rows())

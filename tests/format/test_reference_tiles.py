@@ -1,4 +1,4 @@
-"""Tiles: both decoders agree on what the format allows."""
+"""Tiles: both decoders agree on every form that the format allows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tile_frames import (
 ARITHMETIC, BEST = 3, 1
 
 
-# --- what the native encoder writes --------------------------------------------------------------
+# --- frames of the native encoder ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -92,10 +92,10 @@ def test_any_content_at_level_best(content):
 SIZES = sizes_up_to(4, 1, 128) + sizes_up_to(3, 128, 192) + sizes_up_to(2, 192, 216) + [3, 5]
 
 
-def plain_table(peak: int, escape: int = 60) -> Intervals:
+def plain_table(peak: int) -> Intervals:
     """Return intervals of which one is the most frequent."""
     f = [2 * max(1, 200 - 40 * abs(j - peak)) for j in range(len(SIZES))]
-    return with_rest(SIZES, f, escape)
+    return with_rest(SIZES, f, 60)
 
 
 PLAIN = TileNumbers(

@@ -222,7 +222,7 @@ def test_sections_of_every_form_after_each_other():
             assert both_decode(frame)[SECTION:] == expected_of(keys, 4)
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- refused -------------------------------------------------------------------------------------
 
 
 @for_each("j", [0, 1, 17, ESCAPE - 1])

@@ -289,7 +289,7 @@ def test_no_codec_executes_code(tmp_path, max_bytes):
             assert not made.exists()
 
 
-# --- contradictions to the header -----------------------------------------------------------------
+# --- contradictions to the header ----------------------------------------------------------------
 
 
 CONTRADICTIONS: list[Callable[[Any], object]] = [

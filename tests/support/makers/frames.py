@@ -146,7 +146,7 @@ def stored_block(items: bytes, width: int) -> bytes:
     return bytes(width) + items
 
 
-# --- Differences ----------------------------------------------------------------------------------
+# --- Differences ---------------------------------------------------------------------------------
 
 
 def base_field(versions: int = 1, digest: int = 0, zero: int = 0) -> bytes:
