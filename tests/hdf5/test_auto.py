@@ -1,4 +1,4 @@
-"""Data types that the filter takes from datasets, and warnings where it is for another one."""
+"""Data types that the filter takes from datasets, and warnings about a mismatch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bits import assert_same_bits
 
 OPTIONS = [hdf5.Split("auto"), hdf5.Huffman("auto"), hdf5.Arithmetic("auto", level="best")]
 options = pytest.mark.parametrize("option", OPTIONS, ids=repr)
-# Of datasets, and what their numbers become.
+# Types of datasets, and the data types that the filter chooses.
 LAYOUTS = {
     "float16": "float16",
     "float32": "float32",
@@ -113,7 +113,7 @@ def test_another_data_type_gets_one_warning(tmp_path: Path, option, capfd) -> No
 
 @pytest.mark.parametrize("make", ["create_dataset", "write_tensor"])
 def test_a_warning_that_is_an_error_is_one_line(file: h5py.File, make: str, capfd) -> None:
-    """No traceback of a callback, which nobody can catch."""
+    """It is not a traceback from a callback, which nobody can catch."""
     array = numbers("float32")
     if make == "create_dataset":
         dataset = file.create_dataset("x", data=array, compression=hdf5.Huffman())

@@ -1,4 +1,4 @@
-"""The filter under two numbers: what was written under either is read."""
+"""The filter under two numbers: chunks written under either are read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_numbers_are_those_of_the_package() -> None:
 
 @pytest.fixture
 def other_number(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Let the filter have another number, which is written, before those that it has."""
+    """Put another number before the filter's own; chunks are written under it."""
     info = FilterClass.from_buffer_copy(filter_class)
     info.id = OTHER
     h5py.h5z.register_filter(ctypes.addressof(info))
@@ -64,7 +64,7 @@ def test_old_and_new_numbers_are_read_alike(tmp_path: Path, other_number: int) -
 
 
 def test_direct_reading_needs_the_number_to_be_known(tmp_path: Path, other_number: int) -> None:
-    """Without it, libhdf5 reads, if it has a filter of that number."""
+    """Otherwise, libhdf5 reads, if it has a filter of that number."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         hdf5.write_tensor(file, "new", DATA, compression=hdf5.Huffman())
     with h5py.File(tmp_path / "x.h5") as file:
@@ -83,7 +83,7 @@ def second_plugin() -> Path:
 
 @pytest.mark.skipif(shutil.which("h5repack") is None, reason="h5repack is not installed")
 def test_plugin_files_of_two_numbers(tmp_path: Path, second_plugin: Path) -> None:
-    """From one to the other and back, by programs that find both in one folder."""
+    """Files are repacked from one to the other and back, by programs that find both plugins."""
     old, new, back = (tmp_path / name for name in ("old.h5", "new.h5", "back.h5"))
     values = np.random.default_rng(1).normal(size=(64, 256)).astype("f4")
     with h5py.File(old, "w") as file:

@@ -120,7 +120,7 @@ def test_any_byte_changed() -> None:
 
 
 def test_without_checksums_as_the_codecs_do() -> None:
-    """Where nothing protects a frame, the plugin gives what `decode` gives."""
+    """For frames without checksums, the plugin returns the same as `decode`."""
     chance = tiers.rng("test_without_checksums_as_the_codecs_do")
     frames = [BF16Huffman(checksum=False), BF16Arithmetic(checksum=False)]
     frames = [codec.encode(weights(700)) for codec in frames]

@@ -33,7 +33,7 @@ def grown_of(data, steps=8):
 
 @pytest.fixture(params=[b"", b"room for the next"], ids=["", "rest"])
 def path(request, tmp_path: Path) -> Path:
-    """A dataset of 5 steps, and one of 8, of which the last 3 are not there."""
+    """A dataset of 5 steps, and one of 8, the last 3 of which are missing."""
     path, content = tmp_path / "x.h5", grown_of(FIELD) + request.param
     with h5py.File(path, "w") as file:
         for name, steps in (("five", 5), ("eight", 8)):
@@ -124,7 +124,7 @@ def test_the_plugin_refuses_chunks_of_another_size(capfd) -> None:
 
 
 def test_the_plugin_makes_no_room_for_any_number_of_versions(capfd) -> None:
-    """64 kB of directory, and a first version that takes little and claims much."""
+    """The directory has 64 kB, and the small first version claims much."""
     zeros = np.zeros((1, 1 << 20), "f4")
     growing = grow(zeros, 4000, block=1 << 20)
     assert len(growing) < 70_000

@@ -1,4 +1,4 @@
-"""The filter in h5py, as its users meet it."""
+"""The filter in h5py, as users call it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def file(tmp_path: Path) -> Iterator[h5py.File]:
 
 @pytest.fixture(autouse=True)
 def _used_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new arrays have what a program left in memory."""
+    """Fill new arrays with bytes, as if a program had left them in memory."""
     empty = np.empty
 
     def used(*arguments: Any, **options: Any) -> Any:
@@ -99,7 +99,7 @@ def check(dataset: h5py.Dataset) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @for_each("name", STRUCTS)
 def test_gaps_of_structs(file: h5py.File, name: str, layout: str) -> None:
-    """They are those of the file where items are read as they are, and zeros where converted."""
+    """Gaps have the file's bytes where items are read unconverted, and zeros where converted."""
     dataset = create(file, f"{name}, {layout}", STRUCTS[name], layout)
     check(dataset)  # fill values
     raw = np.arange(COUNT * dataset.id.get_type().get_size()).astype(np.uint8)

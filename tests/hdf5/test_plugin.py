@@ -1,4 +1,4 @@
-"""The plugin as a library of Linux: what it exports, and that programs can unload it."""
+"""The plugin as a Linux library: its exports, and unloading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 files of this package, read by libraries that know nothing of it but the plugin.
+"""HDF5 files of this package, read by other libraries with the plugin.
 
 Each brings a libhdf5 of its own, and is tried in a process of its own.
 """
@@ -20,7 +20,7 @@ import pytest
 import plugin
 from bf16codecs import hdf5
 
-#: Modules that are needed, and how `v` of the file `path` is read as `values`, and its attribute.
+#: Required modules, and code that reads `v` of the file `path` as `values`, and its attribute.
 READERS = {
     "PyTables": (
         ["tables"],
@@ -131,7 +131,7 @@ def read(reader: str, *paths: Path) -> list[np.ndarray]:
 
 
 def files(folder: Path, reader: str) -> dict[Path, np.ndarray]:
-    """Write files, and return what the reader should read from them."""
+    """Write files, and return the values that the reader should read."""
     expected = {}
     dtypes = ["float32", "float64", "int32"] + ["float16"] * (reader not in NO_FLOAT16)
     for dtype in dtypes:
@@ -158,7 +158,7 @@ def test_bits_are_kept(reader: str, tmp_path: Path) -> None:
 
 
 def test_bfloat16(reader: str, tmp_path: Path) -> None:
-    """As float32, which has room for them; PyTables takes it for float16, and rounds."""
+    """They are read as float32, without loss; PyTables reads float16, and rounds."""
     values = numbers("float32").astype(ml_dtypes.bfloat16)
     values[0, 0] = 1  # HDF5 changes some NaNs where it converts
     write(tmp_path / "x.h5", values, hdf5.Arithmetic())

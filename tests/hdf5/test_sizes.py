@@ -1,4 +1,4 @@
-"""Chunks whose frames have other sizes than the dataset says: libhdf5 reads nothing past them.
+"""Chunks whose frames have other sizes than the dataset's: libhdf5 reads nothing past them.
 
 Before version 2.2, libhdf5 compares no sizes itself. So these files are read by h5py and by HDF5's
 tools, whose versions differ; where valgrind is installed, it watches h5dump.
@@ -25,7 +25,7 @@ from looping import for_each
 
 CHUNK = 1 << 16  # items
 ITEMS = np.frombuffer(weights(2 * CHUNK), np.uint16)
-#: What a file may claim of its chunks: nothing, the truth, and lies.
+#: A file's claims about its chunks: none, true ones, and false ones.
 VALUES = {
     "nothing": (),
     "codec": (2, 0),
@@ -163,7 +163,7 @@ def test_virtual_datasets_read_chunks_of_datasets_that_nobody_opened(tmp_path: P
 
 @pytest.mark.parametrize("before", ["shuffle", "fletcher32", "deflate"])
 def test_behind_other_filters(tmp_path: Path, before: str) -> None:
-    """What another filter made of a chunk may have any size, but a shuffled one has the same."""
+    """Another filter's output may have any size, but shuffling keeps the chunk's."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk((CHUNK,))
     getattr(properties, f"set_{before}")(*([6] if before == "deflate" else []))
@@ -207,7 +207,7 @@ for path in paths:
 
 
 def test_datasets_of_a_libhdf5_that_was_closed(tmp_path: Path, run_python: Any) -> None:
-    """Their numbers begin anew, and what was known of these is of other datasets."""
+    """HDF5 reuses their identifiers, which must not lead to the closed datasets' sizes."""
     libraries = list((Path(h5py.__file__).parents[1] / "h5py.libs").glob("libhdf5-*.so*"))
     if not libraries:
         pytest.skip("h5py has no libhdf5 of its own here")

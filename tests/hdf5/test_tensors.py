@@ -85,7 +85,7 @@ def test_other_types(file: h5py.File, dtype: str, compression) -> None:
 
 
 def test_one_item_in_the_other_order_of_bytes(file: h5py.File) -> None:
-    """A scalar of NumPy's is in the machine's own."""
+    """NumPy scalars are in the machine's byte order."""
     values = np.arange(60, dtype=">f4").reshape(6, 10)
     assert hdf5.read_tensor(hdf5.write_tensor(file, "x", values), (3, 4)) == values[3, 4]
 

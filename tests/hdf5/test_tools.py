@@ -136,7 +136,7 @@ def test_h5repack_takes_the_data_type_from_the_dataset(tmp_path: Path) -> None:
 
 
 def test_new_chunks_need_new_values(tmp_path: Path, weights: np.ndarray) -> None:
-    """The size of a chunk is in the values of what this package writes."""
+    """The filter values that this package writes contain the chunk's size."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         hdf5.write_tensor(file, "x", weights, chunks=(32, 64))
     new = ("-f", f"UD={hdf5.FILTER_ID},1,2,2,0")

@@ -1,4 +1,4 @@
-"""Datasets of other programs: every type that HDF5 has, and every way in which chunks are kept."""
+"""Datasets of other programs: every HDF5 type, and every way of storing chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def create(file: h5py.File, name: str, kind: Any, layout: dict[str, Any]) -> h5py.Dataset:
-    """Create a dataset of a type of HDF5's, which h5py takes as a committed one alone."""
+    """Create a dataset of an HDF5 type, which h5py accepts only as a committed type."""
     kind = kind.copy()
     kind.commit(file.id, f"type of {name}".encode())
     return file.create_dataset(name, (COUNT,), file[f"type of {name}"], **layout)
@@ -110,7 +110,7 @@ def test_bits_and_opaque_bytes_are_themselves(
 def test_other_order_of_bytes_keeps_every_bit(
     file: h5py.File, name: str, size: int, layout: str
 ) -> None:
-    """NaNs too, which no conversion of numbers keeps."""
+    """Even NaNs, which conversions of numbers do not keep."""
     values = np.arange(256**size, dtype=f"<u{size}").view(name)
     own = hdf5.write_tensor(file, name, values).id.get_type().copy()
     own.set_order(h5t.ORDER_BE)
@@ -165,7 +165,7 @@ NATIVE, COMPLEX = h5t.py_create(np.dtype("G")), compound(2 * SIZE, r=(0, LONG), 
 def test_complex_numbers_of_big_endian_long_doubles(
     file: h5py.File, kind: Any, memory: Any, members: str, layout: str
 ) -> None:
-    """As such, h5py reads numbers in the machine's order."""
+    """h5py reads them as numbers in the machine's order."""
     dataset = create(file, f"{id(kind)}, {layout}", kind, LAYOUTS[layout])
     values = np.arange(COUNT, dtype="G") * (1.5 - 2j)
     dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=memory)
@@ -271,7 +271,7 @@ REFUSED_AFTER = {*OURS, "szip", "n-bit", "scale-offset"}
     "other, base", list(itertools.product(FILTERS, [h5t.STD_I32LE, integer(h5t.STD_I16LE, 12)]))
 )
 def test_beside_every_filter_of_hdf5(tmp_path: Path, own: str, other: str, base: Any) -> None:
-    """Before and after it: what could not be read again is not made."""
+    """Before and after it: combinations that could not be read again are refused."""
     if other == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
         pytest.skip("this libhdf5 has no szip")
     values = np.arange(1000) * 7 % 1999 - 1000
