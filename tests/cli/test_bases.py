@@ -1,4 +1,4 @@
-"""The commands with bases: what they print, and how they end."""
+"""The commands with bases: output and exit status."""
 
 from __future__ import annotations
 

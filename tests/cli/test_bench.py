@@ -1,4 +1,4 @@
-"""The bench: what it measures is exact, and what it writes can be read."""
+"""The bench: its results are exact, and its reports can be read."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> 
 
 
 def test_reports_take_the_place_of_reports_alone(tmp_path, monkeypatch) -> None:
-    """Elsewhere, --json takes no file, and what is behind it is a model."""
+    """With other commands, --json takes no file, and the argument after it is a model."""
     monkeypatch.setattr(bench.Study, "results", None)
     names = (
         "m.safetensors",
@@ -240,7 +240,7 @@ def test_a_name_that_no_codec_has_is_wrong_usage() -> None:
 
 
 def test_words_of_names_by_their_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in the middle of one is not meant: "shuffle" has "huff" in it."""
+    """Words match only at the beginning: "shuffle" contains "huff"."""
     for peer in ("blosc2", "openzl"):
         monkeypatch.setitem(sys.modules, peer, None)
     for names, found in (

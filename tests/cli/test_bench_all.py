@@ -1,4 +1,4 @@
-"""The bench as a whole: all tables in one run, what is not measured and why, pictures."""
+"""The bench as a whole: all tables in one run, contenders left out and why, pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of runs: it measures what it says, and leaves nothing behind."""
+"""The bench of runs: it measures correctly, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_holes_take_no_room(tmp_path):
     with open(path, "ab") as file:
         file.truncate(1 << 24)
     assert 5000 <= disk_size(path) <= 1 << 24
-    if 512 * getattr(path.stat(), "st_blocks", 1 << 24) < 1 << 24:  # holes are known here
+    if 512 * getattr(path.stat(), "st_blocks", 1 << 24) < 1 << 24:  # this file system reports holes
         assert disk_size(path) <= 1 << 16
     assert disk_size(tmp_path) == disk_size(path)
     assert disk_size(tmp_path / "none") == 0

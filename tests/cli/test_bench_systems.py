@@ -1,4 +1,4 @@
-"""The earlier systems in the bench: what they encode comes back, and figures are what they say."""
+"""The earlier systems in the bench: lossless round trips, and correct figures."""
 
 from __future__ import annotations
 

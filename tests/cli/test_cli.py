@@ -1,4 +1,4 @@
-"""The commands as their users meet them: output and exit status."""
+"""The commands as users run them: output and exit status."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_errors_of_users_are_one_line(model: Path, store: Path, tmp_path: Path) 
 def test_an_empty_path_is_not_the_current_folder(
     model: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`"$UNSET"` in a script must not replace the store that happens to be there."""
+    """`"$UNSET"` in a script must not replace a store in the current folder."""
     before = files_in(model.parent)
     monkeypatch.chdir(model.parent)
     assert "path of the source is empty" in refused("st2zarr", "", "x")
@@ -201,7 +201,7 @@ def test_sizes() -> None:
         ("1.5G", 3 << 29),
         ("1.5 TiB", 3 << 39),
         ("0.3K", 307),
-        # Not what a float holds.
+        # Not as a float, which would round it.
         ("9007199254740993", 2**53 + 1),
         ("8796093022208.0009765625K", 2**53 + 1),
     ):
@@ -284,7 +284,7 @@ def test_info_tells_the_levels_of_arithmetic_coding(
 
 
 def test_info_of_a_store_of_both_levels(demo_model: Path, tmp_path: Path) -> None:
-    """Its metadata say so of each array, which another writer may have chosen."""
+    """The metadata state the level of each array, which another writer may have chosen."""
     store = tmp_path / "m.zarr"
     done("st2zarr", demo_model, store)
     group = zarr.open_group(store)

@@ -1,4 +1,4 @@
-"""The command `pack-hf`: what it prints, and what it refuses."""
+"""The command `pack-hf`: its output, and refused folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `info`, and `--json` of other commands, tell: figures that fit together and the files."""
+"""Output of `info` and of `--json`: figures are consistent and match the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(*args: Any) -> dict[str, Any]:
-    """Return what a command prints with --json."""
+    """Return the output of a command with --json."""
     document = json.loads(done(*args, "--json"))
     assert isinstance(document, dict)
     return document
@@ -179,7 +179,7 @@ def test_holes_in_hdf5_are_told(demo_model: Path) -> None:
     about = told("bf16codecs", "info", "run.h5")
     assert about["stored_nbytes"] == Path("run.h5").stat().st_size
     assert about["disk_nbytes"] == disk_size(Path("run.h5"))
-    if about["disk_nbytes"] < about["stored_nbytes"]:  # holes are known here
+    if about["disk_nbytes"] < about["stored_nbytes"]:  # this file system reports holes
         line = done("bf16codecs", "info", "run.h5").splitlines()[3]
         assert line.startswith("on the disk: ")
         assert line.endswith("; the rest is room for steps to come")

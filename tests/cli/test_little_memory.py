@@ -1,4 +1,4 @@
-"""Commands that run out of address space say so in one line, and leave no target."""
+"""Commands that run out of address space report it in one line, and leave no target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
 
-# The limit counts from what is there once everything has been imported: importing is not ours.
+# The limit counts from the memory after all imports, which are not under test.
 LIMITED = """
 import importlib, pkgutil, re, resource, sys
 import blake3, h5py, rich.progress, zarr
@@ -146,7 +146,7 @@ def test_shortage_of_memory_is_no_damage(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_ways_of_saying_that_there_is_no_memory() -> None:
-    """One line for each; an error of C code that is not about memory is a fault of ours."""
+    """Each gets one line; other errors of C code are bugs, with a traceback."""
 
     def run(error: BaseException) -> tuple[int, str]:
         @click.command()
@@ -165,6 +165,6 @@ def test_ways_of_saying_that_there_is_no_memory() -> None:
     named.__cause__ = of_zstd
     for error in (of_c, of_zstd, named, MemoryError(), RuntimeError("can't start new thread")):
         assert run(error) == (1, "fail: not enough memory\n")
-    # What a store says may be anything.
+    # A store's text may be anything.
     quoting = 'm.zarr: no tensor "can\'t start new thread"'
     assert run(StoreError(quoting)) == (1, f"fail: {quoting}\n")

@@ -1,4 +1,4 @@
-"""The commands and lossy stores: the word is never missing."""
+"""The commands name lossy stores as such everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands say of wrong usage, and of warnings: which words were meant, in one line."""
+"""Messages of commands about wrong usage, and warnings, in one line."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_subcommands_tell_the_version() -> None:
 
 
 def test_warnings_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python would show the place in its own code, too."""
+    """Python would show the line of code as well."""
 
     @click.command()
     @command
@@ -134,7 +134,7 @@ PYTHON = re.compile(
 
 
 def test_commands_name_their_options(demo_model: Path, tmp_path: Path) -> None:
-    """And functions their parameters: what is refused is the same."""
+    """Functions name their parameters, and refuse the same."""
     store, run, lonely = (tmp_path / name for name in ("m.zarr", "run.zarr", "lonely.zarr"))
     base = tmp_path / "base.safetensors"
     shutil.copy(demo_model, base)
@@ -236,7 +236,7 @@ def test_links_that_go_round_in_a_circle(tmp_path, demo_model, line):
 
 
 def test_what_is_not_there_is_no_model(tmp_path, demo_model):
-    """Whatever its name ends in: as where a source and a target were swapped."""
+    """Even if its name ends like a store's, as where source and target were swapped."""
     for maker, restorer, store in (("st2zarr", "zarr2st", "m.zarr"), ("st2h5", "h52st", "m.h5")):
         assert done(maker, demo_model, tmp_path / store)
         for end in (".safetensors", ".safetensors.index.json", ".zarr", ".h5"):
@@ -247,7 +247,7 @@ def test_what_is_not_there_is_no_model(tmp_path, demo_model):
 def test_names_and_metadata_are_shown_escaped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a stranger called a tensor, no control character of it gets to a terminal."""
+    """No control character of a tensor's name reaches a terminal."""
     monkeypatch.chdir(tmp_path)
     strange = "a\x1b[31m\x07\x9b\u202e\nb"
     for number in (1, 2):

@@ -213,7 +213,7 @@ def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
 
 @POSIX
 def test_later_signals_are_raised_as_well() -> None:
-    """What never looks at the note ends by the second one if the first was lost."""
+    """Code that never checks the flag is ended by the second signal if the first was lost."""
     before = """
 import os, weakref
 from bf16codecs._base import interrupt as _interrupt
@@ -264,7 +264,7 @@ shutil.rmtree = send_and_remove
 @POSIX
 @pytest.mark.slow
 def test_signals_do_not_interrupt_the_clean_up(model: Path) -> None:
-    """Not a second one, nor the first one, if it comes when the target has its name."""
+    """Neither a second one, nor the first one once the target has its name."""
     store = model.with_name("m.zarr")
     before = IMPATIENT + SWALLOWED.format(name="SIGTERM")
     process = start("st2zarr", model, store, before=before)
@@ -359,7 +359,7 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
         while True:
             try:
                 part = os.read(leader, 4096)
-            except OSError:  # Linux's way to say that the other end is closed
+            except OSError:  # Linux's error where the other end is closed
                 break
             if not part:
                 break
@@ -383,7 +383,7 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_memory_is_bounded(tmp_path: Path, run_python: Any, to: str, back: str) -> None:
-    """Both directions, with a model that is larger than the memory they may use."""
+    """Both directions, with a model larger than the allowed memory."""
     model = write_model(tmp_path / "m.safetensors", [("t", "BF16", (1 << 24,))])
     data = model.read_bytes()[-(1 << 25) :]
     with open(model, "wb") as file:
@@ -429,7 +429,7 @@ print("h5py" in sys.modules)
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 @for_each("command, name", [("st2zarr", "m.zarr"), ("st2zarr", "m.zip"), ("st2h5", "m.h5")])
 def test_few_open_files(tmp_path, demo_model, command, name):
-    """Whatever it cannot open, nothing stays but what was there, or the whole store."""
+    """Whichever file cannot be opened, the target is missing or whole, and nothing else is left."""
     for limit in by_tier([8, 48, 54], [*range(7, 70)]):
         folder = tmp_path / f"{command}-{name}-{limit}"
         folder.mkdir()
@@ -439,7 +439,7 @@ def test_few_open_files(tmp_path, demo_model, command, name):
         assert names_in(folder) == ({name} if process.returncode == 0 else set()), (limit, err)
         if process.returncode:
             last = err.splitlines()[-1]
-            # Which file it could not open, a part of the store or of Python's, it names.
+            # The message names the file that could not be opened, the store's or Python's.
             assert re.fullmatch(
                 rf"{command}: /.*: Too many open files; {re.escape(FILES_ADVICE)}", last
             ), (limit, err)

@@ -1,4 +1,4 @@
-"""Options of runs that make no sense together: said as usage, before anything is read."""
+"""Contradictory options of runs are usage errors, before anything is read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_step_that_is_named_twice(demo_model: Path, tmp_path: Path, command: str
 def test_step_beside_a_path_that_reads_as_it(
     demo_model: Path, tmp_path: Path, command: str
 ) -> None:
-    """A number is a number, whatever else is there; and no target gets such a name."""
+    """A number after @ is a step, whatever files exist; and no target gets such a name."""
     run_store, other = tmp_path / "run", tmp_path / "run@7"
     safetensors_to_run([demo_model], run_store, steps=[7], as_hdf5=command == "h52st")
     refused_name = run("st2zarr", demo_model, other)
@@ -69,7 +69,7 @@ def test_step_beside_a_path_that_reads_as_it(
 
 @pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
 def test_a_run_that_is_begun_says_so(demo_model: Path, tmp_path: Path, command: str) -> None:
-    """Who mistypes the path of a run begins another one."""
+    """A mistyped path would silently begin another run."""
     store = tmp_path / "run"
     line = done(command, demo_model, store, "--append", "--step", 1)
     assert line.endswith(", began a new run, verified\n")
@@ -83,7 +83,7 @@ def test_a_run_that_is_begun_says_so(demo_model: Path, tmp_path: Path, command: 
 
 @pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
 def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, command: str) -> None:
-    """Who writes --overwrite may have meant --append."""
+    """The user may have meant --append."""
     suffix = ".h5" if command == "st2h5" else ".zarr"
     store, link = tmp_path / f"run{suffix}", tmp_path / f"link{suffix}"
     link.symlink_to(store)
@@ -102,7 +102,7 @@ def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, comm
 
 
 def test_the_line_of_an_append_names_the_step(demo_model: Path, tmp_path: Path) -> None:
-    """Where it was read from a name, a wrong number has to be seen."""
+    """A wrong number, read from a file's name, has to be visible."""
     source, store = tmp_path / "checkpoint-500" / "llama-3-8b.safetensors", tmp_path / "run.zarr"
     source.parent.mkdir()
     shutil.copy(demo_model, source)
@@ -130,7 +130,7 @@ def damage_attributes(store: Path, change: Callable[[str], str]) -> None:
 def test_one_model_does_not_replace_a_damaged_run(
     demo_model: Path, tmp_path: Path, command: str
 ) -> None:
-    """Nor what may be one; a damaged model is replaced."""
+    """Nor a store that may be one; a damaged model is replaced."""
     store = tmp_path / ("run.h5" if command == "st2h5" else "run.zarr")
     for change, said in (
         (lambda text: re.sub(r'"steps": *\[', r'"steps": [0, ', text, count=1), "is a run that"),

@@ -1,4 +1,4 @@
-"""How commands begin: what they load, and what ends them before they do anything."""
+"""The start of commands: the modules that they load, and interrupts before they do anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, or take nothing."""
+"""Commands whose standard streams are closed or full."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def redirected(streams: str, line: list[str]) -> subprocess.CompletedProcess[str
     ],
 )
 def test_closed(model: Path, closed: str) -> None:
-    """What cannot be shown is not shown, and what libraries say there spoils no file."""
+    """Output is dropped, and libraries' output to those descriptors ends up in no file."""
     store = model.with_name("m.zarr")
     lines = [
         command_line("st2zarr", model, store, before=CHATTY),
@@ -69,7 +69,7 @@ def test_closed(model: Path, closed: str) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_full(model: Path) -> None:
-    """The user learns that it is not the target's disk that is full."""
+    """The message shows that it is not the target's disk that is full."""
     store = model.with_name("m.zarr")
     commands: list[tuple[Any, ...]] = [
         ("st2zarr", model, store),
@@ -97,7 +97,7 @@ def test_full_beside_runs_and_benches(model: Path) -> None:
     assert done.stderr.endswith(f" left on device, but {store}, with step 2 is complete\n")
     checkpoint = model.rename(model.with_name("step-1.safetensors"))
     for args in (("bench-run", checkpoint, "--repeats", 1), ("demo",)):
-        # What is complete there does not stay.
+        # A complete target is removed as well.
         done = redirected(">/dev/full", command_line("bf16codecs", *args))
         assert done.stderr.endswith(": standard output: No space left on device\n")
 
@@ -148,5 +148,5 @@ def test_names_that_a_terminal_cannot_show(tmp_path: Path, encoding: str) -> Non
     process = start("st2zarr", model, store, PYTHONIOENCODING=encoding)
     out, err = ended(process)
     assert (process.returncode, out, err.count("\n")) == (1, "", 1)
-    # Click does not believe in terminals of ASCII, and writes UTF-8.
+    # Click does not support ASCII terminals, and writes UTF-8.
     assert ("模型.zarr" if encoding == "ascii" else "\\u6a21\\u578b.zarr") in err

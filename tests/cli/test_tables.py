@@ -1,4 +1,4 @@
-"""Tables and progress on terminals of any width: numbers are there, and lines are not too long."""
+"""Tables and progress on terminals of any width: numbers are whole, and lines fit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_shortened_names_stay_different(terminal, capsys, names):
         shown = [line.split()[0] for line in printed(capsys)[1 : len(names) + 1]]
         assert len(set(shown)) == len(names)
         for short, name in zip(shown, names, strict=True):
-            # What is left of each word is its beginning, and numbers are whole.
+            # Each word is cut at its end, and numbers are whole.
             parts = [re.findall(r"[^\W_]+", text) for text in (short, name)]
             for a, b in zip(*parts, strict=True):
                 assert b.startswith(a)
@@ -207,7 +207,7 @@ def test_terminals_without_a_size_are_taken_for_80_columns(monkeypatch):
 
 
 def test_where_nothing_is_shortened_names_are_not_compared(monkeypatch, capsys):
-    """As in a pipe, which gets all of a model's names."""
+    """A pipe gets the whole names of a model's tensors."""
     monkeypatch.setattr("bf16codecs._base.tables._PARTS", None)
     names = [f"model.layers.{i}.self_attn.o_proj.weight" for i in range(3)]
     print_table([Column("tensor", is_text=True)], [[name] for name in names])

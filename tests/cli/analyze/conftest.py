@@ -29,7 +29,7 @@ def model() -> Path:
 
 @pytest.fixture
 def draw_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what lets only two pictures be drawn, each in all styles."""
+    """Return a function that limits drawing to two pictures, each in all styles."""
 
     def replace() -> None:
         folder = pytest.importorskip("bf16codecs.analysis.folder")
@@ -46,7 +46,7 @@ def draw_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture
 def draw_less(draw_few: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what lets two pictures be drawn in one style, where it does not matter which."""
+    """Return a function that limits drawing to two pictures in one style."""
 
     def replace() -> None:
         draw_few()
@@ -58,6 +58,6 @@ def draw_less(draw_few: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def quickly_drawn(draw_less: Callable[[], None]) -> None:
-    """Let only some pictures be drawn in the quick tier."""
+    """Limit the pictures that the quick tier draws."""
     if not tiers.IS_FULL:
         draw_less()

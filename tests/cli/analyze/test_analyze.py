@@ -1,4 +1,4 @@
-"""`bf16codecs analyze`: what it prints and writes."""
+"""`bf16codecs analyze`: its output and its files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
     while True:
         try:
             part = os.read(leader, 1 << 16)
-        except OSError:  # Linux says so when nobody writes any more
+        except OSError:  # Linux's error once no writer is left
             break
         if not part:
             break

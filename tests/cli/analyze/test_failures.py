@@ -1,4 +1,4 @@
-"""`bf16codecs analyze`: what it refuses before it begins, and what it tells of damaged stores."""
+"""`bf16codecs analyze`: input that it refuses at once, and its reports on damaged stores."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_interruption_leaves_nothing(model: Path) -> None:
 
 
 def test_a_signal_in_an_import_ends_it(tmp_path: Path, demo_model: Path, run_python: Any) -> None:
-    """None is raised in the middle of imports: it has to be looked for behind them."""
+    """No exception is raised in the middle of imports; the command checks for signals later."""
     code = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who began this may ignore it
