@@ -12,13 +12,13 @@ from versions import fields
 
 @pytest.fixture
 def small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let chunks of a few kB be read as those of many blocks are."""
+    """Let chunks of a few kB be read like those of many blocks."""
     let_heads_be_small(monkeypatch)
 
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the list of blocks that are decoded from now on."""
+    """Return a list that collects decoded blocks."""
     return note_decoded(monkeypatch)
 
 
@@ -31,7 +31,7 @@ def large(small_heads) -> tuple[np.ndarray, bytes]:
 
 @pytest.fixture(params=["in parts", "at once"])
 def large_or_not(request, large, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, bytes]:
-    """Return the versions of `large`, which are read in parts, or are too few for that."""
+    """Return the versions of `large`, which are read in parts, or too few for that."""
     if request.param == "at once":
         read_at_once_up_to(monkeypatch, 1 << 24)
     return large

@@ -39,7 +39,7 @@ ROWS, COLUMNS = 20, 1024  # of 4 KiB
 
 
 class Runs(NamedTuple):
-    """A base, of whose ranges alone something is read."""
+    """A base that is read by ranges alone."""
 
     read_range: Callable[[int, int, np.ndarray], None]
 
@@ -53,13 +53,13 @@ def encode(raw, base=None, block=256, dtype="float32", codec="arithmetic", **opt
 
 
 def differing(base, chunks, **options):
-    """Return what encodes the chunks of an array against those of another."""
+    """Return a function that encodes an array's chunks against another's."""
     below = padded_chunks(base, chunks)
     return lambda index, chunk: encode(chunk, below[index], **options)
 
 
 def chain(piece):
-    """Return three arrays, of other chunks and blocks each, and what reads the last.
+    """Return three arrays, each with other chunks and blocks, and a reader of the last.
 
     They share a source and a format, and with these the memory that a thread reads and decodes to.
     """
@@ -119,7 +119,7 @@ def test_of_each_base_the_touched_blocks_alone(start, stop):
 
 
 def test_decoded_in_the_bases_place(small_heads):
-    """What is wanted whole is decoded where the base was read to; of the rest, nothing is."""
+    """Blocks that are wanted whole are decoded in the base's memory, no others."""
     base, array = fields(2, COLUMNS * 8)
     places = []
 
@@ -253,7 +253,7 @@ def test_bytes_after_the_last_item(items):
 
 
 def test_behind_a_checksum_of_hdf5(small_heads):
-    """The chunk is in memory that the base's reading takes."""
+    """The chunk lies in memory that reading the base reuses."""
     arrays = fields(2, ROWS, COLUMNS)
     source, form, chunks = NotedSource(1 << 20), FrameFormat(), (8, COLUMNS)
     base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
@@ -273,7 +273,7 @@ def test_behind_a_checksum_of_hdf5(small_heads):
 @for_each("chunks", [(20, 500), (7, 512), (1, 3), (20, 1)])
 @for_each("base_chunks", [(20, 500), (6, COLUMNS)])
 def test_chunks_that_are_boxes(chunks, base_chunks):
-    """Each is coded against the same box of the base, in C order, and padded as it is."""
+    """Each is coded against the same box of the base, in C order and with the same padding."""
     size = 12 if chunks[1] < 500 else COLUMNS
     arrays = [np.ascontiguousarray(array[:, :size]) for array in fields(2, ROWS, COLUMNS)]
     source, form = NotedSource(), FrameFormat()

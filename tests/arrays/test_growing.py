@@ -1,4 +1,4 @@
-"""Parts of growing frames: what is fetched and decoded of them, and what damage does."""
+"""Parts of growing frames: fetched ranges, decoded blocks, and damage."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_any_part_is_numpys(data, case, rest, piece, is_large):
 )
 def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, places, piece):
     array, growing = large
-    # All else is damaged, heads of other versions included: nobody looks.
+    # Everything else is damaged, heads of other versions included: it is not read.
     needed = blocks_on_the_way(growing, versions, places)
     wanted = {a for v in versions for a in (v, *ancestors(v))}
     damaged = bytearray(growing[: HEADER + 16 * 16].ljust(len(growing), b"\x99"))
@@ -244,7 +244,7 @@ def test_versions_of_one_item(piece, monkeypatch):
 
 @from_memory_and_files
 def test_arrays_that_end_where_the_versions_do(small_heads, piece):
-    """Of a padded chunk, only what the array has is asked for."""
+    """Only the array's part of a padded chunk is requested."""
     array = fields(5, 20, 300)
     source = NotedSource(piece)
     reader = chunked_array(
@@ -315,7 +315,7 @@ def test_what_is_cut_off(large, piece):
 
 @pytest.mark.parametrize("pads", [True, False])
 def test_what_is_cut_off_is_not_padded(large, pads):
-    """Nor is it taken for versions that are not there."""
+    """Nor is it taken for missing versions."""
     array, growing = large
     nbytes = 16 * array[0].nbytes
     out = np.empty(nbytes if pads else array.nbytes, np.uint8)
@@ -326,7 +326,7 @@ def test_what_is_cut_off_is_not_padded(large, pads):
 
 
 def test_what_was_appended_since_the_chunk_was_opened(large):
-    """The directory names it, and the file had not its bytes."""
+    """The directory names a version whose bytes were not in the file yet."""
     array, growing = large
     shape, form = (16, *array.shape[1:]), FrameFormat()
     stored = NotedChunk(growing, 1 << 20)
@@ -334,7 +334,7 @@ def test_what_was_appended_since_the_chunk_was_opened(large):
     assert read_selection(stored, shape, np.s_[9, 300], form) == array[9, 300]
     with pytest.raises(TruncatedDataError, match="the growing frame has"):
         read_selection(stored, shape, np.s_[10, 300], form)
-    # And another one, opened later, with what is known from before.
+    # Another reader, opened later, uses the remembered directory.
     later = NotedChunk(growing, 1 << 20)
     assert read_selection(later, shape, np.s_[10, 300], form) == array[10, 300]
 

@@ -1,4 +1,4 @@
-"""Which blocks a selection touches, against a count by NumPy."""
+"""The blocks that a selection touches, against a count by NumPy."""
 
 import itertools
 import math

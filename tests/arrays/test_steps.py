@@ -53,7 +53,7 @@ def points_of(reader, points):
 
 
 def units_of(reader):
-    """Read piece by piece, as whole stores are."""
+    """Read piece by piece, as for whole stores."""
     plan = reader.plan("x")
     found = []
     for piece in plan.pieces():
@@ -122,7 +122,7 @@ def test_a_step_takes_its_own_frames():
     total = sum(len(chunk) - 32 - 16 * GROUP for chunk in source.chunks.values())
     fill = sum(len(frames_of(source.chunks["x", (1, row, 0)])[3]) for row in range(5))
     assert sum(step_nbytes(reader, place) for place in range(7)) == total - fill
-    # Of what others have written, an even share.
+    # For other software's chunks, an even share.
     shared = chunked_array("x", array, (GROUP, 2, 256), NotedSource(1 << 20), RAW, raw)
     shares = [step_nbytes(shared, place) for place in range(7)]
     assert shares == [5 * 2 * 256 * 4] * 7

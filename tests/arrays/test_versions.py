@@ -1,4 +1,4 @@
-"""Parts of frames of several versions: what is fetched, decoded and kept for them."""
+"""Parts of frames of several versions: fetched, decoded and cached blocks."""
 
 import tracemalloc
 
@@ -34,7 +34,7 @@ def encode(array, block=256, codec="arithmetic", **options):
 
 
 def read_range(stored, nbytes, start, stop):
-    """Read bytes of a chunk into memory of which nothing around them is touched."""
+    """Read bytes of a chunk, and check that the memory around them stays untouched."""
     memory = np.full(stop - start + 64, 0x55, np.uint8)
     out = memory[32:-32]
     read(FrameFormat(keep_heads=False), stored, Wanted.of_range(nbytes, out, start))
@@ -108,7 +108,7 @@ def test_touched_blocks_and_their_ancestors_alone(
 ):
     array, frame = large
     decoded.clear()
-    # Each block that is not needed is damaged: nobody looks.
+    # Each block that is not needed is damaged: it is not read.
     needed = expected_blocks(versions, places)
     offsets = core.Index(frame).offsets
     damaged = bytearray(frame)

@@ -1,4 +1,4 @@
-"""Bases that are not the frame's, or that share memory with what is decoded."""
+"""Bases that are not the frame's, or that share memory with the output."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_blocks_alone_need_their_part_of_the_base():
 
 
 def test_a_base_of_another_size_costs_no_memory():
-    """What the frame claims to hold is allocated only for a base of that size."""
+    """The frame's claimed size is allocated only for a base of that size."""
     block = 1 << 22
     parts = Parts(layout=4, raw_size=block << 14, base_sums=[0] * (1 << 14))
     parts.flags = parts.flags & ~31 | 22
@@ -143,7 +143,7 @@ def test_a_base_is_not_read_where_there_is_none():
     assert bf16codecs.decode(sound, base=b"any") == RAW.tobytes()
 
 
-# --- what is encoded ------------------------------------------------------------------------------
+# --- contents -------------------------------------------------------------------------------------
 
 
 def test_sizes_and_data_types_that_do_not_agree():
@@ -209,7 +209,7 @@ def test_in_place(dtype, codec, block):
     memory = bytearray(base)
     assert bf16codecs.decode(frame, out=memory, base=memory) is memory
     assert memory == raw
-    with pytest.raises(BaseMismatchError):  # it is the base no more
+    with pytest.raises(BaseMismatchError):  # it is no longer the base
         bf16codecs.decode(frame, out=memory, base=memory)
     assert memory == raw
 
@@ -219,7 +219,7 @@ def test_in_place(dtype, codec, block):
 def test_a_base_that_overlaps_what_is_decoded(codec, shift):
     base, raw = (np.frombuffer(data, np.uint8) for data in moved(6000))
     raw = raw.copy()
-    raw[2000:5000] = base[2000:5000]  # blocks that are the same, too
+    raw[2000:5000] = base[2000:5000]  # identical blocks as well
     frame = encode(raw, base, codec, block=256)
     memory = np.zeros(base.size + abs(shift), np.uint8)
     first, second = memory[max(shift, 0) :][: base.size], memory[max(-shift, 0) :][: base.size]

@@ -35,7 +35,7 @@ def tensors(demo_model) -> Tensors:
 
 
 def size(tensors: Tensors, level: str, step: int, base: int | None = None) -> int:
-    """Return the sizes of both tensors' frames, which are decoded, too."""
+    """Return the sizes of both tensors' frames, after decoding them."""
     codec, total = bf16codecs.BF16Arithmetic(level=level), 0
     for name in NAMES:
         items = tensors[name, step]
@@ -67,7 +67,7 @@ def test_backwards_is_as_good(tensors, level):
 
 @levels
 def test_checkpoints_in_one_frame(tensors, level):
-    """Step 399 needs step 300, and so does step 400, by the number that each version has."""
+    """Steps 399 and 400 both have step 300 as their parent, by the version's number."""
     number, codec = core.LEVELS[level], core.CODECS["arithmetic"]
     for name in NAMES:
         raw = b"".join(tensors[name, step].tobytes() for step in (300, 399, 400))
@@ -80,7 +80,7 @@ def test_checkpoints_in_one_frame(tensors, level):
 
 @levels
 def test_another_tensor_is_no_base_worth_having(tensors, level):
-    """What it takes is no more than without a base."""
+    """The frame is no larger than without a base."""
     codec = bf16codecs.BF16Arithmetic(level=level)
     first, second = (tensors[name, 400] for name in NAMES)
     alone = len(codec.encode(first))

@@ -1,4 +1,4 @@
-"""Differences to a base: whatever both are, items come back, and frames stay within their bound."""
+"""Differences to a base: any items are restored, and frames stay within their bound."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_identical_bytes_take_no_more_than_their_modes(codec, dtype):
 
 
 def test_each_block_has_the_mode_that_suits_it():
-    """Near its base, the same, zeros, and nothing alike, side by side."""
+    """Blocks near the base, equal to it, zero, and unlike it, side by side."""
     rng = np.random.default_rng(8)
     base = numbers(rng, 6 * 4096, 0)
     raw = base + rng.integers(0, 5, base.size).astype("<u2")
@@ -238,7 +238,7 @@ def test_noise_stays_within_the_bound(codec, dtype):
 
 @for_each("dtype", range(6))
 def test_what_changes_little_takes_little(dtype):
-    """Two bits of change an item, and one in a hundred that changes."""
+    """Each item changes by two bits, or one item in a hundred changes."""
     rng = np.random.default_rng(4)
     n, width = 60_000, WIDTHS[dtype]
     base = numbers(rng, n, dtype)
@@ -275,7 +275,7 @@ def test_unrelated_bytes_take_no_more_than_without_a_base(codec):
 
 
 def test_a_step_of_training_as_numpy_makes_it():
-    """A fourth of what weights take alone, where one in twenty changes."""
+    """Where one weight in twenty changes, a fourth of the size of weights alone."""
     rng = np.random.default_rng(9)
     weights = rng.normal(0, 0.02, 50_000).astype("f4")
     after = weights + np.where(rng.random(50_000) < 0.05, 1e-4, 0).astype("f4")

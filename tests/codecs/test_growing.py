@@ -66,7 +66,7 @@ def test_versions_are_appended_one_by_one(codec):
 
 @given(st.data())
 def test_an_append_that_was_not_finished_leaves_no_trace(data):
-    """Whatever part of a longer one is left, the next append comes in its place."""
+    """The next append overwrites any part of a longer one that is left."""
     codec = CODECS[1]
     file = bytearray(new_growing_frame(codec, in_order(FIELD)[:2]))
     unfinished = append_version(codec, bytes(file), Version(FIELD[7]))
@@ -102,7 +102,7 @@ def test_versions_of_any_parent_or_none():
 
 
 def test_blocks_are_those_that_are_there():
-    """Another release may have others by default."""
+    """Another release may have other default sizes."""
     data = fields(2, 300, 100)
     codec = BF16Arithmetic("float32", steps=2)
     growing = grow(data[:1], room=2, block=4096)

@@ -17,7 +17,7 @@ QUIET = 0x0200
 
 
 def halves_of(bits: list[int]) -> list[int]:
-    """Return the bits of float16 numbers that these bits of float32 numbers become."""
+    """Round float32 numbers to float16, from bits to bits."""
     return to_half(np.array(bits, "<u4").view("<f4")).view("<u2").tolist()
 
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes and the parameters, they come back, within the bound, and always the same."""
+"""Any bytes are restored with any parameters; frames are deterministic and within the bound."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from tiers import by_tier
 VERSION_FIELD = 7  # bytes of a version in its table
 
 
-def walk(n: int, steps: int, dtype: int = 0, seed: int = 0) -> bytes:
+def walk(n: int, steps: int, dtype: int = 0) -> bytes:
     """Return versions of `n` items, each a little away from the one before."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     items = numbers(rng, n, dtype)
     found = [items.tobytes()]
     for _ in range(steps - 1):
@@ -35,7 +35,7 @@ def encode(raw: bytes, steps: int, codec: str = "arithmetic", dtype: int = 0, **
 
 
 def read_version(frame: bytes, version: int, known: dict[int, bytes] | None = None) -> bytes:
-    """Decode one version, and for it those that it needs, by its blocks alone."""
+    """Decode one version and its ancestors, by its blocks alone."""
     known = {} if known is None else known
     if version in known:
         return known[version]

@@ -1,4 +1,4 @@
-"""BF16Zstd is not larger than what it stands for: shuffling bytes and Zstandard, by hand."""
+"""BF16Zstd's frames are not larger than shuffled bytes in Zstandard."""
 
 from __future__ import annotations
 
