@@ -41,7 +41,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def append(steps: list[Path], run: Path, beside: Callable[[], object]) -> None:
-    """Append to a run; call a function once, meanwhile."""
+    """Append to a run; call a function once during that."""
     calls: list[str] = []
 
     def call(phase: str, done: int, total: int) -> None:
@@ -89,7 +89,7 @@ def test_what_a_dead_process_has_left(steps: list[Path], run: Path, tmp_path: Pa
 
 @pytest.mark.usefixtures("without_locks")
 def test_without_locks(steps: list[Path], run: Path, tmp_path: Path) -> None:
-    """As on network file systems, or where only files that are open to read are locked."""
+    """As on network file systems, or where only files that are open for reading can be locked."""
     match = r"if there is none, remove .*run\.zarr.step..appending.lock: .*run\.zarr"
     append(steps, run, lambda: refused(steps, run, match))
     ends(steps, run, tmp_path / "back")

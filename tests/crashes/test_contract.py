@@ -1,4 +1,4 @@
-"""Each operation of writing fails, is the last one, or has another process beside it.
+"""Every writing operation fails, is the process's last, or has another process beside it.
 
 `tests/support/crashes.py` has the table of operations, that of moments, and the contract.
 """
@@ -30,7 +30,7 @@ def test_contract(driver: Driven, name: str) -> None:
     for moment in MOMENTS:
         if verb in MOMENTS[moment].verbs:
             problems += driver.problems(name, moment)
-            # What changes a run exchanges no names.
+            # Operations on runs exchange no names.
             if verb == "convert" and moment != "no memory":
                 problems += driver.problems(name, moment, exchange=False)
     assert not problems, "\n".join(problems)
@@ -38,7 +38,7 @@ def test_contract(driver: Driven, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name.endswith("-overwrite")])
 def test_writers_and_readers_at_once(driver: Driven, name: str) -> None:
-    """Whatever their order, which no seed repeats, unlike `test_contract`."""
+    """In any order; unlike in `test_contract`, no seed repeats it."""
     for exchange in (True, False):
         assert driver.race(name, exchange, tiers.by_tier(1, 40)) == [], exchange
 

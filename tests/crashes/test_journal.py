@@ -1,6 +1,6 @@
 """Journals: a file is as before, or has all changes, whenever its writer dies.
 
-And journals of strangers, whose stores have anything, change nothing.
+Untrusted journals, in stores of any content, change nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JournaledFile = _journal.JournaledFile
 
 
 def change(file: JournaledFile, model: bytearray, rng: random.Random) -> None:
-    """Write to a file, and to what it should be, and read it."""
+    """Write to a file and to its expected content, and read it."""
     for _ in range(rng.randrange(1, 30)):
         at, size = rng.randrange(15000), rng.randrange(1, 6000)
         file.seek(at)
@@ -57,7 +57,7 @@ def test_reads_and_commits_what_was_written(tmp_path: Path) -> None:
         model = bytearray(before)
         file = JournaledFile(path, durable=False)
         change(file, model, rng)
-        # Others see what was there; what is behind it is new.
+        # Others see the old content; bytes past its end are new.
         assert path.read_bytes()[: len(before)] == before
         file.commit()
         assert path.read_bytes() == model, number
@@ -107,9 +107,9 @@ class Died(BaseException):
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, count: int, error: type[BaseException]) -> None:
-    """Let one of a process's writes fail half-way, and if it dies of it, all later ones.
+    """Let one of a process's writes fail half-way, and after `Died`, all later ones.
 
-    What is in one sector is written whole, or not.
+    A sector is written as a whole or not at all.
     """
     left, write = [count], os.write
 
@@ -209,9 +209,9 @@ def test_full_disk_is_told_at_the_end(
 
 
 def left_by_a_dead_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """Let a process die when it has written a complete journal; return what is to become of it."""
+    """Let a process die once its journal is complete; return the file's expected content."""
     with monkeypatch.context() as patch:
-        dies_at(patch, 3, Died)  # after what is behind the end, and the journal
+        dies_at(patch, 3, Died)  # after the bytes past the end, and the journal
         file = JournaledFile(path, durable=False)
         with pytest.raises(Died):
             change_and_commit(file)
@@ -226,7 +226,7 @@ def left_by_a_dead_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes
 
 @pytest.fixture
 def file_with_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, bytes]:
-    """Return a file with a complete journal, and what it is when that is carried out."""
+    """Return a file with a complete journal, and its content once that is carried out."""
     path = tmp_path / "file"
     path.write_bytes(random.Random(0).randbytes(5000))
     return path, left_by_a_dead_process(path, monkeypatch)
@@ -466,7 +466,7 @@ def hdf5_file(path: Path, kind: str, **options: Any) -> bytes:
 
 
 def journals_beside(content: bytes) -> dict[str, bytes]:
-    """Return journals that somebody wrote who may know the file."""
+    """Return journals by an attacker who may know the file."""
     size, page = len(content), content[:PAGE]
     zeros = next(n for n in range(1, size // PAGE) if not any(content[n * PAGE : (n + 1) * PAGE]))
     return {
@@ -485,7 +485,7 @@ def journals_beside(content: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["plain", "libver", "attribute", "model", "run"])
 def test_journals_of_strangers_beside_hdf5(tmp_path: Path, kind: str) -> None:
-    """Whatever reads the file, or looks whether it is one."""
+    """With every function that opens the file or detects its kind."""
     path = tmp_path / "file.h5"
     content = hdf5_file(path, kind, **({"libver": "latest"} if kind == "libver" else {}))
     for name, journal in journals_beside(content).items():

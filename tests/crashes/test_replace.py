@@ -1,4 +1,4 @@
-"""Targets and what is beside them: dead and other writers, planted folders, what cannot be removed.
+"""Targets and files beside them: dead and other writers, planted folders, failing removals.
 
 test_contract.py tries the same at every operation; here are the cases that need a plan.
 """
@@ -42,7 +42,7 @@ CONVERT: dict[str, Callable[..., Any]] = {
 
 
 def dead_between_renames(folder: Path, old: Path, new: Path, name: str = "m.zarr") -> Path:
-    """Leave what a writer leaves that dies when the old store is aside and the new one is not."""
+    """Leave the files of a writer that died after it had moved the old store aside."""
     working = _replace.WorkingFolder.make(folder, durable=False)
     safetensors_to_zarr(old, working.path / "old")
     safetensors_to_zarr(new, working.new)
@@ -300,7 +300,7 @@ def test_failing_sync(folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_target_that_cannot_be_renamed(
     folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is mounted, or a folder of the image below an overlay."""
+    """Mounted folders, or folders of the lower layer of an overlay."""
     safetensors_to_zarr(old, folder / "m.zarr")
     for number in (errno.EXDEV, errno.EBUSY):
         monkeypatch.setattr(_replace, "_exchange", lambda *_, n=number: raise_error(n))
@@ -316,7 +316,7 @@ def test_target_that_cannot_be_renamed(
 def test_folder_that_is_moved_meanwhile(
     folder: Path, old: Path, new: Path, target: str, what: str
 ) -> None:
-    """What is written after it must not be half of a store."""
+    """The files that are written later must not be half of a store."""
     CONVERT[target](old, folder / target)
     moved = folder.with_name("moved")
 
@@ -343,7 +343,7 @@ def test_folder_that_is_moved_meanwhile(
 
 @POSIX
 def test_two_dots_behind_a_link(folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are what they are to the system."""
+    """They are resolved as the system does."""
     (folder / "far" / "near").mkdir(parents=True)
     (folder / "link").symlink_to("far/near")
     monkeypatch.chdir(folder)
@@ -359,7 +359,7 @@ def test_two_dots_behind_a_link(folder: Path, old: Path, monkeypatch: pytest.Mon
 
 @POSIX
 def test_places(folder: Path, old: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links are replaced, not what they lead to; names may be as long as any."""
+    """Links are replaced, not their targets; names may have the full length."""
     safetensors_to_zarr(old, folder / "m.zarr")
     (folder / "link").symlink_to("m.zarr")
     safetensors_to_zarr(new, folder / "link", overwrite=True)
@@ -398,7 +398,7 @@ def test_permissions_are_those_of_new_files(folder: Path, old: Path) -> None:
 def test_target_that_is_replaced_while_it_is_looked_at(
     folder: Path, old: Path, new: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was there is a folder without anything by then."""
+    """The old store is an empty folder by then."""
     target = folder / "m.zarr"
     safetensors_to_zarr(old, target)
     safetensors_to_zarr(old, folder / "other.zarr")
@@ -454,7 +454,7 @@ def test_writers_that_die_at_once(folder: Path) -> None:
 
 
 def test_only_known_names_are_removed(folder: Path) -> None:
-    """Of the dead and of the living."""
+    """In working folders of dead and of running writers."""
     for is_dead in (True, False):
         working = _replace.WorkingFolder.make(folder, durable=False)
         (working.path / "thesis.txt").write_text("x")
@@ -473,7 +473,7 @@ def test_only_known_names_are_removed(folder: Path) -> None:
 def test_folder_that_is_swapped(
     folder: Path, tmp_path: Path, is_dead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may write beside it leads its removal to what another user has."""
+    """Someone with write access beside it tries to direct its removal to another user's files."""
     working = _replace.WorkingFolder.make(folder, durable=False)
     working.new.write_text("y")
     precious = tmp_path / "precious"
@@ -506,7 +506,7 @@ def test_folder_that_is_swapped(
 
 @POSIX
 def test_systems_without_names_in_open_folders(folder: Path, old: Path, run_python: Any) -> None:
-    """As Windows: there, and where names cannot be exchanged, paths are all there is."""
+    """As on Windows: there, and where names cannot be exchanged, only paths are used."""
     code = """
 import os, shutil, sys
 os.supports_dir_fd.clear()
@@ -578,7 +578,7 @@ def test_folders_of_other_users_are_left_alone(
 
 
 def test_folder_that_is_taken_for_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process looks when the lock is gone and the folder is not."""
+    """Another process checks between the removals of the lock and of the folder."""
     working = _replace.WorkingFolder.make(folder, durable=False)
     rmdir = os.rmdir
 
@@ -615,7 +615,7 @@ def test_note_that_is_not_one(folder: Path, kind: str) -> None:
 def test_what_takes_the_name_in_the_last_moment_stays(
     folder: Path, old: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What may be replaced makes room, between the look and the step, for what may not."""
+    """Between check and exchange, a replaceable store gives way to something that is not."""
     target = folder / "m.zarr"
     safetensors_to_zarr(old, target)
     step = _replace._exchange if exchange else Mock(return_value=False)

@@ -1,4 +1,4 @@
-"""A model is read from one store, or not at all, whatever takes its path meanwhile.
+"""A model is read from one store, or not at all, while others take its path.
 
 test_contract.py replaces it at every moment of reading.
 """
@@ -29,7 +29,7 @@ def model_of(number: int) -> dict[str, Any]:
 
 
 def write(path: Path, number: int) -> None:
-    """Write a model to a path, or put it in the place of the one there."""
+    """Write a model to a path, or replace the one there."""
     source = path.with_name(f"source-{number}.safetensors")
     write_safetensors(source, model_of(number))
     if path.name == "m.safetensors":
