@@ -1,4 +1,4 @@
-"""A GPU, or what stands in for one."""
+"""A GPU, or the stand-in for one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module
 
 @pytest.fixture(autouse=True)
 def kept_kernels(tmp_path: Path, monkeypatch) -> Path:
-    """Return the folder of compiled kernels, which is each test's own."""
+    """Return the folder of compiled kernels, one for each test."""
     monkeypatch.setenv("BF16CODECS_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -51,7 +51,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> StandIn | None:
 
 @pytest.fixture
 def gpu(driver: StandIn | None) -> Iterator[StandIn | None]:
-    """Return what `driver` does; the test leaves nothing there, and does no harm unseen."""
+    """Return `driver`; check after the test that nothing is left or misused."""
     if driver is None:
         yield None
         return
@@ -67,7 +67,7 @@ def gpu(driver: StandIn | None) -> Iterator[StandIn | None]:
 
 @pytest.fixture
 def stand_in(gpu: StandIn | None) -> StandIn:
-    """Return the driver's stand-in, for what a GPU cannot be made to do."""
+    """Return the driver's stand-in, for faults that a GPU cannot be made to have."""
     if gpu is None:
         pytest.skip("needs the driver's stand-in")
     return gpu
@@ -75,7 +75,7 @@ def stand_in(gpu: StandIn | None) -> StandIn:
 
 @pytest.fixture
 def cupy(gpu, monkeypatch) -> Iterator[Any]:
-    """Return CuPy, or what stands in for it; zarr has its buffers there."""
+    """Return CuPy or its stand-in, with zarr's buffers on it."""
     zarr: Any = pytest.importorskip("zarr")
     import cupy_stand_in
 

@@ -1,6 +1,6 @@
-"""The bench on a GPU, or on what stands in for one: what it measures is exact, and all is told.
+"""The bench on a GPU or its stand-in: results are exact, and reported completely.
 
-What stands in for a GPU has no speed: of rates, only what they have in common is looked at.
+The stand-in has no speed: only relations between rates are checked.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_standard_output_has_one_report(gpu, model: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "float8_e4m3fn"])
 def test_other_numbers(gpu, tmp_path: Path, dtype: str) -> None:
-    """Some have blocks with several coded planes, which take memory beside them."""
+    """Some blocks have several coded planes, which need extra memory."""
     model = write_safetensors(tmp_path / "m.safetensors", {"a": weights((90, 101), dtype)})
     file = tmp_path / "t.json"
     only = ("--only", "bf16huff", "--only", "bf16arithmetic", "--only", "encode")
@@ -347,7 +347,7 @@ def test_without_the_extra(run_python) -> None:
 
 
 def test_large_frames_are_sent_in_several_batches(gpu, tmp_path: Path, monkeypatch) -> None:
-    """Each with its own jobs, of blocks in the middle of a frame too."""
+    """Each batch has its own jobs, even from the middle of a frame."""
     monkeypatch.setattr("bf16codecs.bench.gpu.sending.BATCH_BYTES", 1 << 18)
     arrays = {"a": weights((1 << 19) + 5), "b": weights((100,), seed=1)}
     sample = sample_of(write_safetensors(tmp_path / "m.safetensors", arrays), 1 << 22)
@@ -359,7 +359,7 @@ def test_large_frames_are_sent_in_several_batches(gpu, tmp_path: Path, monkeypat
 
 
 def test_bases_differ_a_little(gpu, model: Path) -> None:
-    """Whatever the numbers, those that are none included."""
+    """With any numbers, NaNs and infinities included."""
     for dtype in ("bfloat16", "float64", "float8_e5m2"):
         numbers = weights((1000,), dtype)
         numbers[:3] = [np.inf, np.nan, 0]

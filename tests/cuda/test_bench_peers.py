@@ -1,4 +1,4 @@
-"""Other decoders in the bench on a GPU: what is asked of them, and what becomes of it."""
+"""Other decoders in the bench on a GPU: the calls to them, and their results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let none of them be there that a test does not want."""
+    """Hide all other decoders than the test's."""
     for name in ("nvidia.nvcomp", "dietgpu"):
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -115,7 +115,7 @@ def test_one_that_cannot_be_imported(monkeypatch) -> None:
 
 
 class InTorch:
-    """A model as tensors of PyTorch on the GPU, of which `data_ptr` is all that is asked."""
+    """A model as PyTorch tensors on the GPU, with `data_ptr` alone."""
 
     def __init__(self, path: Any) -> None:
         self._path = path

@@ -43,13 +43,13 @@ def has_compiler() -> None:
 
 @pytest.fixture(autouse=True)
 def takes_little(monkeypatch) -> None:
-    """Let the package's kernels be those of the tests: its own take seconds to compile."""
+    """Replace the package's kernels, which take seconds to compile, by the tests'."""
     monkeypatch.setattr(compiling, "kernel_sources", lambda _: KERNELS)
 
 
 @pytest.fixture
 def times_compiled(monkeypatch) -> list[int]:
-    """Return a list of one number: how often something was compiled; nothing is remembered."""
+    """Return a list with the count of compilations, and forget compiled kernels."""
     times = [0]
 
     def counted(*arguments):
@@ -62,7 +62,7 @@ def times_compiled(monkeypatch) -> list[int]:
 
 
 def forget(monkeypatch) -> None:
-    """Let the next call do as another process does."""
+    """Forget compiled kernels, as in another process."""
     monkeypatch.setattr(compiling, "_compiled", {})
 
 
@@ -152,7 +152,7 @@ def test_errors_of_the_source_are_told(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_is_not_there(monkeypatch) -> None:
-    """As cuda-pathfinder says it."""
+    """With cuda-pathfinder's message."""
 
     def missing():
         kind = type("DynamicLibNotFoundError", (RuntimeError,), {"__module__": "cuda.pathfinder"})
@@ -180,7 +180,7 @@ def test_what_is_compiled_is_remembered(
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch) -> Path:
-    """Return a folder with a source file, what it includes, and the headers that NVRTC lacks."""
+    """Return a folder with a source file, its includes, and the headers that NVRTC lacks."""
     folder = tmp_path / "small"
     (folder / "parts").mkdir(parents=True)
     (folder / "main.cu").write_text(

@@ -1,4 +1,4 @@
-"""The device layer, on a GPU or on what stands in for one."""
+"""The device layer, on a GPU or its stand-in."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_events_have_times(device: Device, gpu) -> None:
     begin = stream.record(timed=True)
     stream.fill(memory.address, 3, 1 << 20)
     end = stream.record(timed=True)
-    if gpu is not None:  # which does nothing before somebody waits
+    if gpu is not None:  # which does nothing until somebody waits
         with pytest.raises(DeviceError, match="the time between two events"):
             end.seconds_since(begin)
     end.synchronize()
@@ -233,7 +233,7 @@ def test_no_room(device: Device, gpu) -> None:
         device.allocate(1 << 50)
     if gpu is not None:
         gpu.set_memory(1008)
-        memory = device.allocate(1000)  # and what quads have more
+        memory = device.allocate(1000)  # and the difference that quads have
         with pytest.raises(MemoryError, match=r"has no 1 bytes in one piece: 0 of 1,008 are free"):
             device.allocate(1)
         memory.close()
@@ -259,7 +259,7 @@ def test_no_room_is_told_wherever(device: Device, stand_in) -> None:
 
 
 def test_a_lost_gpu_is_told_once(device: Device, stand_in) -> None:
-    """By what waits for it; memory goes without a word."""
+    """The waiting call reports it; freeing memory does not."""
     stream, memory = device.stream(), device.allocate(10)
     stand_in.fail("cuStreamSynchronize", result=700)
     with pytest.raises(DeviceError, match="the GPU's work: CUDA_ERROR_ILLEGAL_ADDRESS"):

@@ -1,4 +1,4 @@
-"""Models loaded onto a GPU: sent as they are stored, and decoded there to what the host reads."""
+"""Models loaded onto a GPU: sent as stored, and decoded there to the host's values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ARRAYS = {
 
 
 def on_gpu(model: Any) -> dict[str, bytes]:
-    """Load a model's tensors onto the GPU; return what is there then."""
+    """Load a model's tensors onto the GPU; return their bytes there."""
     device = Device.of(0)
     memory = {name: device.allocate(tensor.nbytes) for name, tensor in model.items()}
     read_onto(device, [Target(tensor, memory[name].address) for name, tensor in model.items()])
@@ -60,7 +60,7 @@ def on_gpu(model: Any) -> dict[str, bytes]:
 
 
 def boxes_on_gpu(boxes: list[tuple[Any, list[range]]]) -> list[bytes]:
-    """Load boxes of tensors onto the GPU; return what is there then."""
+    """Load boxes of tensors onto the GPU; return their bytes there."""
     device, targets, memory = Device.of(0), [], []
     for tensor, axes in boxes:
         target = Target(tensor, 0, axes)
@@ -156,7 +156,7 @@ def test_a_step_of_a_run(gpu, tmp_path: Path, as_hdf5: bool) -> None:
 
 
 def in_other_chunks(store: Path, chunks: dict[str, tuple[int, ...]], codec: Any = None) -> None:
-    """Write the arrays of a store again, in chunks that it would not have."""
+    """Write a store's arrays again, in chunks that conversions do not make."""
     codec = BF16ArithmeticCodec() if codec is None else codec
     zarr: Any = pytest.importorskip("zarr")
     group = zarr.open_group(store)
@@ -200,7 +200,7 @@ def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path, codec: str, m
 
 
 def test_what_the_host_decodes_is_decoded_once(gpu, tmp_path: Path, monkeypatch) -> None:
-    """However large a chunk is."""
+    """With chunks of any size."""
     source = write_safetensors(tmp_path / "m.safetensors", {"a": weights((400, 500))})
     safetensors_to_zarr(source, tmp_path / "m.zarr", codec="plain-zstd", chunk_size=150_000)
     monkeypatch.setattr(on_device, "SLAB_BYTES", 10_000)
@@ -219,7 +219,7 @@ def test_what_the_host_decodes_is_decoded_once(gpu, tmp_path: Path, monkeypatch)
 
 
 def test_threads(gpu, source: Path, tmp_path: Path, monkeypatch) -> None:
-    """What HDF5 alone reads is read in the caller's, and keeps nothing else from several."""
+    """Reads through libhdf5 use the caller's thread; all others still use several."""
     safetensors_to_hdf5(source, tmp_path / "m.h5")
     runs: list[int] = []
     real = model_gpu.run_all
@@ -317,7 +317,7 @@ def test_no_room_on_the_gpu(stand_in, source: Path, tmp_path: Path) -> None:
 
 
 def test_memory_goes_with_the_load(stand_in, source: Path, tmp_path: Path) -> None:
-    """At once, whether that was well or not: not when the garbage collector comes by."""
+    """At once, after success or failure, not only when Python collects garbage."""
     safetensors_to_zarr(source, tmp_path / "m.zarr", chunk_size=1 << 16)
     gc.collect()
     before = [stand_in.live(kind) for kind in ("blocks", "streams")]

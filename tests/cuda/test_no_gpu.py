@@ -1,4 +1,4 @@
-"""What is told where there is no GPU, no driver, or an old one: each in a process of its own."""
+"""Messages without a GPU, without a driver, or with old ones, each in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of what the other files of this folder, all of the full tier, test."""
+"""A sample of this folder's other tests, which the full tier alone runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zarr_on_gpu import host_bytes, made
 
 
 def test_a_model_is_decoded_on_the_gpu(gpu, tmp_path: Path) -> None:
-    """And damage is noticed there."""
+    """Damage is noticed there."""
     from bf16codecs.cuda.device import Device
     from bf16codecs.cuda.loading import Loader
 

@@ -39,13 +39,13 @@ ARRAYS = {
 }
 
 
-#: What reads into tensors that are there.
+#: Functions that read into existing tensors.
 LOADERS = "torch.loading", "torch.checkpoint.reader"
 
 
 @pytest.fixture
 def device(gpu, monkeypatch) -> Any:
-    """Return the device of the GPU, or what stands in for it."""
+    """Return the GPU's device, or the stand-in's."""
     if gpu is None:
         if not torch.cuda.is_available():
             pytest.skip("needs a PyTorch with CUDA")
@@ -69,7 +69,7 @@ def device(gpu, monkeypatch) -> Any:
 
 @pytest.fixture
 def decoded(monkeypatch) -> list[str]:
-    """Return the names of what is read onto the GPU from now on."""
+    """Return a list that collects the names of tensors read onto the GPU."""
     names: list[str] = []
     real = model_gpu.read_onto
 
@@ -168,7 +168,7 @@ def net(device):
 
 
 def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path, monkeypatch):
-    """Of what it has no use for, before the GPU is said to have no room; ours goes before that."""
+    """PyTorch's unused memory is freed before an error, and the package's before that."""
     gc.collect()
     there = stand_in.live("blocks")
     at_retry = []
@@ -177,7 +177,7 @@ def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path, 
         stand_in.fail("cuMemAlloc", 2)
         assert_same(model["large"].torch(device), ARRAYS["large"])
     assert len(at_retry) == 1
-    assert at_retry[0] <= there  # what others left may go meanwhile
+    assert at_retry[0] <= there  # memory that others left may be freed meanwhile
 
 
 def test_load_into(device, store: Path, decoded: list[str]) -> None:
@@ -192,7 +192,7 @@ def test_load_into(device, store: Path, decoded: list[str]) -> None:
 
 
 def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]) -> None:
-    """Beside the module: what is not contiguous, overlaps, or is to be converted."""
+    """Tensors that are not contiguous, overlap, or are converted are decoded elsewhere."""
     module = net(device)
     memory = torch.zeros(40 * 17 + 900, dtype=torch.bfloat16, device=device)
     module.small = memory[: 40 * 17].view(40, 17)

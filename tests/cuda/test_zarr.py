@@ -26,13 +26,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Creating a zarr.buffer.gpu:UserWarning"),
 ]
 
-#: Of which the host decodes all.
+#: Codecs of which the host decodes everything.
 ON_HOST = {"best", "zstd"}
 KINDS = ["compressor", "blocks"]
 
 
 class Noted:
-    """What the GPU and the host did."""
+    """Counts of the GPU's launches and of copies to the host."""
 
     launches = 0
     #: The bytes copied to the host, array by array.
@@ -76,7 +76,7 @@ def test_every_codec(cupy, noted: Noted, kind: str) -> None:
 
 
 def test_many_blocks_of_huffman(cupy, noted: Noted, monkeypatch) -> None:
-    """Which a kernel of their own has, four at a time, from as many on as there are processors."""
+    """They have their own kernel, for four at a time, from one for each processor on."""
     data = weights((1500, 1000), seed=4)
     store = made(data, CODECS["huffman"], "compressor")
     monkeypatch.setattr(batches, "_MANY_BLOCKS", 1)
@@ -114,7 +114,7 @@ def test_dtypes_that_cupy_has_not(cupy) -> None:
 @pytest.mark.parametrize("by", ["field", "byte"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_several_coded_planes(cupy, noted: Noted, dtype: str, by: str) -> None:
-    """Of which some are beside the items."""
+    """Some planes are decoded to extra memory."""
     data = np.random.default_rng(0).normal(0, 1, (300, 300)).astype("bfloat16").astype(dtype)
     data[::7] *= 1 + np.finfo("float32").eps
     store = made(data, BF16Huffman("auto"), "compressor")
@@ -133,7 +133,7 @@ def test_every_shape(cupy, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scalars(cupy, kind: str) -> None:
-    """Which zarr copies to the host."""
+    """zarr copies them to the host."""
     array = zarr.open_array(made(weights((), "float32", 1), CODECS["arithmetic"], kind), mode="r")
     assert array[()] == weights((), "float32", 1)
 
@@ -151,7 +151,7 @@ LARGE = weights((2000, 1024), seed=5)
 
 @pytest.fixture(scope="module")
 def large() -> dict[str, dict[str, Any]]:
-    """Return stores of an array of one chunk with eight blocks, by what it is for."""
+    """Return stores of an array of one chunk with eight blocks, by kind."""
     kinds = {"compressor": {}, "blocks": {}, "shards": {"shards": (2000, 1024)}}
     return {
         kind: made(
@@ -243,7 +243,7 @@ def test_growing_frames_are_the_hosts(cupy, noted: Noted, kind: str) -> None:
 
 @pytest.mark.parametrize("per_thread", [False, True])
 def test_each_thread_has_a_stream(cupy, stand_in, noted: Noted, large, per_thread: bool) -> None:
-    """What is there late is waited for, and nothing is left for others to wait for."""
+    """Late data are waited for, and other threads have nothing left to wait for."""
     cupy.ndarray.streams.are_per_thread = per_thread
     for kind, store in large.items():
         noted.launches, noted.to_host = 0, []
@@ -256,7 +256,7 @@ def test_each_thread_has_a_stream(cupy, stand_in, noted: Noted, large, per_threa
 
 
 class Damage:
-    """What may have become of a chunk."""
+    """Ways to damage a chunk."""
 
     @staticmethod
     def flipped(frame: bytearray) -> bytes:

@@ -1,4 +1,4 @@
-"""What zarr writes from a GPU's buffers, and what it reads to them on the host's side alone."""
+"""Writing from a GPU's buffers by zarr, and reading to them through the host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 @pytest.mark.parametrize("kind", ["compressor", "blocks"])
 @pytest.mark.parametrize("name", CODECS)
 def test_writing(cupy, name: str, kind: str) -> None:
-    """What is written is what the host writes."""
+    """The stored bytes equal the host's."""
     expected = made(WEIGHTS, CODECS[name], kind, chunks=(350, 512))
     store: dict[str, Any] = {}
     array = zarr.create_array(
@@ -88,7 +88,7 @@ def test_codecs_take_arrays_of_a_gpu(cupy) -> None:
 
 
 def test_models_are_read_on_the_host(cupy, tmp_path) -> None:
-    """Also arrays in forms that zarr reads."""
+    """Even arrays in forms that zarr reads."""
     source = write_safetensors(tmp_path / "m.safetensors", {"w": WEIGHTS, "v": WEIGHTS[:9]})
     safetensors_to_zarr(source, tmp_path / "m.zarr")
     attributes = dict(zarr.open_array(tmp_path / "m.zarr" / "w").attrs)

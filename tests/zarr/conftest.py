@@ -1,4 +1,4 @@
-"""What the tests of zarr's arrays share."""
+"""Fixtures of the tests of zarr's arrays."""
 
 import itertools
 from collections.abc import Callable

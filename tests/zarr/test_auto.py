@@ -1,4 +1,4 @@
-"""Data types that codecs take from arrays, and what is stored of them."""
+"""Data types that codecs take from arrays, and their stored names."""
 
 import json
 import warnings

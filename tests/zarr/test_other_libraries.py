@@ -68,7 +68,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stores(source: Path) -> Callable[[str, int], Path]:
-    """Return what makes a store of that model, with a codec and in a format of Zarr, once."""
+    """Return a function that makes a store of that model once, for a codec and a Zarr format."""
 
     def make(codec: str, zarr_format: int) -> Path:
         store = source.with_name(f"{codec}-{zarr_format}.zarr")
@@ -110,7 +110,7 @@ def read_by_zarrs(array: Path, zarr_format: int, selection: Any = ...) -> NDArra
 
 
 def check(store: Path, source: Path, read: Callable[..., NDArray[Any]], tensor: str) -> None:
-    """Compare all and parts of a tensor with what is in the source."""
+    """Compare a tensor, whole and in parts, with the source."""
     zarr_format = 3 if (store / "zarr.json").exists() else 2
     array = place_of(store, tensor)
     with bf16codecs.open_model(source) as model:
@@ -143,7 +143,7 @@ def test_zarrs_reads_plain_stores(stores, source, codec, tensor):
 @PLAIN
 @for_each("tensor", [*FLOATS, *OTHERS])
 def test_zarrs_reads_plain_stores_of_format_2(stores, source, codec, tensor):
-    """But for bfloat16, of which it knows no spelling there."""
+    """All dtypes but bfloat16, which it cannot name there."""
     check(stores(codec, 2), source, read_by_zarrs, tensor)
 
 

@@ -1,4 +1,4 @@
-"""When zarr knows this package's codecs and data types, and what `import bf16codecs` costs."""
+"""Registration of codecs and data types with zarr, and the cost of `import bf16codecs`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print("bfloat16" in data_type_registry.contents)
 
 
 def test_without_zarr(run_python):
-    """An import that fails, fails as it would; what is installed later is found."""
+    """A failing import fails as without the package; a later installation is found."""
     code = """
 import importlib.util  # of the standard library, which is gone for a while, too
 import sys
@@ -92,7 +92,7 @@ print(*(numcodecs.get_codec(dict(id="bf16codecs." + name)) for name in ("rle", "
 
 
 def test_the_package_is_imported_twice(run_python):
-    """As autoreload does: zarr can still be imported, and is told."""
+    """As autoreload does: zarr can still be imported, and gets the codecs."""
     code = """
 import importlib, sys
 import bf16codecs

@@ -156,17 +156,17 @@ def test_chunks_that_steps_do_not_divide_are_refused_when_an_array_is_made(codec
     for options in ({"compressors": codec}, in_blocks(codec)):
         with pytest.raises(ValueError, match="are not 8 steps of whole float32 items"):
             zarr.create_array({}, shape=(70, 5), chunks=(7, 5), dtype="f4", **options)
-        # What is smaller than a step's items, too.
+        # Sizes below a step's items as well.
         with pytest.raises(ValueError, match="are not 8 steps of whole float32 items"):
             zarr.create_array({}, shape=(8, 5), chunks=(8, 5), dtype=ml_dtypes.bfloat16, **options)
-        # Whatever divides will do.
+        # Any divisor will do.
         zarr.create_array({}, shape=(4, 10), chunks=(4, 10), dtype="f4", **options)
 
 
 @codecs
 @for_each("options", [{"shards": (14, 5)}, {"zarr_format": 2}])
 def test_in_shards_and_format_2_they_are_refused_on_writing(codec, options):
-    """Inside shards, zarr 3.4 asks the codec when the array is made, too."""
+    """Inside shards, zarr 3.4 also asks the codec when the array is created."""
     common = {"shape": (14, 5), "chunks": (7, 5), "dtype": "f4", "compressors": codec}
     with pytest.raises(ValueError, match="140 bytes are not 8 steps of whole float32 items"):
         zarr.create_array({}, **common, **options)[:] = 1
