@@ -1,4 +1,4 @@
-"""Analyses: of which models, with which figures, and which input is refused."""
+"""Analyses: supported models, figures, and refused input."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_samples(tmp_path, demo_model, of_demo):
 
 @for_each("columns", tiers.by_tier([1024, 16 << 20], [1024, 1 << 20, 3 << 19, 16 << 20]))
 def test_samples_are_spread(tmp_path, columns):
-    """Of a tensor whose middle half changed, half of a sample did."""
+    """If the middle half of a tensor changed, so did half of a sample."""
     base = np.ones((2 * (16 << 20) // columns // 2, columns), "bfloat16")
     array = base.reshape(-1).copy()
     array[array.size // 4 : -array.size // 4] = 2
@@ -278,7 +278,7 @@ def test_a_look_at_few_codecs(tmp_path, demo_model):
 
 
 def test_what_is_below_damage_is_counted(tmp_path):
-    """Of the first rows below a damaged chunk, those above are not known, but they are."""
+    """Rows right below a damaged chunk count, though their upper neighbours are unknown."""
     store = write_store(tmp_path / "m.zarr", {"w": weights((256, 256))}, chunk_size=1 << 16)
     chunk = store / "w" / "c.0.0"
     data = bytearray(chunk.read_bytes())
@@ -290,7 +290,7 @@ def test_what_is_below_damage_is_counted(tmp_path):
 
 
 def test_looks_keep_no_damage(tmp_path):
-    """Each tells of what it met, and the next begins anew."""
+    """Each analysis reports its own damage, and the next begins anew."""
     sound = write_store(tmp_path / "m.zarr", {"a": weights((600, 600))}, chunk_size=1 << 18)
     chunk = shutil.copytree(sound, tmp_path / "bad.zarr") / "a" / "c.1.0"
     chunk.write_bytes(b"?" * chunk.stat().st_size)
@@ -328,7 +328,7 @@ def test_a_base_of_another_shape(tmp_path, demo_model):
 
 
 def test_a_base_of_another_dtype(tmp_path):
-    """FP32 is rounded to what BF16 can be compared with."""
+    """FP32 is rounded, so that BF16 can be compared with it."""
     array = weights((64, 64), "float32")
     (tmp_path / "base").mkdir()
     base = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": array})

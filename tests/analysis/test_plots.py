@@ -67,7 +67,7 @@ def drawn(series, pictures, tmp_path_factory):
     with plots.style("light"):
         found = {name: draw() for name, draw in functions.items()}
     yield found
-    pyplot.close("all")  # of many that are open, matplotlib warns
+    pyplot.close("all")  # matplotlib warns of many open figures
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ def test_a_report(series, written):
 
 
 def test_titles_of_columns_are_buttons(written):
-    """Keyboards reach them, and programs that read pages aloud say how a table is sorted."""
+    """Keyboards reach them, and screen readers announce the order."""
     titles = re.findall(r"<th\b.*?</th>", written)
     assert len(titles) > 40
     assert all(re.fullmatch(r"<th[^>]*><button type=.button.>.+</button></th>", t) for t in titles)

@@ -200,7 +200,7 @@ def test_scales(tmp_path):
 @for_each("exponent", [1023, 664, 512, -500, -700, -1000])
 @pytest.mark.filterwarnings("error")
 def test_scales_of_doubles(tmp_path, exponent):
-    """Their squares would be infinite, or zero."""
+    """Their squares would overflow or vanish."""
     array = np.full((4, 300), 2.0**exponent)
     array[1] /= 4
     array[2] = 0
