@@ -9,7 +9,7 @@ from c_library import PREFIX, Library
 
 @pytest.fixture(scope="session")
 def library() -> Library:
-    """Return it, or skip: `docs/contributing.md` tells how it is built and installed."""
+    """Return the library, or skip: `docs/contributing.md` describes building and installing it."""
     if PREFIX is None:
         pytest.skip("BF16CODECS_C_PREFIX does not say where the C library is installed")
     return Library(PREFIX)

@@ -1,4 +1,4 @@
-"""The example in C, built in the ways that the docs tell, and the header in each dialect."""
+"""The example in C, built in each documented way, and the header in each dialect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_pkg_config(library: Library, folder: Path, line: str = "shared") -> Path:
 
 
 def by_cmake(library: Library, folder: Path, target: str, languages: str = "") -> Path:
-    """Build one of the example's programs, in a project that has more languages besides."""
+    """Build one of the example's programs, in a project with other languages."""
     if shutil.which("cmake") is None:
         pytest.skip("there is no CMake")
     (folder / "more.cmake").write_text(f"enable_language({languages})\n" if languages else "")

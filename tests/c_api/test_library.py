@@ -134,7 +134,7 @@ def verdict_of(library: Library, strange: Strange, size: int) -> bytes | CError:
 
 
 def test_strange_frames_get_the_verdicts_of_python(library: Library) -> None:
-    """The corpus: goldens, damaged frames, what fuzzing found."""
+    """The corpus: goldens, damaged frames, and findings of fuzzing."""
     seen = set()
     for strange in strange_frames():
         expected = verdict(strange)
@@ -150,7 +150,7 @@ def test_strange_frames_get_the_verdicts_of_python(library: Library) -> None:
             continue
         assert found.status == STATUS_OF[name], strange.name
         seen.add(found.status)
-        # Python tells how a base is given, and what numcodecs says.
+        # Python's message also explains how to give a base, and quotes numcodecs.
         if "give it as" not in message and "Zstandard" not in message:
             assert str(found) == message, strange.name
     assert seen == {OK, *STATUS_OF.values()}
@@ -309,7 +309,7 @@ def test_ranges_are_checked(library: Library) -> None:
 
 
 def test_structures_of_other_releases(library: Library) -> None:
-    """A caller may know less, or more where it does not ask for it."""
+    """Callers may know fewer fields, or more if they do not use them."""
     raw, frame = weights(100), library.encode(weights(100))
     out, size = ctypes.create_string_buffer(400), c_size_t()
 
@@ -327,7 +327,7 @@ def test_structures_of_other_releases(library: Library) -> None:
     with pytest.raises(CError, match="initialize it with its macro"):
         decode(DecodeOptions.from_buffer_copy(bytes(ctypes.sizeof(DecodeOptions))))
     early = EncodeOptions(codec=3, steps=7)
-    early.struct_size = EncodeOptions.steps.offset  # what comes later has its default
+    early.struct_size = EncodeOptions.steps.offset  # later fields have their defaults
     library.call("encode_room", c_uint64(200), byref(early), byref(c_uint64()))
     short = Info()
     short.struct_size = Info.item_size.offset
