@@ -1,4 +1,4 @@
-"""dask and xarray read model stores; a dask cluster converts to them."""
+"""dask and xarray read model stores, and a dask cluster converts to them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def cluster(started, small_batches):
 
 @pytest.fixture
 def processes(small_batches):
-    """Return a client of a cluster of its own, of processes that may be killed."""
+    """Return a client of its own cluster of processes, which may be killed."""
     with client_of_cluster(processes=True) as client:
         yield client
 
