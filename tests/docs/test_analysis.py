@@ -1,4 +1,4 @@
-"""The examples on looking at weights, and the notebook, do what they say."""
+"""The examples on analyzing weights, and the notebook, run as described."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from checkout import ROOT
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) -> Iterator[Path]:
-    """Work in a folder with the demo's model, and models that were trained on from it."""
+    """Work in a folder with the demo's model, and models trained further from it."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("agg")
     shutil.copy(demo_model, tmp_path / "model.safetensors")
@@ -68,7 +68,7 @@ def test_training_over_time(
 
 
 def test_the_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each cell runs, and what its last line gives shows itself."""
+    """Each cell runs, and the value of its last line has a display."""
     text = (ROOT / "examples" / "look_at_a_model.ipynb").read_text("utf-8")
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)

@@ -1,4 +1,4 @@
-"""Documentation of the codecs: the table of what zarr takes, and the examples."""
+"""Documentation of the codecs: the table of zarr's arguments, and the examples."""
 
 import re
 import runpy

@@ -15,7 +15,7 @@ OPTIONAL = {"cuda", "cuda.core", "distributed", "matplotlib", "torch", "transfor
 
 
 def modules() -> dict[str, str]:
-    """Return the source of all modules, found as files: to walk through packages imports them."""
+    """Return the source of all modules, found as files: walking through packages imports them."""
     root = Path(bf16codecs.__file__).parent
     found = {}
     for path in sorted(root.rglob("*.py")):
@@ -26,7 +26,7 @@ def modules() -> dict[str, str]:
 
 
 def test_docstring_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full tier imports the modules without examples, too."""
+    """The full tier imports the modules without examples as well."""
     sources = modules()
     assert {"bf16codecs", "bf16codecs.codecs", "bf16codecs.analysis.analyzing"} <= sources.keys()
     missing, attempted = set(), 0

@@ -1,4 +1,4 @@
-"""The example of the HDF5 filter does what it says."""
+"""The example of the HDF5 filter runs as described."""
 
 from __future__ import annotations
 

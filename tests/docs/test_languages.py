@@ -1,4 +1,4 @@
-"""The table of what libraries read: every cell by a test that is there, or marked untested."""
+"""The table of other libraries: every cell names an existing test, or is marked untested."""
 
 from __future__ import annotations
 

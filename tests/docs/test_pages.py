@@ -1,4 +1,4 @@
-"""The documentation does what it says: every code block of every page runs, and links lead on."""
+"""Every code block of the documentation runs as described, and links have targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOW = {
     *(f"docs/howto/{name}.md" for name in ("netcdf", "training", "zarr")),
     "docs/languages.md",
 }
-#: Why blocks are not run, and how many: whoever adds one has to say so here.
+#: Reasons for which blocks are not run, and their counts: a new one has to be added here.
 NOT_RUN = {
     "installs packages": 12,
     "takes minutes": 13,
@@ -32,13 +32,13 @@ NOT_RUN = {
     "builds Rust": 1,
     "builds netCDF-C": 1,
     "needs a cluster": 1,
-    "needs a GPU": 4,  # what it does is tested by tests/cuda
+    "needs a GPU": 4,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
-#: What pages write, in the folder that they are run in.
+#: Files that pages write into their working folder.
 WRITTEN = {"docs/howto/analysis.md": ["report.html", "figures", "exponents.png", "predictions.svg"]}
-#: What blocks may need that the tests do not install, or not on every platform.
+#: Requirements of blocks that the tests do not install, at least not on every platform.
 NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "netCDF4", "torch", "transformers"}
 
 
@@ -118,7 +118,7 @@ def anchors(page: Path) -> set[str]:
 
 @for_each("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
-    """So in the sources, which people read on hubs; figures are made with the site."""
+    """Links work in the sources, which people read on hubs; figures are made with the site."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if not re.match(r"[a-z]+:|(\.\./)*figures/", target):
             path, _, anchor = target.partition("#")

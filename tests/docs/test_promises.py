@@ -1,4 +1,4 @@
-"""Tests hold what the pages about trust promise: `promises.toml` names them for each statement.
+"""Each promise of the pages about trust is held by tests, which `promises.toml` names.
 
 A statement is a sentence of a paragraph or of a bullet, or a row of a table. The table gives its
 first words, enough to tell it from the others of its page, and what holds it: a list of tests that
@@ -17,14 +17,14 @@ from checkout import ROOT
 from looping import for_each
 
 PAGES = ["docs/trust.md", "SECURITY.md"]
-#: What a statement is that no test can hold, or that needs none.
+#: Kinds of statements that no test can hold, or that need none.
 NO_PROMISE = {
     "introduction",  # to what follows
-    "explanation",  # of what was said before
-    "advice",  # to who reads the page
-    "disclaimer",  # what others decide, or nothing here notices
+    "explanation",  # of earlier statements
+    "advice",  # to the reader
+    "disclaimer",  # decided by others, or not detectable here
     "measurement",  # made once, or by hand
-    "practice",  # what maintainers do
+    "practice",  # tasks of maintainers
 }
 Table = dict[str, list[str] | str]
 

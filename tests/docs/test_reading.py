@@ -1,4 +1,4 @@
-"""The examples on reading do what they say."""
+"""The examples on reading run as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be sent to the registries is true: it is compared with the package."""
+"""The drafts for the registries agree with the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NATIVE = "bf16codecs/_native"
 
 
 def entry(name: str, **names: Any) -> Any:
-    """Run the block of the page that defines a name, among other names, and return what it is."""
+    """Run the block of the page that defines a name, and return the value."""
     page = (REGISTRIES / "hdf5plugin.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (block,) = (b for b in blocks if re.search(rf"^(def|class) {name}\b", b, re.MULTILINE))
@@ -27,7 +27,7 @@ def entry(name: str, **names: Any) -> Any:
 
 
 def cmake_sources() -> set[str]:
-    """Return the source files that the core is built of, by CMake."""
+    """Return the source files of the core, by CMake."""
     text = (ROOT / NATIVE / "CMakeLists.txt").read_text("utf-8")
     named = re.findall(r"[\w/]+\.cpp", re.sub("#.*", "", text))
     return {f"{NATIVE}/{name}" for name in named}

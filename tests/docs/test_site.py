@@ -1,4 +1,4 @@
-"""The site as it is built: without warnings, and with nothing from elsewhere."""
+"""The built site: without warnings, and without anything from other hosts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def html_of(site: Path, page: str = "") -> str:
 
 @pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
-    """Links may lead anywhere; what a browser loads by itself has to be here."""
+    """Links may lead anywhere; files that a browser loads by itself have to be in the site."""
     loads = re.compile(
         r"""<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=["']?([^"' >]+)"""
     )

@@ -1,4 +1,4 @@
-"""The entries for Zarr's registry: what they say a codec's metadata may be is what codecs take."""
+"""The entries for Zarr's registry: their schemas accept the metadata that codecs accept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def validator(name: str) -> Any:
 
 
 def all_options() -> list[Any]:
-    """Return codecs with all that a class may be told."""
+    """Return codecs with all options of a class."""
     dtypes, flags, steps = core.DTYPES, (True, False), (1, 2, 65534)
     return [
         *(BF16Split(dtype, by) for dtype, by in product(dtypes, ("field", "byte"))),
@@ -73,7 +73,7 @@ def is_valid(codec: Any, name: str) -> bool:
 
 
 def is_taken(codec: Any, name: str) -> bool:
-    """Whether the class makes a codec of it."""
+    """Return whether the class makes a codec of a configuration."""
     try:
         get_codec_class(name).from_dict(codec)
     except (TypeError, ValueError):
@@ -82,7 +82,7 @@ def is_taken(codec: Any, name: str) -> bool:
 
 
 def entries_of(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield all that names one of the codecs, anywhere in array metadata."""
+    """Yield the objects that name one of the codecs, anywhere in array metadata."""
     if isinstance(value, dict):
         if value.get("name") in NAMES:
             yield value
@@ -143,7 +143,7 @@ def test_all_options_are_valid_as_they_are_written() -> None:
 @for_each("dtype", ["bfloat16", "float8_e5m2", "float32", "complex64", "int16"])
 @for_each("codec_class", CODECS.values())
 def test_what_zarr_writes_is_valid(codec_class: Any, dtype: str) -> None:
-    """Also where the codec is told to take the data type of the array."""
+    """Even where the codec takes the array's data type."""
     for codec, shards in product((codec_class(), codec_class(dtype="auto")), (None, (8, 8))):
         for options in (
             {"compressors": codec},
@@ -181,7 +181,7 @@ def test_what_conversions_write_is_valid(tmp_path: Path, options: dict[str, Any]
 
 @for_each("codec", lambda: [cls() for cls in (*CODECS.values(), RunLength)])
 def test_chunks_of_both_formats_are_of_one_kind(codec: Any) -> None:
-    """What the entries say of compatibility: chunks are read where others were."""
+    """Compatibility as the entries describe it: readers of one format's chunks read the other's."""
     data = np.random.default_rng(0).normal(size=(64, 64)).astype("bfloat16")
     ways = [{"compressors": codec}, {"compressors": codec, "zarr_format": 2}]
     if not isinstance(codec, RunLength):
