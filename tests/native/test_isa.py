@@ -1,4 +1,4 @@
-"""Every instruction set that this machine has gives the same bytes and the same errors."""
+"""Every instruction set of this machine gives the same bytes and the same errors."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_python_threads_start_no_more_threads_than_allowed():
 
 @for_each("started", [0, 1])
 def test_a_system_without_room_for_threads(started, tmp_path, monkeypatch):
-    """Reading goes on with those that there are, or in the calling thread."""
+    """Reading continues with the existing threads, or in the calling one."""
     source = write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 64))])
     safetensors_to_zarr(source, tmp_path / "m.zarr", chunk_size=1024, overwrite=True)
     starts = []
