@@ -24,6 +24,6 @@ def programs() -> None:
 
 @pytest.fixture
 def netcdf4() -> None:
-    """Skip a test where the Python package is missing, which has filters of its own, too."""
+    """Skip a test where the Python package, which has its own filters, is missing."""
     if not has_netcdf4():
         pytest.skip("netCDF4 is not installed")

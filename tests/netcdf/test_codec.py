@@ -140,7 +140,7 @@ def test_configurations_are_those_of_python(codec: Any) -> None:
     values = native.values(json.dumps(codec.get_config()))
     assert tuple(values) == cd_values(codec)
     assert json.loads(native.config(tuple(values))) == codec.get_config()
-    # Whichever of them netCDF asks.
+    # netCDF may ask any of them.
     assert codec_of("huffman").config(tuple(values)) == native.config(tuple(values))
 
 
@@ -243,7 +243,7 @@ def test_without_the_plugin_beside_them(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_libhdf5_is_not_asked_for_netcdfs_chunks(tmp_path: Path) -> None:
-    """Nor is one that was asked before: another library has it, and locks it for itself."""
+    """Nor is one that was used before: another library has its own, and its own lock."""
     values = np.random.default_rng(0).normal(0, 1, 1000).astype(np.float32)
     arithmetic = library_of("arithmetic").H5PLget_plugin_info().contents
     frame = BF16Arithmetic("float32").encode(values[:500])
@@ -268,7 +268,7 @@ def test_libhdf5_is_not_asked_for_netcdfs_chunks(tmp_path: Path) -> None:
 def called(
     function: Any, data: bytes, values: list[int], flags: int = 0
 ) -> Iterator[tuple[int, bytes]]:
-    """Give the result of the filter, and what is in memory then."""
+    """Return the result of the filter, and the memory after it."""
     memory = plugin._libc.malloc(len(data))
     ctypes.memmove(memory, data, len(data))
     buf, room = ctypes.c_void_p(memory), ctypes.c_size_t(len(data))

@@ -1,4 +1,4 @@
-"""Damaged chunks: netCDF-C gives the verdicts that Python gives, and the same bytes."""
+"""Damaged chunks: netCDF-C gives the same verdicts and the same bytes as Python."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from netcdf_readers import Reader, url
 from tiers import by_tier
 
 MAGIC = bytes.fromhex("bf16c0de")
-MOST = 1 << 20  # bytes of a chunk here: what claims more is refused for its size
+MOST = 1 << 20  # bytes of a chunk here: frames that claim more are refused for their size
 CODECS = (BF16Split(), BF16Huffman(), BF16Arithmetic(), BF16Arithmetic(level="best"))
 
 
 def found_frames() -> Iterator[bytes]:
-    """Yield what fuzzing found, and frames of every kind, whole and cut."""
+    """Yield findings of fuzzing, and frames of every kind, whole and cut."""
     for path in sorted((ROOT / "tests/native/fuzz/corpus").glob("*/*")):
         if (data := path.read_bytes()).startswith(MAGIC):
             yield data
@@ -50,7 +50,7 @@ def damaged_frames() -> Iterator[bytes]:
 
 
 def unprotected_frames() -> Iterator[bytes]:
-    """Yield frames without checksums, of which damage is noticed only where it must be."""
+    """Yield frames without checksums, in which some damage cannot be detected."""
     chance = np.random.default_rng(1)
     frames = [
         BF16Huffman(checksum=False).encode(weights(700)),
@@ -70,12 +70,12 @@ def other_sizes() -> Iterator[bytes]:
 
 
 def stated_size(frame: bytes) -> int:
-    """Return the size that a frame says that it decodes to."""
+    """Return the decoded size that a frame states."""
     return (core.GrowingIndex if core.is_growing(frame) else core.Index)(frame).raw_size
 
 
 def chunk_size(frame: bytes) -> int:
-    """Return the size that a chunk may have that is stored as this."""
+    """Return the size to declare for a chunk that is stored as this frame."""
     try:
         size = stated_size(frame)
     except CodecError:
@@ -144,7 +144,7 @@ def frames(request: pytest.FixtureRequest) -> dict[str, tuple[bytes, int]]:
 
 @pytest.fixture(scope="module")
 def store(frames, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Verdicts]:
-    """Return a Zarr store of damaged chunks, and what Python says of each."""
+    """Return a Zarr store of damaged chunks, and Python's verdict on each."""
     folder = tmp_path_factory.mktemp("damaged") / "x.zarr"
     group = zarr.open_group(folder, mode="w", zarr_format=2)
     frames = {**frames, "empty": (b"", 100)}
@@ -156,7 +156,7 @@ def store(frames, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Verdic
 
 @pytest.fixture(scope="module")
 def file(frames, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Verdicts]:
-    """Return an HDF5 file of damaged chunks, and what Python says of each."""
+    """Return an HDF5 file of damaged chunks, and Python's verdict on each."""
     path = tmp_path_factory.mktemp("damaged") / "x.h5"
     with h5py.File(path, "w") as file:
         for name, (frame, size) in frames.items():
@@ -175,7 +175,7 @@ def file(frames, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Verdic
 
 
 def read_chunk(dataset: h5py.Dataset, frame: bytes) -> np.ndarray:
-    """Read it as Python does; of growing frames, too, what the codec gives for the whole chunk.
+    """Read a chunk with Python; for growing frames, return what the codec gives for all of it.
 
     `read_tensor` refuses steps that are not there.
     """
@@ -206,7 +206,7 @@ def test_files(file: tuple[Path, Verdicts], reader: Reader, tmp_path: Path) -> N
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 @pytest.mark.usefixtures("programs")
 def test_nothing_is_read_past_a_chunk(tmp_path: Path) -> None:
-    """netCDF compares no sizes: it would read as many bytes as a chunk has, whatever it got."""
+    """netCDF compares no sizes: it would read a whole chunk from a shorter buffer."""
     zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
     for i, frame in enumerate(other_sizes()):
         write_array(tmp_path / "x.zarr" / f"v{i}", 200, frame)

@@ -1,4 +1,4 @@
-"""The page on netCDF, with what the tests of the documentation do not have."""
+"""The page on netCDF, which needs programs that the tests of the documentation do not have."""
 
 from __future__ import annotations
 

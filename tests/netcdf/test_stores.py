@@ -31,7 +31,7 @@ CODECS = {
 
 
 def numbers(dtype: str = "float32", shape: tuple[int, ...] = (50, 30)) -> np.ndarray:
-    """Return numbers, with a few that show what is not kept bit by bit."""
+    """Return numbers, of which a few show whether every bit is kept."""
     values = np.random.default_rng(0).normal(280, 3, shape).astype(dtype)
     values.ravel()[:6] = [-0.0, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal, np.nan, np.nan]
     bits(values).ravel()[5] |= 5  # a NaN with a payload
@@ -53,7 +53,7 @@ def group(tmp_path: Path) -> zarr.Group:
 
 @pytest.fixture
 def read(reader: Reader, tmp_path: Path):
-    """Return a function that reads the store: what it found, and what was on standard error."""
+    """Return a function that reads the store; it returns the values, and standard error."""
 
     def read(*plugins: str) -> tuple[dict[str, bytes | str], str]:
         return reader.read(url(tmp_path / "x.zarr"), tmp_path / "found", plugins)
@@ -108,7 +108,7 @@ def test_forms_of_arrays(group: zarr.Group, read) -> None:
 
 @pytest.mark.usefixtures("netcdf4")
 def test_beside_other_filters(group: zarr.Group, tmp_path: Path) -> None:
-    """Those that come with netCDF4, in this order of folders."""
+    """netCDF4's own filters, with this order of folders."""
     values = numbers()
     split, huffman, zlib = BF16Split("float32"), BF16Huffman("float32"), numcodecs.Zlib(1)
     write(group, "split", values, filters=[split], compressors=zlib)
@@ -163,7 +163,7 @@ def test_a_converted_model(tmp_path: Path, read) -> None:
 @pytest.mark.usefixtures("netcdf4")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_groups_with_other_data_types(tmp_path: Path, dtype: str) -> None:
-    """netCDF opens no group with an array of a type that it has not, but others of the store."""
+    """netCDF opens no group with an array of an unknown type, but the store's other groups."""
     values = numbers()
     other = np.ones((3, 4), dtype)
     save_file({"a.weight": other, "b.weight": values}, tmp_path / "model.safetensors")

@@ -99,7 +99,7 @@ def test_nccopy_from_a_store_and_back(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.usefixtures("programs")
 def test_nccopy_of_files_of_ours(tmp_path: Path) -> None:
-    """What they say of the size of their chunks is no part of an array, which may have others."""
+    """The chunk size in their filter values is not kept: the array may have other chunks."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         hdf5.write_tensor(
             file, "f", VALUES.astype("f4"), chunks=CHUNKS, compression=hdf5.Arithmetic(level="best")
@@ -201,7 +201,7 @@ call("nc_close", file)
 
 @for_each("library", libraries)
 def test_an_array_is_filled(tmp_path: Path, library: Path) -> None:
-    """From C: Python's netCDF4 opens no store that is there for writing, but makes a new one."""
+    """From C: Python's netCDF4 cannot open an existing store for writing, only make a new one."""
     codecs = {
         "huffman": BF16Huffman("float32"),
         "best": BF16Arithmetic("auto", level="best"),
