@@ -32,7 +32,7 @@ needs_cargo = [
 
 
 def facts(frame: bytes) -> str:
-    """Return what `inspect` tells, in the form that the crate's test makes of its own."""
+    """Return the output of `inspect` in the form of the crate's tests."""
     told = bf16codecs.inspect(frame)
     line = [told["version"], told["codec"], told["dtype"], told["raw_size"], told["encoded_size"]]
     line.append(told.get("base") or "-")
@@ -76,7 +76,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_programs_of_the_docs_are_run() -> None:
-    """They are those in the comments of the crates, which cargo runs."""
+    """They equal the programs in the crates' comments, which cargo runs."""
     comments = [(CRATES / crate / "src/lib.rs").read_text("utf-8")
                 for crate in ("bf16codecs", "bf16codecs_zarrs")]  # fmt: skip
     programs = [

@@ -1,6 +1,6 @@
-"""The codecs for zarrs read what this package wrote, and it reads what they write.
+"""The codecs for zarrs and this package read each other's chunks.
 
-Cargo has to get zarrs and what that depends on. Where it can, BF16CODECS_ZARRS=1 says so; it cannot
+Cargo has to get zarrs and its dependencies. Where it can, set BF16CODECS_ZARRS=1; it cannot
 where `.ci/run` runs.
 """
 
@@ -59,7 +59,7 @@ def test_what_zarrs_wrote_is_read(stores: Path) -> None:
 
 
 def test_chunks_are_the_same(stores: Path) -> None:
-    """But for those of Zstandard, which is another release there, and of shards."""
+    """Except with Zstandard, which is another release there, and in shards."""
     compared = 0
     for folder in (stores / "written").iterdir():
         if folder.name in ("shards", "missing") or "zstd" in folder.name:
