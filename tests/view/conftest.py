@@ -1,4 +1,4 @@
-"""A browser, and pages in it that talk to the viewer alone."""
+"""A browser, with pages that connect to the viewer alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 def look_at(browser: Any, tmp_path: Path) -> Iterator[Opens]:
     """Return a function that opens the page of some models in a browser of its own.
 
-    At the end, no page may have complained, or have asked for anything of another place.
+    At the end, no page may have logged an error, or requested anything from another host.
     """
     opened = []
     with ExitStack() as stack:

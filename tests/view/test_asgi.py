@@ -1,4 +1,4 @@
-"""What the page asks for, and who may ask."""
+"""The page's requests, and clients that may send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that do not read, do not finish what they ask, or come in numbers: others are served."""
+"""Other clients are served beside those that do not read, do not finish, or are very many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viewer_clients import LARGE, Application, asked, served
 
 
 def is_closed(own: socket.socket) -> bool:
-    """Wait for the end of a connection that nothing is to come from."""
+    """Wait for the end of a connection on which no data may arrive."""
     try:
         return own.recv(1) == b""
     except ConnectionError:
@@ -75,7 +75,7 @@ def test_clients_that_do_not_read_make_room(monkeypatch):
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: loc", asked("/")])
 def test_connections_without_a_request_make_room(monkeypatch, begun):
-    """Those that wait longest, however many bytes of a request they send."""
+    """The longest waiting ones are closed, however many bytes of a request they have sent."""
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 5)
     with served(Application()) as (client, clients):
         for _ in range(12):
@@ -121,7 +121,7 @@ def test_requests_that_are_aborted():
 
 
 def test_a_body_without_an_end():
-    """It is read, and dropped, behind an answer that does not take it."""
+    """The server reads and drops it after an answer that does not use it."""
     app = Application()
     with served(app) as (client, clients):
         own = clients.open(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")

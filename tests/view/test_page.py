@@ -1,4 +1,4 @@
-"""The page in a real browser: what a researcher clicks, types and sees."""
+"""The page in a real browser: clicks, keys and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several checkpoints in a real browser: the slider, and what changed."""
+"""Several checkpoints in a real browser: the slider, and the changes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_steps(look_at, run):
     assert looking.colours() == 2
     assert "25.0 % of the values differ" in looking.text("#changes")
     looking.screenshot()
-    # Another step leaves in place what there is, until its own is there.
+    # Another step keeps the old picture until its own has arrived.
     looking.page.eval_on_selector("main", "main => { main.scrollTop = main.scrollHeight; }")
     looking.click('.dot[data-step="10"]')
     assert looking.text("#step-label") == "10"

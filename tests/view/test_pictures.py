@@ -1,4 +1,4 @@
-"""Pictures are what the values are."""
+"""Pictures show the values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def view_of(tensor, height=64, width=64, rows=None, columns=None, budget=BUDGET)
 
 
 def cells_of(values, view, function):
-    """Return what NumPy finds in the cells."""
+    """Return the figures of the cells, by NumPy."""
     rows, columns = view.row_edges.tolist(), view.column_edges.tolist()
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""What a picture looks at: every cell something, and no more than it may."""
+"""The items that a picture reads: some for every cell, and no more than the limit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_cell_is_looked_at_and_little_is_read(rows, columns, height, width
     assert 1 <= len(view.column_edges) - 1 <= width
     assert np.all(np.diff(view.rows) > 0)
     assert view.rows[-1] < rows
-    # In each cell, rows and columns that are looked at.
+    # In each cell, the rows and columns that are read.
     seen = np.searchsorted(view.rows, view.row_edges)
     assert np.all(np.diff(seen) > 0)
     spans = list(view.spans())
