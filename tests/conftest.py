@@ -16,7 +16,7 @@ import bf16codecs
 import tiers
 from checkout import ROOT, package_environment
 
-# Asserts outside test files say what they compared, too.
+# Asserts outside test files show the compared values as well.
 HELPERS = {path.stem for path in (ROOT / "tests/support").glob("*.py")}
 pytest.register_assert_rewrite(*sorted(HELPERS - sys.modules.keys()))
 

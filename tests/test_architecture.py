@@ -1,4 +1,4 @@
-"""The order of imports and includes, and what importing the package loads."""
+"""The order of imports and includes, the modules that an import loads, and forbidden words."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 PACKAGE = ROOT / "bf16codecs"
 NATIVE = PACKAGE / "_native"
 
-#: A unit, a folder or a file, imports itself and what stands before a `<` to its left, never its
+#: A unit, a folder or a file, imports itself and units before a `<` to its left, never its
 #: neighbours.
 ORDER = (
     "_base < _files < safetensors, codecs, cuda < _arrays < zarr, hdf5 < store < convert, model"
     " < analysis, bench, dask, torch < view < cli, __init__"
 )
-#: Modules that are of the unit of others.
+#: Modules that belong to another module's unit.
 UNIT_OF = {"_core": "_base", "errors": "_base", "__main__": "cli"}
 #: The same for the native core, whose units are folders, single files, and a file with its parts
 #: (block.h, block_encode.cpp).
@@ -247,3 +247,14 @@ def test_no_path_of_one_machine() -> None:
         if MACHINE_PATHS.search(line)
     ]
     assert not found
+
+
+def test_no_docstring_begins_with_what() -> None:
+    """A first line is an imperative, a noun phrase, or a sentence whose subject is named."""
+    begins_with_what = re.compile(r'^\s*"{3}What', re.MULTILINE)
+    found = [
+        str(path.relative_to(ROOT))
+        for path in [*python_modules(), *sorted((ROOT / "tests").rglob("*.py"))]
+        if begins_with_what.search(path.read_text("utf-8"))
+    ]
+    assert found == []

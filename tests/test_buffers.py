@@ -1,4 +1,4 @@
-"""Memory that is lent, and taken back with the last array that refers to it."""
+"""Memory that is lent, and returned with the last array that refers to it."""
 
 import threading
 import tracemalloc
@@ -14,7 +14,7 @@ SIZE = 1 << 20
 
 @contextmanager
 def traced():
-    """Yield a function that tells how many bytes were allocated, and not freed, since then."""
+    """Yield a function that returns the bytes that were allocated and not freed since then."""
     tracemalloc.start()
     try:
         yield lambda: tracemalloc.get_traced_memory()[0]

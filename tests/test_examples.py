@@ -1,4 +1,4 @@
-"""The examples, used wrongly: they end with one line. `tests/docs` runs them as they are meant."""
+"""The examples, used wrongly, end with one line of error. `tests/docs` tests their proper use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs a package that is not installed names the extra that has it."""
+"""Errors about missing packages name the extra that installs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tiers
 from bf16codecs.convert import safetensors_to_zarr
 from checkout import ROOT
 
-#: Modules that are missing, what needs them, and the extra.
+#: Missing modules, code that needs them, and the extra.
 CASES = [
     ("torch", "import bf16codecs.torch", "torch"),
     ("torch", "model.load(framework='torch')", "torch"),
@@ -54,7 +54,7 @@ def test_missing_packages(run_python, demo_model: Path, tmp_path: Path) -> None:
 
 
 def test_the_missing_module_is_still_named(run_python) -> None:
-    """Whoever skips what needs it looks at the name."""
+    """Callers that skip optional parts check the name."""
     code = """
 import sys
 sys.modules["torch"] = None

@@ -1,4 +1,4 @@
-"""What the bits of a data type mean, against the numbers that they stand for."""
+"""The fields of each data type's bits, against NumPy's numbers."""
 
 from __future__ import annotations
 

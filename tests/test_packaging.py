@@ -1,4 +1,4 @@
-"""What is installed: entry points, version, data, and what is left out."""
+"""The installed files: entry points, version and data, and files that are left out."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
 
 
 def test_source_of_cuda_kernels_is_there() -> None:
-    """With all that it includes: it is compiled where it runs."""
+    """With all includes: it is compiled where it runs."""
     package = Path(bf16codecs.__file__).resolve().parent
     is_checkout = package.parent == ROOT
     folder = package / "_native" if is_checkout else package / "cuda" / "source"

@@ -1,4 +1,4 @@
-"""What is built for a release, by services that CI here cannot be: their files say the same."""
+"""Files of the services that build releases, which CI cannot run here, agree."""
 
 from __future__ import annotations
 

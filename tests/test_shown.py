@@ -1,4 +1,4 @@
-"""JSON in parts."""
+"""JSON that is written in parts."""
 
 from __future__ import annotations
 
