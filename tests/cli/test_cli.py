@@ -30,11 +30,6 @@ from tiers import by_tier
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8)), ("b", "I32", (50,))])
-
-
-@pytest.fixture
 def store(model: Path) -> Path:
     done("st2zarr", model, model.with_name("m.zarr"), "--quiet")
     return model.with_name("m.zarr")

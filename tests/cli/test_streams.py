@@ -34,11 +34,6 @@ ZarrWriter.write = write_and_chat
 """
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8)), ("b", "I32", (50,))])
-
-
 def redirected(streams: str, line: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command with the redirections of a shell."""
     shell = ["sh", "-c", f'exec "$@" {streams}', "sh", *line]

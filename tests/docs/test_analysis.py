@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import runpy
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,40 +30,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) ->
     pyplot.close("all")
 
 
-def run_example(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: Any) -> None:
-    monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
-    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-
-
-def test_analyze_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run_example(monkeypatch, "analyze_model.py", "model.safetensors", "pictures")
-    shown = capsys.readouterr().out
+def test_analyze_model(run_example: Callable[..., str]) -> None:
+    shown = run_example("analyze_model.py", "model.safetensors", "pictures")
     lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
     assert lines["all"] == ["39", "2.70", "7.97", "10.64", "10.47"]
     assert shown.endswith("3 pictures in pictures\n")
     if tiers.IS_FULL:  # without arguments, it takes the demo's model and draws nothing
-        run_example(monkeypatch, "analyze_model.py")
-        assert capsys.readouterr().out + "3 pictures in pictures\n" == shown
+        assert run_example("analyze_model.py") + "3 pictures in pictures\n" == shown
     assert len(list(Path("pictures").glob("*.png"))) == 3
 
 
 @pytest.mark.slow
-def test_training_over_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_over_time(run_example: Callable[..., str]) -> None:
     pytest.importorskip("safetensors")
-    run_example(monkeypatch, "training_over_time.py", "--picture", "bits.png")
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    output = run_example("training_over_time.py", "--picture", "bits.png")
+    rows = [line.split() for line in output.splitlines()[1:]]
     assert [row[0] for row in rows] == ["0", "100", "200", "300", "400", "500"]
     differences = [float(row[2]) for row in rows[1:]]
     assert differences == sorted(differences, reverse=True)
     assert Path("bits.png").stat().st_size
     steps = [Path("step300.safetensors"), Path("step400.safetensors")]
-    run_example(monkeypatch, "training_over_time.py", *steps)
-    shown = capsys.readouterr().out
+    shown = run_example("training_over_time.py", *steps)
     safetensors_to_run(steps, "run.zarr")
-    run_example(monkeypatch, "training_over_time.py", "run.zarr")
-    assert capsys.readouterr().out == shown
+    assert run_example("training_over_time.py", "run.zarr") == shown
 
 
 def test_the_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,6 @@
 """Documentation of the codecs: the table of zarr's arguments, and the examples."""
 
 import re
-import runpy
-import sys
 from itertools import product
 
 import ml_dtypes
@@ -64,16 +62,10 @@ def test_zarr_takes_and_refuses_codecs_as_the_table_says(codec):
                 assert zarr.open_array(store)[:].tobytes() == weights.tobytes()
 
 
-def run_example(monkeypatch, capsys, name, *arguments):
-    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize("options", [["--format", "2"], ["--shard"], ["--only", "blocks"]])
-def test_measure_zarr(tmp_path, monkeypatch, capsys, options):
+def test_measure_zarr(tmp_path, run_example, options):
     few = ["--rows", 64, "--chunk", 1 << 16, "--rounds", 1]
-    output = run_example(monkeypatch, capsys, "measure_zarr.py", tmp_path, *few, *options)
+    output = run_example("measure_zarr.py", tmp_path, *few, *options)
     names = re.findall(r"^ *(\w+)  write [\d.]+ .* read [\d.]+ .* row ms", output, re.MULTILINE)
     assert (
         names
@@ -85,28 +77,28 @@ def test_measure_zarr(tmp_path, monkeypatch, capsys, options):
     )
 
 
-def test_use_codecs(tmp_path, monkeypatch, capsys):
-    output = run_example(monkeypatch, capsys, "use_codecs.py", tmp_path)
+def test_use_codecs(tmp_path, run_example):
+    output = run_example("use_codecs.py", tmp_path)
     bits = dict(re.findall(r"^(\w+) +\d+ +\d+ +([\d.]+)$", output, re.MULTILINE))
     assert set(bits) == {"split", "huffman", "arithmetic", "zstd"}
     assert 10 < float(bits["arithmetic"]) < float(bits["zstd"]) < float(bits["split"]) < 16.1
     assert len(list(tmp_path.glob("*.zarr"))) == 9
 
 
-def test_read_plain_zarr(tmp_path, monkeypatch, capsys):
+def test_read_plain_zarr(tmp_path, run_example):
     group = zarr.create_group(tmp_path)
     codec = bf16codecs.BF16Huffman()
     weights = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
     group.create_array("layer/weight", data=weights, compressors=codec)
     group.create_array("scale", data=np.array(2.5, "f4"), compressors=codec)
-    output = run_example(monkeypatch, capsys, "read_plain_zarr.py", tmp_path)
+    output = run_example("read_plain_zarr.py", tmp_path)
     assert output.splitlines() == [
         "layer/weight: bfloat16 (3, 4) [0 1 2]",
         "scale: float32 () 2.5",
     ]
 
 
-def test_keep_checkpoints(monkeypatch, capsys):
-    output = run_example(monkeypatch, capsys, "keep_checkpoints.py")
+def test_keep_checkpoints(run_example):
+    output = run_example("keep_checkpoints.py")
     alone, chain, steps = map(float, re.findall(r"\d+\.\d\d", output))
     assert chain < steps < 0.5 * alone

@@ -35,12 +35,6 @@ def weights() -> np.ndarray:
     return rng.normal(0, 0.02, (100, 64)).astype(ml_dtypes.bfloat16).view(np.uint16)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> h5py.File:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        yield file
-
-
 @for_each("option", FILTERS)
 @pytest.mark.parametrize("style", ["object", "keywords"])
 def test_round_trip(file: h5py.File, weights: np.ndarray, option, style: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -46,3 +47,9 @@ def info_table(*args: Any) -> list[str]:
     lines = done("bf16codecs", "info", *args).splitlines()
     first = lines.index("") + 1
     return lines[first : lines.index("", first)]
+
+
+def row_cells(text: str, name: str) -> list[str]:
+    """Return the cells of the first row of a table that begins with a name."""
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return re.split(r"\s{2,}", line.strip())

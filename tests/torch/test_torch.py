@@ -17,13 +17,13 @@ memory = lazily("bf16codecs.torch.tensors")
 dtypes = lazily("bf16codecs.torch.tensors")
 
 
-def random_tensors(shape=(6, 8)):
+def random_tensors():
     """Make a tensor of every dtype, of random bits."""
     generator = torch.Generator().manual_seed(0)
     tensors = {}
     for dtype, name in dtypes.DTYPES.items():
         size = torch.empty(0, dtype=dtype).element_size()
-        raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size), generator=generator)
+        raw = torch.randint(0, 256, (6, 8 * size), generator=generator)
         tensors[name] = (raw % 2).bool() if name == "BOOL" else raw.to(torch.uint8).view(dtype)
     return tensors
 

@@ -18,7 +18,7 @@ from based_models import write_steps
 from bf16codecs import analysis
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from commands import command_line, ended, start
-from invoked import done, refused
+from invoked import done, refused, row_cells
 from lazy_models import weights, write_safetensors
 from servers import serving
 from tiers import by_tier
@@ -33,12 +33,6 @@ def told(*args: Any) -> dict[str, Any]:
     return document
 
 
-def cells(text: str, name: str) -> list[str]:
-    """Return the cells of the first row of a table that begins with a name."""
-    line = next(line for line in text.splitlines() if line.startswith(name))
-    return re.split(r"\s{2,}", line.strip())
-
-
 def test_the_tables_have_the_figures(demo_model: Path) -> None:
     text = done(*ANALYZE, demo_model)
     found = analysis.analyze(demo_model)
@@ -51,7 +45,7 @@ def test_the_tables_have_the_figures(demo_model: Path) -> None:
         *(own.bits[name] for name in ("huffman", "arithmetic", "arithmetic best")),
     ]
     expected = ["any kind", "BF16", "39", "492384", *(f"{figure:.3f}" for figure in figures)]
-    assert cells(text, "any kind") == expected
+    assert row_cells(text, "any kind") == expected
     assert [line for line in text.splitlines() if line.startswith(("mlp ", "norm "))]
     assert text.endswith("".join(f"{line}\n" for line in analysis.reasons(own)))
     assert "compared" not in text
@@ -87,8 +81,8 @@ def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
     assert max(len(line) for line in lines if line not in paths) <= columns
     piped = done(*ANALYZE, demo_model)
     for name in ("mlp", "any kind"):
-        row = cells("\n".join(lines), name)
-        assert row[-3:] == cells(piped, name)[-3:]
+        row = row_cells("\n".join(lines), name)
+        assert row[-3:] == row_cells(piped, name)[-3:]
     assert "Too wide for this terminal" in "\n".join(lines)
 
 
@@ -155,8 +149,8 @@ def test_a_page_asks_for_nothing(demo_model: Path) -> None:
 
 def test_other_kinds(model: Path) -> None:
     text = done(*ANALYZE, model, "--kind", "first=^layers\\.0\\.mlp")
-    assert cells(text, "first")[:3] == ["first", "BF16", "1"]
-    assert cells(text, "attention")[:3] == ["attention", "BF16", "1"]
+    assert row_cells(text, "first")[:3] == ["first", "BF16", "1"]
+    assert row_cells(text, "attention")[:3] == ["attention", "BF16", "1"]
 
 
 def test_a_sample(demo_model: Path) -> None:
@@ -174,7 +168,7 @@ def test_a_base(tmp_path: Path, demo_model: Path) -> None:
     codecs = ("huffman", "arithmetic", "arithmetic best")
     bits = [found.bits[f"difference, {name}"] for name in codecs]
     rows = text[text.index("What changed") :]
-    assert cells(rows, "any kind") == [
+    assert row_cells(rows, "any kind") == [
         "any kind",
         f"{100 * change.changed:.2f} %",
         *(f"{number:.3f}" for number in (change.xor, change.difference, *bits)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,18 +15,12 @@ from based_models import write_steps
 from bf16codecs import analysis
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from commands import ended, start
-from invoked import refused, run
+from invoked import refused, row_cells, run
 from lazy_models import weights, write_safetensors, write_store
 from tiers import by_tier
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and rights of POSIX")
 ANALYZE = ("bf16codecs", "analyze")
-
-
-def cells(text: str, name: str) -> list[str]:
-    """Return the cells of the first row of a table that begins with a name."""
-    line = next(line for line in text.splitlines() if line.startswith(name))
-    return re.split(r"\s{2,}", line.strip())
 
 
 def spoil(path: Path, at: int | None = None) -> None:
@@ -153,7 +146,7 @@ def test_what_can_be_read_is_told(model: Path, kind: str, draw_less: Callable[[]
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert line.endswith("1 tensor could not be read, or not all of it")
-    assert cells(result.stdout, "attention")[2:4] == ["1", "6400"]
+    assert row_cells(result.stdout, "attention")[2:4] == ["1", "6400"]
     told = result.stdout.splitlines()[-1]
     assert told.startswith("tensor 'layers.0.mlp.weight', chunk ")
     document = json.loads(Path("a.json").read_text())
