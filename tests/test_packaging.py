@@ -90,7 +90,7 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
     assert len([p for p in package.glob("_core*") if p.suffix in {".so", ".pyd"}]) == 1
 
 
-def test_source_of_cuda_kernels_is_there() -> None:
+def test_source_of_cuda_kernels_is_installed() -> None:
     """With all includes: it is compiled where it runs."""
     package = Path(bf16codecs.__file__).resolve().parent
     is_checkout = package.parent == ROOT

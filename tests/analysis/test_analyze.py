@@ -307,7 +307,7 @@ def test_looks_keep_no_damage(tmp_path):
         assert look.at_tensor(model["a"])[1] == look.at(model, None, None).damage == ()
 
 
-def test_what_is_no_model(tmp_path, demo_model):
+def test_paths_that_are_no_models(tmp_path, demo_model):
     with pytest.raises(FileNotFoundError):
         analyze(tmp_path / "missing")
     with pytest.raises(StoreError, match="not a model store"):

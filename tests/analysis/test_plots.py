@@ -168,7 +168,7 @@ def test_titles_say_nothing_that_data_may_deny(tmp_path, series):
     assert "training" not in page
 
 
-def test_what_cannot_be_drawn(tmp_path, demo_model):
+def test_pictures_that_cannot_be_drawn(tmp_path, demo_model):
     found = analyze(
         write_safetensors(tmp_path / "m.safetensors", {"w": weights((9, 9), "float32")})
     )

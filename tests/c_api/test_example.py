@@ -89,7 +89,7 @@ def test_example(library: Library, tmp_path: Path, way: str) -> None:
     assert files[3].read_bytes() == raw[2 * items :]
 
 
-def test_example_says_what_is_wrong(library: Library, tmp_path: Path) -> None:
+def test_example_reports_errors(library: Library, tmp_path: Path) -> None:
     program = by_pkg_config(library, tmp_path)
     (tmp_path / "bad").write_bytes(b"\xbf\x16\xc0\xde\x07" + bytes(40))
     for arguments, status, message in [

@@ -128,7 +128,7 @@ def test_info_counts_what_is_shared_once(tmp_path: Path) -> None:
         assert ratio > 1.9
 
 
-def test_auto_says_what_it_picked(base: Path, fine: Path) -> None:
+def test_auto_reports_its_pick(base: Path, fine: Path) -> None:
     os.mkdir("bases")
     done("st2zarr", base, "bases/base.zarr")
     out = done("st2zarr", fine, "m.zarr", "--base", "auto:bases")

@@ -53,7 +53,7 @@ def results() -> list[bench.Result]:
     return measured(whole, "BF16", "Zstd 1", nbytes=1 << 20, repeats=2)
 
 
-def test_every_codec_of_ours_is_there_and_exact(results: list[bench.Result]) -> None:
+def test_every_codec_of_this_package_is_measured_and_exact(results: list[bench.Result]) -> None:
     names = [r.name for r in results]
     assert names[0] == "memcpy"
     assert {
@@ -139,7 +139,7 @@ def test_bad_source_is_one_line(tmp_path, source: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> None:
+def test_impossible_options_are_refused_before_measuring(tmp_path, monkeypatch) -> None:
     model = str(shutil.copy(DEMO, tmp_path / "m.safetensors"))
     before = Path(model).read_bytes()
     monkeypatch.chdir(tmp_path)
@@ -279,7 +279,7 @@ def test_other_dtypes_are_measured_by_codecs_of_theirs(tmp_path, name: str, dtyp
     assert "; not measured: " in done.stdout.splitlines()[1]
 
 
-def test_nothing_to_measure_is_said(tmp_path) -> None:
+def test_nothing_to_measure_is_reported(tmp_path) -> None:
     for shapes, there in (
         ([("i", "I64", (4,)), ("b", "BOOL", (4,))], "I64, BOOL"),
         ([], "no tensors"),
@@ -370,7 +370,7 @@ def test_memory_is_that_of_one_codec() -> None:
     assert peaks["LZMA 1"] > peaks["BF16Split"]
 
 
-def test_what_fails_in_its_process_is_told() -> None:
+def test_failures_in_a_process_are_reported() -> None:
     def fail():
         raise ValueError("no luck")
 

@@ -94,7 +94,7 @@ def test_systems_may_be_repeated_and_share_a_base(models, tmp_path: Path) -> Non
     assert "system A and B knows no differences to another model: system D does" in text
 
 
-def test_lmc_is_there_with_and_without_differences(models) -> None:
+def test_lmc_is_measured_with_and_without_differences(models) -> None:
     found = plan.plan_of(models["bf16"], ["D"], base=models["bf16"]).parts[0].study.names
     for engine in ("Huffman, 64 KiB", "BF16Arithmetic", "LZ4", "DEFLATE 6", "BZ2 9", "zstd 3"):
         assert {f"byte groups + {engine}", f"XOR, byte groups + {engine}"} <= set(found)
@@ -102,7 +102,7 @@ def test_lmc_is_there_with_and_without_differences(models) -> None:
         assert {codec, f"encode_delta, {codec}"} <= set(found)
 
 
-def test_quick_leaves_out_what_is_slow(models) -> None:
+def test_quick_leaves_out_slow_contenders(models) -> None:
     whole = bench.plan_of(models["bf16"], [None, "A", "B"])
     quick = bench.plan_of(models["bf16"], [None, "A", "B"], quick=True)
     assert {"LZMA 1", "BZ2 1", "xz -9e", "xz -9", "gzip -9", "BF16Zstd 22"} <= set(quick.slow)
@@ -132,7 +132,7 @@ def test_tables_share_the_time(models, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_peers")
-def test_what_is_not_installed_is_named(models, tmp_path: Path) -> None:
+def test_missing_packages_are_named(models, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     line = "Not measured, as not installed: pip install"
     text = done(*BENCH, models["bf16"], *ONCE, "--json", out)
@@ -154,7 +154,7 @@ def test_a_peer_that_is_broken_is_named(models, monkeypatch: pytest.MonkeyPatch)
     assert "\nzipnn cannot be used: AttributeError: module 'zipnn' has no attribute" in text
 
 
-def test_what_fails_does_not_stop_the_others(models, tmp_path, monkeypatch) -> None:
+def test_a_failing_contender_does_not_stop_the_others(models, tmp_path, monkeypatch) -> None:
     def fail(data):
         raise RuntimeError("no luck\ntoday")
 
@@ -187,7 +187,7 @@ class Unportable(Exception):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no processes of their own")
 @pytest.mark.parametrize("error", [Unportable("no luck"), BaseException("no luck")])
-def test_errors_that_are_not_for_other_processes_are_told(error: BaseException) -> None:
+def test_errors_that_cannot_be_pickled_are_reported(error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -209,7 +209,7 @@ def test_why_memory_is_not_measured(models, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_openzl_if_it_is_there(tmp_path: Path, dtype: str) -> None:
+def test_openzl_if_it_is_installed(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("openzl")
     model = write_safetensors(tmp_path / "m.safetensors", {"a": weights((300, 100), dtype)})
     (part,) = bench.plan_of(model).only(["openzl"]).parts
@@ -220,7 +220,7 @@ def test_openzl_if_it_is_there(tmp_path: Path, dtype: str) -> None:
     assert small.ratio > 1.1
 
 
-def test_stores_are_measured_too(tmp_path: Path, demo_model: Path) -> None:
+def test_stores_are_measured(tmp_path: Path, demo_model: Path) -> None:
     steps = write_steps(tmp_path, demo_model)
     safetensors_to_zarr(steps[400], tmp_path / "m.zarr")
     safetensors_to_hdf5(steps[400], tmp_path / "m.h5")

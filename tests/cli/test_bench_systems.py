@@ -75,7 +75,7 @@ def test_a_is_no_larger_than_by_hand(models):
         assert sizes[f"BF16Zstd {level}"] <= sizes[f"shuffle + zstd {level}"]
 
 
-def test_b_tells_entropies_memory_and_damage(models):
+def test_b_reports_entropies_memory_and_damage(models):
     figures = study_of("B", models).figures()
     bits = {k: float(v.split()[0]) for k, v in figures.items() if k.startswith("entropy, ")}
     assert 2 < bits["entropy, exponents"] < bits["entropy, high bytes"] < 3.5
@@ -95,7 +95,7 @@ def test_entropies_of_what_is_known():
     assert bits["high bytes, XOR"] == 0
 
 
-def test_c_is_lossy_and_says_how_much(models):
+def test_c_is_lossy_and_reports_the_loss(models):
     results, figures = results_of("C", models), study_of("C", models).figures()
     lossless = [r for r in results if r.name.startswith(("memcpy", "without loss"))]
     assert [r for r in results if not r.lossy] == lossless
@@ -141,7 +141,7 @@ def test_large_models_are_cut(models):
         assert (payload.dtype, payload.item_size, payload.data.size) == ("float32", 4, taken)
 
 
-def test_what_cannot_be_is_one_line(models, tmp_path):
+def test_impossible_options_are_refused_in_one_line(models, tmp_path):
     other = tmp_path / "other.safetensors"
     write_safetensors(other, {"a": np.zeros(1000, BF16), "b": np.zeros((10, 9), BF16)})
     now = str(models["now"])

@@ -225,7 +225,7 @@ def test_version_and_help() -> None:
 
 
 @pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
-def test_help_tells_the_defaults_of_levels_and_what_best_costs(command: str) -> None:
+def test_help_shows_default_levels_and_the_cost_of_best(command: str) -> None:
     text = " ".join(done(command, "--help").split())
     assert f"for zstd (default: {CodecChoice('zstd').for_dtype('bfloat16').level})" in text
     assert f"for arithmetic (default: {CodecChoice().for_dtype('bfloat16').level})" in text
@@ -265,7 +265,7 @@ def test_info(store: Path, model: Path) -> None:
         "m.h5",
     ],
 )
-def test_info_tells_the_levels_of_arithmetic_coding(
+def test_info_shows_the_levels_of_arithmetic_coding(
     demo_model: Path, tmp_path: Path, target: str
 ) -> None:
     to, store = CONVERTERS.get(target, ("st2zarr",))[0], tmp_path / target

@@ -139,7 +139,7 @@ def test_one_tensor(demo_model: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["run.zarr", "run.h5"])
-def test_what_each_step_takes(demo_model: Path, run: str) -> None:
+def test_the_size_of_each_step(demo_model: Path, run: str) -> None:
     near = write_nearby(demo_model, Path("step-2.safetensors"), seed=1)
     to = "st2h5" if run == "run.h5" else "st2zarr"
     done(to, "--append", demo_model, run, "--step", "1")
@@ -173,7 +173,7 @@ def test_tensors_that_change_over_time() -> None:
     ]
 
 
-def test_holes_in_hdf5_are_told(demo_model: Path) -> None:
+def test_holes_in_hdf5_are_reported(demo_model: Path) -> None:
     for step in (1, 2, 3):
         done("st2h5", demo_model, "run.h5", "--append", "--step", step)
     about = told("bf16codecs", "info", "run.h5")
@@ -203,7 +203,7 @@ def test_a_base_and_what_is_lost(demo_model: Path) -> None:
     assert done("bf16codecs", "info", "f.zarr").startswith("f.zarr: a lossy model in a Zarr store")
 
 
-def test_what_is_no_model_store_is_told_what_it_is() -> None:
+def test_files_that_are_no_model_stores_are_named() -> None:
     for zarr_format in (2, 3):
         array, group = f"array{zarr_format}", f"group{zarr_format}"
         zarr.create_array(array, shape=(3,), dtype="f4", zarr_format=zarr_format)

@@ -46,7 +46,7 @@ def test_missing_target(demo_model: Path, name: str, target: str) -> None:
         assert f"the last one, {demo_model}, is a safetensors model" in line
 
 
-def test_what_a_newcomer_gets_wrong(demo_model: Path, tmp_path: Path) -> None:
+def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     store = tmp_path / "m.zarr"
     line = misused("st2zarr", store, demo_model)
     assert line == f"Error: {demo_model} is a source: put it before {store}."
@@ -76,7 +76,7 @@ def test_what_a_newcomer_gets_wrong(demo_model: Path, tmp_path: Path) -> None:
         (b"\xff" * 20, "its header would have 18446744073709551615 bytes"),
     ],
 )
-def test_what_is_no_safetensors_file(tmp_path: Path, content: bytes, like: str) -> None:
+def test_files_that_are_not_safetensors(tmp_path: Path, content: bytes, like: str) -> None:
     source = tmp_path / "m.bin"
     source.write_bytes(content)
     line = refused("st2zarr", source, tmp_path / "m.zarr")
@@ -84,7 +84,7 @@ def test_what_is_no_safetensors_file(tmp_path: Path, content: bytes, like: str) 
     assert like in line
 
 
-def test_help_says_what_the_figures_of_level_best_are_of() -> None:
+def test_help_explains_the_figures_of_level_best() -> None:
     help_text = " ".join(run("st2zarr", "--help").stdout.split())
     assert "Conversions of large models on a disk take 1.25 times as long" in help_text
 
@@ -96,12 +96,12 @@ def test_no_target_is_standard_output(tmp_path: Path, monkeypatch: pytest.Monkey
         assert not list(tmp_path.iterdir()), name
 
 
-def test_missing_target_of_what_is_restored() -> None:
+def test_missing_target_of_restoring() -> None:
     for name in ("zarr2st", "h52st"):
         assert "Missing argument 'DST'" in misused(name, "m"), name
 
 
-def test_subcommands_tell_the_version() -> None:
+def test_subcommands_show_the_version() -> None:
     for name in main.commands:
         assert bf16codecs.__version__ in done("bf16codecs", name, "--version"), name
 
@@ -235,7 +235,7 @@ def test_links_that_go_round_in_a_circle(tmp_path, demo_model, line):
     assert [path.name for path in tmp_path.iterdir()] == ["loop.zarr"]
 
 
-def test_what_is_not_there_is_no_model(tmp_path, demo_model):
+def test_a_missing_path_is_no_model(tmp_path, demo_model):
     """Even if its name ends like a store's, as where source and target were swapped."""
     for maker, restorer, store in (("st2zarr", "zarr2st", "m.zarr"), ("st2h5", "h52st", "m.h5")):
         assert done(maker, demo_model, tmp_path / store)

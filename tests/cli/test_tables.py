@@ -136,7 +136,7 @@ def test_sentences_are_wrapped_at_words(terminal, capsys):
     assert printed(capsys) == ["  indented", ""]
 
 
-def test_what_is_piped_is_whole(capsys, monkeypatch):
+def test_piped_output_is_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     print_table(COLUMNS, [*ROWS, ("n" * 500, "", "", "")], [("total", "", "", "1")])
     lines = printed(capsys)

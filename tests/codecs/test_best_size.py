@@ -64,7 +64,7 @@ def test_a_few_rows_of_another_scale_cost_little(factor):
 
 
 @for_each("items, bits", [(256, 10.0), (512, 8.7), (1024, 8.0), (2048, 7.8), (4096, 7.6)])
-def test_small_vectors_have_models_too(items, bits):
+def test_small_vectors_have_models(items, bits):
     """Weights of norms: 46 bytes are the frame's own."""
     array = (1 + 0.1 * normal(1, items)).astype(BFLOAT16).ravel()
     assert sizes(array)[1] * 8 / items < bits
@@ -72,7 +72,7 @@ def test_small_vectors_have_models_too(items, bits):
 
 @for_each("axis", [0, 1])
 @for_each("factor", [2.0**-20, 2.0**-60])
-def test_faint_rows_and_columns_are_told_from_zeros(axis, factor):
+def test_faint_rows_and_columns_differ_from_zeros(axis, factor):
     """Weights that nothing uses decay: they have scales, too."""
     array = normal(512, 512)
     plain = sizes(array.astype(BFLOAT16))[1]

@@ -237,7 +237,7 @@ def test_noise_stays_within_the_bound(codec, dtype):
 
 
 @for_each("dtype", range(6))
-def test_what_changes_little_takes_little(dtype):
+def test_small_changes_take_little_space(dtype):
     """Each item changes by two bits, or one item in a hundred changes."""
     rng = np.random.default_rng(4)
     n, width = 60_000, WIDTHS[dtype]

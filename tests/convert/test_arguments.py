@@ -36,14 +36,14 @@ def append(source: Path, store: Path, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("convert", [safetensors_to_zarr, safetensors_to_hdf5, as_run, append])
-def test_what_stores_are_made_with(convert: Any, model: Path, tmp_path: Path) -> None:
+def test_arguments_of_making_stores(convert: Any, model: Path, tmp_path: Path) -> None:
     for name, value in itertools.product(("chunk_size", "threads"), ("3", 1e6, True, [4096])):
         with pytest.raises(TypeError, match=rf"^{name} must be an integer, not .*\(\w+\)$"):
             convert(model, tmp_path / "x", **{name: value})
         assert names_in(tmp_path) == {model.name}, (name, value)
 
 
-def test_what_stores_are_read_with(model: Path, tmp_path: Path) -> None:
+def test_arguments_of_reading_stores(model: Path, tmp_path: Path) -> None:
     store, target = tmp_path / "x.zarr", tmp_path / "back.safetensors"
     safetensors_to_zarr(model, store)
     for name in ("threads", "max_bytes"):

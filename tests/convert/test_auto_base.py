@@ -161,7 +161,7 @@ def test_source_and_target_are_no_bases(steps: dict[int, Path], bases: Path) -> 
         safetensors_to_zarr(source, store, base=f"auto:{bases}", overwrite=True)
 
 
-def test_a_folder_of_shards_is_the_source_too(bases: Path) -> None:
+def test_a_folder_of_shards_as_the_source(bases: Path) -> None:
     halves = [{"a": weights((64, 40))}, {"b": weights((64, 40), seed=1)}]
     source = write_shards(bases / "m", halves)
     for place in (source, next(source.glob("*.json"))):
@@ -169,7 +169,7 @@ def test_a_folder_of_shards_is_the_source_too(bases: Path) -> None:
             made(place, bases)
 
 
-def test_what_needs_the_target_is_no_base(
+def test_stores_that_need_the_target_are_no_bases(
     steps: dict[int, Path], bases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By any of its names."""

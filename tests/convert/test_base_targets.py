@@ -117,7 +117,7 @@ def test_a_model_may_be_its_own_base(kind: str, source: Path, folder: Path) -> N
     assert_holds(store, source)
 
 
-def test_existing_targets_are_told_before_the_base_is_read(
+def test_existing_targets_are_reported_before_the_base_is_read(
     source: Path, fine: Path, folder: Path
 ) -> None:
     """Reading the base takes long: a digest of all safetensors files."""

@@ -179,7 +179,7 @@ def test_shards_of_other_cuts(tmp_path: Path) -> None:
 
 
 @few_kinds
-def test_what_the_base_lacks_is_stored_whole(tmp_path: Path, kind: str) -> None:
+def test_tensors_that_the_base_lacks_are_stored_whole(tmp_path: Path, kind: str) -> None:
     base = write_model(
         tmp_path / "base.safetensors",
         [
@@ -269,7 +269,7 @@ def test_master_weights_against_bfloat16(tmp_path: Path, kind: str) -> None:
 
 
 @few_kinds
-def test_what_did_not_change_takes_nothing(tmp_path: Path, kind: str) -> None:
+def test_unchanged_tensors_take_no_space(tmp_path: Path, kind: str) -> None:
     arrays = {f"layer.{i}": weights((512, 512), seed=i) for i in range(3)}
     base = write_safetensors(tmp_path / "base.safetensors", arrays)
     arrays["layer.2"][5:9] *= 1.5
@@ -281,7 +281,7 @@ def test_what_did_not_change_takes_nothing(tmp_path: Path, kind: str) -> None:
 
 
 @few_kinds
-def test_what_did_not_change_is_credible(
+def test_unchanged_tensors_are_credible(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Differences shrink more than 256 times: the bases' sizes count, too."""
@@ -343,7 +343,7 @@ def is_like(array: np.ndarray, other: np.ndarray | None) -> bool:
     return (array.dtype, other.dtype) == ("bfloat16", "float32") or array.dtype == other.dtype
 
 
-def test_summary_says_what_the_base_is(base: Path, fine: Path) -> None:
+def test_summary_names_the_base(base: Path, fine: Path) -> None:
     summary = safetensors_to_zarr(fine, fine.with_name("fine.zarr"), base=base)
     assert summary.base == "base base.safetensors: 3 of 4 tensors as differences"
     assert safetensors_to_zarr(fine, fine.with_name("whole.zarr")).base == ""

@@ -69,7 +69,7 @@ def flip(store: Path, frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_damaged_chunks_are_told(
+def test_all_damaged_chunks_are_reported(
     kind: str, tmp_path: Path, source: Path, frames: dict[Any, bytes]
 ) -> None:
     store = convert(kind, source, tmp_path / "m", chunk_size=4096)
@@ -82,7 +82,7 @@ def test_all_damaged_chunks_are_told(
     assert {damage.step for damage in found} == {None}
 
 
-def test_a_single_one_is_told_by_its_own_error(
+def test_a_single_one_is_reported_by_its_own_error(
     tmp_path: Path, source: Path, frames: dict[Any, bytes]
 ) -> None:
     store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
@@ -315,7 +315,7 @@ def test_a_single_one_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
     assert str(error).startswith(f"{store}: step 600: tensor 't0', chunk ")
 
 
-def test_what_the_command_says(tmp_path: Path, source: Path) -> None:
+def test_the_report_of_the_command(tmp_path: Path, source: Path) -> None:
     store = convert("zarr3", source, tmp_path / "m", chunk_size=1024, codec="huffman")
     chunks = sorted(store.glob("t[0-2]/c.*"))
     for chunk in chunks:

@@ -109,7 +109,7 @@ def test_of_many_shards(tmp_path: Path, threads: int) -> None:
         assert (tmp_path / "restored" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_sha256_is_there_if_asked_for(model: Path, tmp_path: Path) -> None:
+def test_sha256_is_optional(model: Path, tmp_path: Path) -> None:
     expected = digests_of(model.read_bytes())
     store = tmp_path / "m.zarr"
     for sha256 in (False, True):

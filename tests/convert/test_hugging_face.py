@@ -220,7 +220,7 @@ def test_copies_are_compared(folder: Path, tmp_path: Path, monkeypatch) -> None:
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_what_is_not_packed(folder: Path, tmp_path: Path) -> None:
+def test_refused_folders(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"not a packed folder: no bf16codecs\.json in it"):
         unpack_hugging_face(folder, tmp_path / "back")
     with pytest.raises(FileNotFoundError, match="typo"):

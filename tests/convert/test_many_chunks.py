@@ -59,7 +59,7 @@ def test_tiny_chunks_are_for_tiny_models(
 
 
 @pytest.mark.usefixtures("few")
-def test_many_chunks_are_told_before_they_are_made(model: Path, tmp_path: Path) -> None:
+def test_many_chunks_are_reported_before_they_are_made(model: Path, tmp_path: Path) -> None:
     with pytest.warns(ManyFilesWarning, match="cuts the model into 25 chunks") as caught:
         safetensors_to_zarr(model, tmp_path / "x.zarr", chunk_size=4096)
     assert "such as 4M" in str(caught[0].message)
@@ -78,7 +78,7 @@ def test_many_chunks_are_told_before_they_are_made(model: Path, tmp_path: Path) 
         (as_run, "x"),
     ],
 )
-def test_what_is_told_is_true_of_every_store(
+def test_reports_are_true_of_every_store(
     convert: Any, name: str, model: Path, tmp_path: Path
 ) -> None:
     """A ZIP or HDF5 file is no folder, however many chunks it has."""
@@ -117,7 +117,7 @@ def test_less_than_4_kib_is_wrong_usage(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_long_removals_are_told(model: Path, tmp_path: Path) -> None:
+def test_long_removals_are_reported(model: Path, tmp_path: Path) -> None:
     """Removals of unfinished and of replaced stores."""
     store = tmp_path / "x.zarr"
     safetensors_to_zarr(model, store, chunk_size=8192)

@@ -71,7 +71,7 @@ NO_FOLDERS: list[object] = [
 NO_FILES: list[object] = [[], None, {"a": 5}, *({name: NOTED} for name in ODD_NAMES)]
 
 
-def test_manifests_that_say_nonsense(folder: Path, tmp_path: Path) -> None:
+def test_meaningless_manifests(folder: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed)
     sound = (packed / "bf16codecs.json").read_bytes()

@@ -180,7 +180,7 @@ def test_a_base_that_moved_gets_its_new_place(models: dict[str, Path], folder: P
 
 
 @kinds
-def test_what_is_as_it_should_be_stays(
+def test_rebasing_onto_the_same_base_changes_nothing(
     kind: str, models: dict[str, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = convert(kind, models["one"], folder / "one")
@@ -207,7 +207,7 @@ def test_a_base_in_a_run_is_known_again(models: dict[str, Path], folder: Path) -
     assert_holds(store, models["three"])
 
 
-def test_a_link_leads_to_what_is_rewritten(models: dict[str, Path], folder: Path) -> None:
+def test_a_link_to_the_rewritten_store(models: dict[str, Path], folder: Path) -> None:
     store = convert("zarr3", models["two"], folder / "two", base=models["one"])
     (folder.parent / "link.zarr").symlink_to(store)
     rebase_store(folder.parent / "link.zarr")
@@ -230,7 +230,7 @@ def test_bases_that_need_the_store(models: dict[str, Path], folder: Path) -> Non
     assert files_in(folder) == before
 
 
-def test_what_is_no_local_store(models: dict[str, Path], folder: Path) -> None:
+def test_paths_that_are_no_local_stores(models: dict[str, Path], folder: Path) -> None:
     for place, message in (
         ("http://host/m.zarr", "only local stores can be rewritten"),
         (models["one"], "not a model store, but a safetensors model"),

@@ -84,7 +84,7 @@ def test_tied_embeddings_are_stored_once(tmp_path: Path, kind: str) -> None:
 
 
 @few_kinds
-def test_of_a_difference_too(tmp_path: Path, kind: str) -> None:
+def test_copies_of_a_difference(tmp_path: Path, kind: str) -> None:
     """The base may have other tensors there, or none."""
     tied, free = weights((64, 32)), weights((64, 32), seed=1)
     base = write_safetensors(tmp_path / "base.safetensors", {"head": free, "embed": tied})
@@ -275,7 +275,7 @@ def test_more_dimensions_than_arrays_have(tmp_path: Path) -> None:
 # --- other readers --------------------------------------------------------------------------------
 
 
-def test_in_hdf5_each_path_is_there(tmp_path: Path) -> None:
+def test_in_hdf5_each_path_exists(tmp_path: Path) -> None:
     """By a hard link, which takes no space; not of roundings, which have no array."""
     same, master = weights((64, 32)), master_weights()
     arrays = {"a": same, "x.b": same, "m": master, "low": rounded(master)}
@@ -288,7 +288,7 @@ def test_in_hdf5_each_path_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zarr3", "zarr2"])
-def test_in_zarr_each_array_is_there_once(tmp_path: Path, kind: str) -> None:
+def test_in_zarr_each_array_exists_once(tmp_path: Path, kind: str) -> None:
     same, master = weights((64, 32)), master_weights()
     arrays = {"a": same, "x.b": same, "m": master, "low": rounded(master)}
     source = write_safetensors(tmp_path / "m.safetensors", arrays)

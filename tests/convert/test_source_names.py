@@ -93,7 +93,7 @@ def test_shards_and_indexes(tmp_path: Path, stores: Path) -> None:
 
 
 @named
-def test_what_is_not_stored_may_have_any_name(tmp_path: Path) -> None:
+def test_files_that_are_not_stored_may_have_any_name(tmp_path: Path) -> None:
     plain = write_safetensors(tmp_path / "m.safetensors", ARRAYS)
     safetensors_to_zarr(plain, tmp_path / "m.zarr")
     odd_name = tmp_path / "12:30.safetensors"

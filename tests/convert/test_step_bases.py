@@ -51,7 +51,7 @@ def test_there_and_back(run_kind: str, steps: dict[int, Path], tmp_path: Path) -
 
 
 @runs
-def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
+def test_steps_are_distinguished(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
     run = make_run(run_kind, [steps[300], steps[399]], tmp_path)
     store = convert("zarr3", steps[400], tmp_path / "m", base=f"{run}@399")
     assert_holds(store, steps[400], base=steps[399])

@@ -148,7 +148,7 @@ def test_metadata_that_are_empty(folder: Path) -> None:
         assert step_told([{"step": value}], path) == 5
 
 
-def test_what_is_not_certain_is_not_told(folder: Path) -> None:
+def test_uncertain_steps_are_not_reported(folder: Path) -> None:
     """Where nobody can be asked, no step number is reported."""
     assert step_told([{}], "checkpoint-9") == 9
     assert step_told([{"step": "5.0"}], "checkpoint-9") is None
@@ -177,7 +177,7 @@ def test_names_that_are_not_certain(folder: Path) -> None:
         assert shown in str(error.value), name
 
 
-def test_an_append_tells_where_it_read_the_step(folder: Path) -> None:
+def test_an_append_reports_the_source_of_the_step(folder: Path) -> None:
     run = folder / "run.zarr"
     in_folder = checkpoint(folder / "checkpoint-5" / "model.safetensors")
     named = checkpoint(folder / "step-7.safetensors")

@@ -56,7 +56,7 @@ def killed(
 
 
 @POSIX
-def test_what_is_staged_is_a_link(
+def test_staged_links_are_not_followed(
     steps: list[Path], tmp_path: Path, killed: tuple[str, Path]
 ) -> None:
     run, other = shutil.copytree(killed[1], tmp_path / "run.zarr"), tmp_path / "other"

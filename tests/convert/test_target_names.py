@@ -71,7 +71,7 @@ def test_stores_have_no_name_of_another_kind(model: Path, job: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
-def test_a_slash_says_folder(model: Path, job: tuple[str, ...]) -> None:
+def test_a_slash_means_a_folder(model: Path, job: tuple[str, ...]) -> None:
     target = model.with_name("out")
     for command, name in (("st2h5", "out/"), ("st2zarr", "out.zip/")):
         line = refused(command, model, f"{model.parent}/{name}", *job)
@@ -114,7 +114,7 @@ def test_one_file_is_not_restored_to_a_folder(store: Path, tmp_path: Path) -> No
     assert "has none" in refused("zarr2st", store, tmp_path / "m.safetensors.index.json")
 
 
-def test_a_store_that_is_there_keeps_its_name(model: Path, store: Path) -> None:
+def test_an_existing_store_keeps_its_name(model: Path, store: Path) -> None:
     odd = store.rename(store.with_suffix(".h5"))
     base = shutil.copy(model, model.with_name("base.safetensors"))
     safetensors_to_zarr(model, odd, overwrite=True, base=base)
@@ -186,7 +186,7 @@ def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
     assert content_of(folder) == {"notes": b"mine"}
 
 
-def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> None:
+def test_messages_about_a_folder_name_its_files(store: Path, tmp_path: Path) -> None:
     """They may be many: the message names the first one in the way."""
     many = tmp_path / "many"
     many.mkdir()

@@ -199,7 +199,7 @@ def test_what_is_refused(steps: list[Path], tmp_path: Path, kind: str) -> None:
     assert numbers_of(store) == [0]
 
 
-def test_what_is_no_run_that_changes(steps: list[Path], tmp_path: Path) -> None:
+def test_stores_that_are_no_appendable_runs(steps: list[Path], tmp_path: Path) -> None:
     packed = make_run("zip", steps[:2], tmp_path)
     safetensors_to_zarr(steps[0], tmp_path / "model.zarr")
     for path, error, said in (

@@ -80,7 +80,7 @@ def test_two_at_once(steps: list[Path], run: Path, tmp_path: Path) -> None:
     ends(steps, run, tmp_path / "back")
 
 
-def test_what_a_dead_process_has_left(steps: list[Path], run: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_dead_process(steps: list[Path], run: Path, tmp_path: Path) -> None:
     (run / LOCK).parent.mkdir()
     (run / LOCK).touch()
     grows(steps, run, tmp_path / "back")

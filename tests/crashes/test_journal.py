@@ -76,7 +76,7 @@ def test_abandoned(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_nobody_looks_at_is_written_at_once(tmp_path: Path) -> None:
+def test_unused_bytes_are_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(2000))
     file = JournaledFile(path, durable=False)
@@ -190,7 +190,7 @@ def test_failure_of_the_next_one_to_carry_it_out(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_full_disk_is_told_at_the_end(
+def test_full_disk_is_reported_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     path = tmp_path / "file"
@@ -426,7 +426,7 @@ def test_journal_of_a_user_who_may_not_write_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "sparse"])
-def test_what_is_no_journal(tmp_path: Path, kind: str) -> None:
+def test_files_that_are_no_journals(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
     journal = journal_of(path)

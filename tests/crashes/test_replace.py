@@ -88,7 +88,9 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_was_begun_is_finished(folder: Path, old: Path, new: Path, reader: str) -> None:
+def test_an_interrupted_replacement_is_finished(
+    folder: Path, old: Path, new: Path, reader: str
+) -> None:
     dead_between_renames(folder, old, new)
     READERS[reader](folder / "m.zarr")
     assert names_in(folder) - {"back"} == {"m.zarr"}
@@ -612,7 +614,7 @@ def test_note_that_is_not_one(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_what_takes_the_name_in_the_last_moment_stays(
+def test_a_file_that_takes_the_name_at_the_last_moment_stays(
     folder: Path, old: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between check and exchange, a replaceable store gives way to something that is not."""

@@ -241,7 +241,7 @@ def test_blocks_that_are_not_decoded_are_noticed(
     assert [row["name"] for row in document["results"]] == ["memcpy", "raw"]
 
 
-def test_a_peer_that_is_not_installed_is_told_of(gpu, model: Path, monkeypatch) -> None:
+def test_a_peer_that_is_not_installed_is_reported(gpu, model: Path, monkeypatch) -> None:
     peers = [], [AbsentPeer("Other ANS", "not installed: pip install other")]
     monkeypatch.setattr(study, "gpu_peers", lambda *_: peers)
     line = run(*few(model, "other")).stderr.splitlines()[-1]

@@ -91,7 +91,7 @@ def test_dietgpu(stand_in, model: Path, monkeypatch) -> None:
     assert row["encoded_nbytes"] == COPIES * (sum(SIZES) + 4)
 
 
-def test_what_is_not_there_is_told(gpu, model: Path) -> None:
+def test_missing_peers_are_reported(gpu, model: Path) -> None:
     text = done("bf16codecs", "bench", model, *OPTIONS, "--only", "memcpy", "--only", "nvcomp")
     assert "\nNot measured: nvCOMP; not installed: pip install nvidia-nvcomp-cu13" in text
     assert "DietGPU" not in text

@@ -142,7 +142,7 @@ def test_gpus_that_are_too_old() -> None:
             compile_source((7, 0), KERNELS)
 
 
-def test_errors_of_the_source_are_told(tmp_path: Path) -> None:
+def test_errors_of_the_source_are_reported(tmp_path: Path) -> None:
     (tmp_path / "wrong.cu").write_text('#include "wrong.h"\n')
     (tmp_path / "wrong.h").write_text("int nothing;\nnonsense f();\n")
     with pytest.raises(DeviceError, match=r"^wrong\.cu for .* 9\.0: ") as raised:
@@ -165,9 +165,7 @@ def test_a_compiler_that_is_not_there(monkeypatch) -> None:
         architectures()
 
 
-def test_what_is_compiled_is_remembered(
-    times_compiled: list[int], kept_kernels, monkeypatch
-) -> None:
+def test_compiled_kernels_are_kept(times_compiled: list[int], kept_kernels, monkeypatch) -> None:
     first = compiled(KERNEL, CAPABILITY)
     assert compiled(KERNEL, CAPABILITY) is first
     assert len(entries(kept_kernels)) == 1

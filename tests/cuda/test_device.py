@@ -240,7 +240,7 @@ def test_no_room(device: Device, gpu) -> None:
         assert device.allocate(1000).address
 
 
-def test_no_room_is_told_wherever(device: Device, stand_in) -> None:
+def test_out_of_memory_is_reported_everywhere(device: Device, stand_in) -> None:
     stream = device.stream()
     stand_in.fail("cuMemHostAlloc")
     with pytest.raises(MemoryError, match=r"^the host has no 1,000 bytes that can stay"):
@@ -258,7 +258,7 @@ def test_no_room_is_told_wherever(device: Device, stand_in) -> None:
     assert device.allocate(10).address != first.address
 
 
-def test_a_lost_gpu_is_told_once(device: Device, stand_in) -> None:
+def test_a_lost_gpu_is_reported_once(device: Device, stand_in) -> None:
     """The waiting call reports it; freeing memory does not."""
     stream, memory = device.stream(), device.allocate(10)
     stand_in.fail("cuStreamSynchronize", result=700)

@@ -199,7 +199,7 @@ def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path, codec: str, m
                 assert found == arrays[name][place].tobytes()
 
 
-def test_what_the_host_decodes_is_decoded_once(gpu, tmp_path: Path, monkeypatch) -> None:
+def test_the_host_decodes_each_chunk_once(gpu, tmp_path: Path, monkeypatch) -> None:
     """With chunks of any size."""
     source = write_safetensors(tmp_path / "m.safetensors", {"a": weights((400, 500))})
     safetensors_to_zarr(source, tmp_path / "m.zarr", codec="plain-zstd", chunk_size=150_000)
@@ -284,7 +284,7 @@ def damage(store: Path) -> None:
     chunk.write_bytes(content)
 
 
-def test_damage_is_told_as_on_the_host(gpu, tmp_path: Path) -> None:
+def test_damage_is_reported_as_on_the_host(gpu, tmp_path: Path) -> None:
     source = write_safetensors(
         tmp_path / "m.safetensors", {"a": weights((300, 300)), "b": ARRAYS["small"]}
     )

@@ -293,7 +293,7 @@ class Damage:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_told_as_on_the_host(cupy, kind: str) -> None:
+def test_damage_is_reported_as_on_the_host(cupy, kind: str) -> None:
     damages = {name for name in vars(Damage) if name[0] != "_"}
     # Of a compressor, zarr alone knows that it gave a chunk of another size.
     for damage in sorted(damages - ({"of_a_larger_chunk"} if kind == "compressor" else set())):

@@ -90,7 +90,7 @@ def test_all_code_is_checked_without_running_it() -> None:
     "language, code",
     [("python", "x ="), ("sh", "if"), ("sh", "st2zarr --no-such a b"), ("sh", "zarr2st a")],
 )
-def test_what_is_not_run_is_checked(language: str, code: str) -> None:
+def test_blocks_that_are_not_run_are_checked(language: str, code: str) -> None:
     block = Block(ROOT / "README.md", 1, language, code, not_run="takes minutes")
     with pytest.raises((AssertionError, SyntaxError, click.UsageError)):
         check_unrun(block)

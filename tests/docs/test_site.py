@@ -80,7 +80,7 @@ def test_figures_name_the_command_that_makes_them(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_command_and_option_is_there(site: Path) -> None:
+def test_every_command_and_option_is_listed(site: Path) -> None:
     page = html_of(site, "cli_options")
     commands = [cli.st2zarr, cli.zarr2st, cli.st2h5, cli.h52st, *cli.main.commands.values()]
     for command in commands:
@@ -90,7 +90,7 @@ def test_every_command_and_option_is_there(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_public_name_is_there(site: Path) -> None:
+def test_every_public_name_is_listed(site: Path) -> None:
     page = html_of(site, "api")
     names = set(bf16codecs.__all__) - {"__version__", "errors"}
     assert not {name for name in names if f'id="bf16codecs.{name}"' not in page}

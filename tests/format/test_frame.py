@@ -51,7 +51,7 @@ def test_frames_have_the_models_of_their_names():
 
 @for_each("checksum", [True, False])
 @for_each("name", FRAMES)
-def test_every_truncation_is_told_as_one(name, checksum):
+def test_every_truncation_is_reported_as_one(name, checksum):
     frame, raw = make(name, checksum=checksum)
     assert bf16codecs.decode(frame) == raw
     head = core.Index(frame).header_size
@@ -153,7 +153,7 @@ def test_errors_tell_what_and_where():
         core.decode(frame[:-1])
 
 
-def test_a_newer_version_is_told_before_anything_else_is_looked_at():
+def test_a_newer_version_is_reported_before_anything_else_is_checked():
     for version in range(core.FORMAT_VERSION + 1, 256):
         refuse_head(build.MAGIC + bytes([version]), UnsupportedVersionError)
         refuse_head(build.MAGIC + bytes([version]) + bytes(100), UnsupportedVersionError)

@@ -181,7 +181,7 @@ def test_a_codec_with_steps_gives_the_whole(growing):
 
 
 @for_each("dtype", DTYPES)
-def test_what_is_not_there_is_nan_in_every_dtype(dtype):
+def test_missing_versions_are_nan_in_every_dtype(dtype):
     number = DTYPES.index(dtype)
     growing = grow(contents(1, 5, number), 2, dtype=dtype, parents=[None])
     whole = np.frombuffer(BF16Huffman(steps=2).decode(growing), dtype)

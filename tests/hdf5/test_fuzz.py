@@ -44,7 +44,7 @@ def test_frames_are_those_of_the_codecs(values: tuple[int, ...]) -> None:
         assert plugin.decode(frame) == raw
 
 
-def test_rows_are_told_for_level_best() -> None:
+def test_rows_are_stated_for_level_best() -> None:
     raw = weights(1 << 16)
     assert plugin.decode(plugin.encode(raw, (3, 0, 0, 1, 0, 256))) == raw
 

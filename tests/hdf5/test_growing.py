@@ -49,7 +49,7 @@ def path(request, tmp_path: Path) -> Path:
     return path
 
 
-def test_h5py_reads_what_is_there(path: Path) -> None:
+def test_h5py_reads_existing_versions(path: Path) -> None:
     with h5py.File(path) as file:
         assert_same_bits(file["five"][:], FIELD)
         assert_same_bits(file["five"][3, ::7], FIELD[3, ::7])

@@ -127,7 +127,7 @@ with h5py.File(sys.argv[1]) as file:
 """
 
 
-def test_corrupt_chunk_is_told_once(tmp_path: Path, weights: np.ndarray, run_python) -> None:
+def test_corrupt_chunk_is_reported_once(tmp_path: Path, weights: np.ndarray, run_python) -> None:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=weights, chunks=CHUNKS, compression=hdf5.Huffman())

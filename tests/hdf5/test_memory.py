@@ -110,7 +110,7 @@ def test_gaps_of_structs(file: h5py.File, name: str, layout: str) -> None:
 
 
 @for_each("layout, kind", list(itertools.product(LAYOUTS, [F32, I32, *STRUCTS.values()])))
-def test_what_was_never_written(file: h5py.File, layout: str, kind: Any) -> None:
+def test_chunks_that_were_never_written(file: h5py.File, layout: str, kind: Any) -> None:
     dataset = create(file, f"{layout} {id(kind)}", kind, layout, never=True)
     for selection in SELECTIONS:
         assert not any(content(hdf5.read_tensor(dataset, selection)))

@@ -110,7 +110,7 @@ def test_nothing_is_read_past_a_short_chunk(tmp_path: Path, values: str) -> None
     assert done.returncode != 9
 
 
-def test_datasets_that_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_indistinguishable_datasets(tmp_path: Path) -> None:
     """A short chunk that is a whole one of another open dataset is followed by zeros."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         write(file, "short", (), CHUNK, 500)

@@ -254,7 +254,7 @@ def test_chunks_that_do_not_fit(file: h5py.File, chunks: tuple[int, ...]) -> Non
     assert "x" not in file
 
 
-def test_what_cannot_be_written(file: h5py.File) -> None:
+def test_arrays_that_cannot_be_written(file: h5py.File) -> None:
     with pytest.raises(TypeError, match="numbers"):
         hdf5.write_tensor(file, "x", np.array(["a"], object))
     with pytest.raises(TypeError, match="compression"):

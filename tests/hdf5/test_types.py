@@ -70,7 +70,7 @@ def test_items_are_what_h5py_makes_of_them(file: h5py.File, name: str, layout: s
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @for_each("name", WITHOUT_NUMBERS)
-def test_what_has_no_numbers_is_refused(file: h5py.File, name: str, layout: str) -> None:
+def test_types_without_numbers_are_refused(file: h5py.File, name: str, layout: str) -> None:
     kind = WITHOUT_NUMBERS[name]
     label = f"{name}, {layout}".encode()
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

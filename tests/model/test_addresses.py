@@ -105,7 +105,7 @@ def test_an_address_without_a_host() -> None:
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
-def test_an_option_that_there_is_none_of(server: FileServer, name: str) -> None:
+def test_an_unknown_option(server: FileServer, name: str) -> None:
     url = f"{server.url}/{name}"
     expected = "--storage-options: its file system takes no 'foo'"
     assert said(url, "--storage-options", '{"foo": 1}') == expected
@@ -115,7 +115,9 @@ def test_an_option_that_there_is_none_of(server: FileServer, name: str) -> None:
         bf16codecs.open_model(url, {"client_kwargs": {"bar": 1}})
 
 
-def test_an_option_that_nobody_gave(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_that_the_caller_did_not_give(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As with incompatible versions of packages."""
 
     def refuse(*_args: object, **_kwargs: object) -> None:
@@ -141,14 +143,14 @@ def test_a_bucket_without_credentials(monkeypatch: pytest.MonkeyPatch, name: str
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
-def test_a_port_where_nobody_listens(name: str) -> None:
+def test_a_port_without_a_server(name: str) -> None:
     assert re.fullmatch(
         r"(zarr.json: )?Cannot connect to host 127.0.0.1:9: Connection refused",
         said(f"http://127.0.0.1:9/{name}"),
     )
 
 
-def test_what_only_a_name_tells_is_told_of_the_name(server: FileServer, tmp_path: Path) -> None:
+def test_errors_about_names_need_no_request(server: FileServer, tmp_path: Path) -> None:
     """No server is asked."""
     assert said(f"{server.url}/no.h5").startswith("an address that ends in .h5: HDF5 files are")
     line = refused("zarr2st", f"{server.url}/no.safetensors", tmp_path / "x")
@@ -156,7 +158,7 @@ def test_what_only_a_name_tells_is_told_of_the_name(server: FileServer, tmp_path
     assert server.requests == []
 
 
-def test_what_the_system_says_of_a_file_names_it_once(tmp_path: Path) -> None:
+def test_system_errors_name_a_file_once(tmp_path: Path) -> None:
     missing = tmp_path / "zarr.json"
     for what in (f"{tmp_path}: {missing}", str(missing)):
         with pytest.raises(OSError, match="file") as caught, named_errors(what, OSError):

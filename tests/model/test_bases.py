@@ -178,7 +178,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_closing_lets_go_of_what_was_decoded(chains: dict[str, Models], kind: str) -> None:
+def test_closing_frees_decoded_chunks(chains: dict[str, Models], kind: str) -> None:
     """At once, not only when Python collects cycles."""
     gc.disable()
     try:

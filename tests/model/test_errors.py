@@ -30,7 +30,7 @@ def store(tmp_path):
     return write_store(tmp_path / "m.zarr", arrays, chunk_size=1 << 14)
 
 
-def test_what_is_no_model(tmp_path, store):
+def test_paths_that_are_no_models(tmp_path, store):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.bin").write_bytes(b"nothing")
     (tmp_path / "bad.zip").write_bytes(b"PK nothing")
@@ -56,7 +56,7 @@ def test_what_is_no_model(tmp_path, store):
         open_model("nonsense://bucket/m.zarr")
 
 
-def test_a_newer_layout_says_upgrade(store):
+def test_a_newer_layout_advises_an_upgrade(store):
     edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=3))
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         open_model(store)
@@ -132,7 +132,7 @@ def test_missing_and_damaged_chunks_are_named(tmp_path, codec, size):
             model.load()
 
 
-def test_a_missing_chunk_is_an_error_to_zarr_too(store):
+def test_a_missing_chunk_is_an_error_in_zarr(store):
     (store / "steps" / "c.0").unlink()
     with open_model(store) as model:
         array = model["steps"].zarr

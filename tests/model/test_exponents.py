@@ -38,7 +38,7 @@ def test_powers_of_two():
         assert (found.small, found.not_finite) == (0, 0), dtype
 
 
-def test_what_is_no_normal_number_is_counted_apart():
+def test_zeros_and_special_values_are_counted_apart():
     for dtype in ("BF16", "F16", "F32", "F64", "F8_E5M2"):
         found = Exponents.of([made(dtype, [0.0, -0.0, np.nan, np.inf, -np.inf, -0.5])])
         assert (found.small, found.not_finite) == (2, 3), dtype

@@ -105,7 +105,7 @@ def test_uncompressed_rows_are_ranges(server):
     assert ranges(server, "/w/c.") == [f"bytes={4096 + 10}-{4096 + 17}"]
 
 
-def test_zarr_reads_blocks_too(server):
+def test_zarr_reads_blocks_as_well(server):
     array = zarr.open_array(f"{server.url}/m.zarr/w", mode="r")
     server.clear()
     assert_same_bits(array[700], ARRAY[700])
@@ -192,7 +192,7 @@ def test_transient_errors_are_retried_as_the_store_does(server):
             model["w"][700]
 
 
-def test_errors_of_obstore_are_told_without_its_debugging(server):
+def test_errors_of_obstore_are_reported_without_debug_output(server):
     obstore = pytest.importorskip("obstore.store")
     options = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
     store = ObjectStore(obstore.HTTPStore.from_url(f"{server.url}/m.zarr", **options))
@@ -212,7 +212,7 @@ def test_a_connection_that_drops_while_opening_is_an_error(server):
         bf16codecs.open_model(f"{server.url}/m.zarr")
 
 
-def test_a_server_that_ignores_ranges_is_told(server):
+def test_a_server_that_ignores_ranges_is_reported(server):
     server.ignore_ranges = True
     with bf16codecs.open_model(f"{server.url}/m.zarr") as model:
         for read in (read_row, read_rows):

@@ -46,7 +46,7 @@ def test_one_row_is_an_index_and_at_most_two_blocks(store, array, reads):
             assert sum(stop - start for start, stop in blocks) < 2 * BLOCK
 
 
-def test_what_says_where_blocks_are_is_read_once(store, array, reads):
+def test_the_index_of_blocks_is_read_once(store, array, reads):
     with bf16codecs.open_model(store) as model:
         tensor = model["w"]
         reads.clear()

@@ -27,9 +27,7 @@ def test_damage_is_called_so(demo_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["m.h5", "m.zarr.zip"])
-def test_files_that_are_cut_off_are_told_as_such(
-    demo_model: Path, tmp_path: Path, name: str
-) -> None:
+def test_truncated_files_are_reported_as_such(demo_model: Path, tmp_path: Path, name: str) -> None:
     """The message does not quote the libraries that read them."""
     convert = safetensors_to_hdf5 if name == "m.h5" else safetensors_to_zarr
     convert(demo_model, tmp_path / name)

@@ -100,7 +100,7 @@ def test_has_the_habits_of_safe_open(path, source):
             assert_same_bits(ours.get_tensor(name), theirs.get_tensor(name))
 
 
-def test_metadata_is_none_where_there_is_none(tmp_path):
+def test_missing_metadata_is_none(tmp_path):
     with open_model(write_store(tmp_path / "m.zarr", ARRAYS)) as model:
         assert model.metadata() is None
 

@@ -141,7 +141,7 @@ def test_commands_take_what_open_model_opens(root: Path, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_they_take_addresses_too(root: Path, server: FileServer, tmp_path: Path, name) -> None:
+def test_commands_take_addresses(root: Path, server: FileServer, tmp_path: Path, name) -> None:
     url = f"{server.url}/{name}"
     assert "3 tensors" in done("bf16codecs", "info", url)
     assert "identical" in done("bf16codecs", "verify", url, root / "m.safetensors")
@@ -150,7 +150,7 @@ def test_they_take_addresses_too(root: Path, server: FileServer, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_kind_and_size_of_what_is_behind_an_address(root: Path, server: FileServer, name) -> None:
+def test_kind_and_size_of_stores_at_addresses(root: Path, server: FileServer, name) -> None:
     """They equal those on disk; a ZIP file's size is the server's."""
     here, there = (
         json.loads(done("bf16codecs", "info", place, "--json"))
@@ -170,7 +170,7 @@ def test_schemes_and_ends_of_names_are_of_either_case(root: Path, server, name: 
         assert_same_bits(model["w"][7], ARRAYS["w"][7])
 
 
-def test_what_cannot_be_rebased_is_told(root: Path) -> None:
+def test_stores_that_cannot_be_rebased_are_named(root: Path) -> None:
     line = refused("bf16codecs", "rebase", root / "m.safetensors")
     assert "not a model store, but a safetensors model: st2zarr and st2h5 make stores" in line
 
@@ -225,7 +225,7 @@ def test_safetensors_behind_an_address_that_are_damaged(root: Path, server: File
 
 
 @pytest.mark.parametrize("name", ["m.safetensors", "m.zarr.zip"])
-def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) -> None:
+def test_errors_about_addresses_give_the_reason(server: FileServer, name: str) -> None:
     """fsspec has one error for all of them: not found."""
     with pytest.raises(FileNotFoundError, match="Nothing is there"):
         bf16codecs.open_model(f"{server.url}/no-{name}")
@@ -245,7 +245,7 @@ def test_the_size_of_a_chunk_that_is_refused(server: FileServer) -> None:
     assert "tensor 'w', chunk w/c.0.0: the server answers 403" in line
 
 
-def test_hdf5_behind_an_address_is_told(server: FileServer, tmp_path: Path) -> None:
+def test_hdf5_at_an_address_is_reported(server: FileServer, tmp_path: Path) -> None:
     url = f"{server.url}/m.h5"
     with pytest.raises(StoreError, match="read from local disks alone: download it"):
         bf16codecs.open_model(url)

@@ -129,7 +129,7 @@ def test_tensors_pickle(place):
     assert_same_bits(pickle.loads(pickled)[7], ARRAYS["w"][7])
 
 
-def test_what_is_no_model(place):
+def test_paths_that_are_no_models(place):
     place.files.makedirs(f"{place.root}/nothing.zarr", exist_ok=True)
     place.files.pipe_file(f"{place.root}/nothing.zarr/x", b"x")
     with pytest.raises(StoreError, match="not a model store"):

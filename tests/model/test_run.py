@@ -191,7 +191,7 @@ def test_zarr_arrays_that_are_of_another_tensor_at_some_steps(tmp_path: Path) ->
         assert run["embed"].zarr.shape == (2, 40, 24)
 
 
-def test_what_is_not_there_is_named(run: bf16codecs.Run, path: Path) -> None:
+def test_missing_names_are_reported(run: bf16codecs.Run, path: Path) -> None:
     with pytest.raises(TensorNotFoundError, match=r"no step has a tensor 'embd'; there is 'embed'"):
         run["embd"]
     for name in ("", "@", "changes@1", "changes@", "embed@10", "embed@x"):
@@ -270,7 +270,7 @@ def test_pickles_are_references(run: bf16codecs.Run) -> None:
     assert_is_step(pickle.loads(pickle.dumps(run[11])), STEPS[11])
 
 
-def test_a_reference_finds_what_was_appended(checkpoints: list[Path], tmp_path: Path) -> None:
+def test_a_reference_finds_appended_steps(checkpoints: list[Path], tmp_path: Path) -> None:
     store = make_run("zarr 3", checkpoints[:2], tmp_path, by_appends=True)
     with bf16codecs.open_run(store) as run, bf16codecs.open_model(f"{store}@0") as model:
         raw, at_zero = pickle.dumps(run["embed"]), pickle.dumps(model["embed"])

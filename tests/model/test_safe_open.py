@@ -37,7 +37,7 @@ def public(thing):
     return {name for name in dir(thing) if not name.startswith("_")}
 
 
-def test_the_whole_surface_is_there(paths):
+def test_the_whole_interface_exists(paths):
     assert public(safetensors.safe_open) <= public(bf16codecs.safe_open)
     assert {"__enter__", "__exit__"} <= set(dir(bf16codecs.safe_open))
     file, store = paths

@@ -146,7 +146,7 @@ def test_little_of_a_large_tensor_is_read(tmp_path, reads):
     assert sum(lengths) < (2 << 18) + 100, "and the header"
 
 
-def test_what_takes_much_decoding_is_not_read(tmp_path, monkeypatch):
+def test_expensive_tensors_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr("bf16codecs.model.tensor._SAMPLE_WORK", 1000)
     path = write_store(tmp_path / "m.zarr", {"w": weights((300, 300))}, codec="zstd")
     with bf16codecs.open_model(path) as model:
@@ -255,7 +255,7 @@ def test_files_that_are_gone_break_nothing(tmp_path, demo_model, kind):
         assert NAME in shown(tensor).texts
 
 
-def test_what_is_closed_shows_itself(tmp_path, demo_model):
+def test_closed_models_show_their_state(tmp_path, demo_model):
     safetensors_to_run([demo_model], tmp_path / "run.zarr", steps=[7])
     model, run = bf16codecs.open_model(demo_model), bf16codecs.open_run(tmp_path / "run.zarr")
     step = run[7]

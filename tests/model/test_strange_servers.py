@@ -133,7 +133,7 @@ def test_metadata_without_an_end(root, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["zarr.json", "w/c.0.0"])
-def test_what_was_sent_compressed_is_not_inflated(root, path):
+def test_compressed_replies_are_not_inflated(root, path):
     """64 MiB in 64 kB, again and again."""
     endless = Endless(Content_Encoding="gzip")
     with answering(root, {path: endless}) as url:
@@ -448,7 +448,7 @@ def test_documents_that_a_store_may_lack(root):
         ("nothing.safetensors", None, "nothing.safetensors"),
     ],
 )
-def test_what_is_needed_and_refused_is_named(root, name, deny, told):
+def test_refused_documents_are_named(root, name, deny, told):
     with serving(root) as server:
         server.missing, server.deny = 403, deny
         with pytest.raises(OSError, match=rf"{re.escape(told)}: the server answers 403"):

@@ -35,7 +35,7 @@ def scalar() -> dict[str, str]:
     return digests("scalar")
 
 
-def test_the_scalar_definition_is_there() -> None:
+def test_the_scalar_definition_is_available() -> None:
     assert ISAS[0] == "scalar"
     assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "neon"}
 

@@ -98,7 +98,7 @@ def test_nccopy_from_a_store_and_back(tmp_path: Path, codec: str) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_nccopy_of_files_of_ours(tmp_path: Path) -> None:
+def test_nccopy_of_this_packages_files(tmp_path: Path) -> None:
     """The chunk size in their filter values is not kept: the array may have other chunks."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         hdf5.write_tensor(

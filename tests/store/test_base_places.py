@@ -359,7 +359,7 @@ def test_codec_is_information_only(models: dict[str, Path]) -> None:
         assert all(name.startswith("difference+") for name in codecs), codec
 
 
-def test_shapes_that_arrays_state_are_bounded_too(models: dict[str, Path]) -> None:
+def test_shapes_that_arrays_state_are_bounded(models: dict[str, Path]) -> None:
     """The product of a million numbers takes minutes."""
     store = models["base.zarr"]
     shape = [2**60] * 500_000

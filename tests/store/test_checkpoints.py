@@ -162,7 +162,7 @@ def test_other_models_have_no_objects(model: Path) -> None:
         assert opened.info().to_json()["objects"] is None
 
 
-def test_objects_are_told(model: Path) -> None:
+def test_objects_are_reported(model: Path) -> None:
     store = store_of(model)
     told = done("bf16codecs", "info", store)
     assert "m.zarr: a checkpoint of a training job in a Zarr store, format 3\n" in told

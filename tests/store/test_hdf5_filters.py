@@ -108,7 +108,7 @@ NEEDS_MAX_BYTES = [
 ]
 
 
-def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path):
+def test_chunks_that_libhdf5_alone_decodes_need_the_callers_consent(store, tmp_path):
     for filters, names in NEEDS_MAX_BYTES:
         with noted(names), put_back(store):
             refiltered(store, filters)

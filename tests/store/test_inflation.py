@@ -67,7 +67,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @linux
-def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, arrays):
+def test_chunks_that_zarr_reads_are_bounded(tmp_path, arrays):
     """A file with a hole of 64 GiB for a chunk of 4 kB."""
     for form, options in FORMS.items():
         path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **options)
@@ -81,7 +81,7 @@ def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("where", ["address", "store"])
-def test_chunks_in_zip_files_that_are_not_on_a_disk_are_bounded_too(tmp_path, arrays, where):
+def test_chunks_in_zip_files_that_are_not_on_a_disk_are_bounded(tmp_path, arrays, where):
     """A member of 1 MB for a chunk of 2 kB: zarr asks for all of it."""
     path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **FORMS["gzip"])
     (path / "w/c/1/0").write_bytes(bytes(1_000_000))

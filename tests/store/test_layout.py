@@ -208,7 +208,7 @@ def test_what_layout_1_does_not_know_is_ignored() -> None:
     assert StoreInfo.from_attributes(attributes, "x") == StoreInfo.from_attributes(ATTRIBUTES, "x")
 
 
-def test_newer_layout_says_upgrade() -> None:
+def test_newer_layout_advises_an_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         StoreInfo.from_attributes({"bf16codecs": {"layout": 3}}, "x")
 

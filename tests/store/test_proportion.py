@@ -196,7 +196,7 @@ def test_a_model_that_shrinks_to_nothing_is_read(tmp_path):
     assert not loaded["m"].any()
 
 
-def test_restoring_hdf5_is_bounded_too(tmp_path, arrays):
+def test_restoring_hdf5_is_bounded(tmp_path, arrays):
     file = tmp_path / "m.h5"
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
     with pytest.raises(StoreError, match="max_bytes"):

@@ -51,7 +51,7 @@ def test_tensors_come_go_and_change() -> None:
         max_size=8,
     )
 )
-def test_any_history_is_told_and_read_back(history: list[dict[str, str]]) -> None:
+def test_any_history_is_written_and_read_back(history: list[dict[str, str]]) -> None:
     info = run_of(history)
     assert [info.paths_at(place) for place in range(len(history))] == history
     told = StoreInfo((), None, {}, run=info).to_attributes()

@@ -373,7 +373,7 @@ NUMBERED = [
 ]
 
 
-def test_shards_that_the_names_of_others_tell_of(tmp_path: Path) -> None:
+def test_shards_that_the_names_of_others_imply(tmp_path: Path) -> None:
     """A download that was cut short: without an index, nothing else tells."""
     for number, (names, missing) in enumerate(NUMBERED):
         folder = tmp_path / str(number)

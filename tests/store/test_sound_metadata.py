@@ -24,7 +24,7 @@ def made(tmp_path: Path, zarr_format: int) -> Path:
     return convert(f"zarr{zarr_format}", source, tmp_path / "m")
 
 
-def test_what_may_be_left_out(tmp_path: Path) -> None:
+def test_optional_metadata(tmp_path: Path) -> None:
     store = made(tmp_path, 3)
     edit_json(store, "b/zarr.json", lambda node: node.pop("storage_transformers"))
     verify_store(store)
@@ -32,7 +32,7 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
     verify_store(store)
 
 
-def test_what_may_be_left_out_in_format_2(tmp_path: Path) -> None:
+def test_optional_metadata_in_format_2(tmp_path: Path) -> None:
     store = made(tmp_path, 2)
 
     def shorten(node: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def test_arrays_of_others(zarr_format: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_what_differs_is_told(zarr_format: int, tmp_path: Path) -> None:
+def test_copies_that_differ_are_reported(zarr_format: int, tmp_path: Path) -> None:
     store, key = made(tmp_path, zarr_format), {2: "b/.zarray", 3: "b/zarr.json"}[zarr_format]
 
     def cut(node: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def test_values_are_replaced_deleted_doubled_and_swapped():
     } <= texts
 
 
-def test_no_case_comes_twice_and_none_is_left_out(workspace):
+def test_every_case_comes_once(workspace):
     plan = Plan(workspace, (), "^(json|files)$", seed=3, cases=0, deadline=0)
     seeds = {"x": {"json": range(10), "files": range(7), "bytes": range(5)}}
     cases = list(schedule(plan, seeds))

@@ -421,7 +421,7 @@ def test_uncompressed_chunks_of_another_size_are_refused(tmp_path, name, length)
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
-def test_arrays_for_dask_and_zarr_are_checked_too(tmp_path, name):
+def test_arrays_for_dask_and_zarr_are_checked(tmp_path, name):
     """Before a graph or a list of all claimed chunks is made."""
     store = write_store(tmp_path / name, {"n": np.arange(40)}, codec="none")
 

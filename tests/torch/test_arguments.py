@@ -65,7 +65,7 @@ def test_the_file_is_that_of_safetensors(tmp_path, metadata):
             assert opened.metadata() == expected == metadata
 
 
-def test_what_is_no_device(store, monkeypatch):
+def test_invalid_devices(store, monkeypatch):
     """Functions check a device before anything is read, and change no dtype."""
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with open_model(store) as model:

@@ -122,7 +122,7 @@ def test_indexes_that_model_safetensors_goes_before(tmp_path):
             assert (tmp_path / f"{case} packed" / "model.safetensors.index.json").exists()
 
 
-def test_dtypes_that_no_configuration_tells(tmp_path):
+def test_dtypes_without_a_configuration(tmp_path):
     """They are the index's, or those of the first file."""
     for told in ({}, {"dtype": "float16"}):
         native, there = tmp_path / f"{told}", tmp_path / f"{told} packed"

@@ -268,7 +268,7 @@ def test_save_model_and_load_model_are_those_of_safetensors(tmp_path):
     assert safetensors_torch.load_model(modules.TiedTwice(), ours) == (set(), [])
 
 
-def test_load_model_tells_what_does_not_fit(tmp_path):
+def test_load_model_reports_mismatches(tmp_path):
     bf16torch.save_file({"weight": torch.zeros(3, 2), "more": torch.zeros(1)}, tmp_path / "m.zarr")
     module = torch.nn.Linear(2, 3)
     with pytest.raises(RuntimeError, match="a Linear: missing bias; unexpected more"):
@@ -277,7 +277,7 @@ def test_load_model_tells_what_does_not_fit(tmp_path):
     assert not module.weight.any()
 
 
-def test_save_model_tells_what_cannot_be_saved(tmp_path):
+def test_save_model_reports_unsupported_tensors(tmp_path):
     for module, error, message in (
         (modules.Extra(2, 3), TypeError, "tensor '_extra_state' is a dict, not a torch.Tensor"),
         (modules.Sparse(), ValueError, r"'mask': .* layout torch.strided \(.to_dense\(\)\)"),

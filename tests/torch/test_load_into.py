@@ -292,7 +292,7 @@ def test_a_damaged_store(saved):
     assert all(p.is_meta for p in module.parameters())
 
 
-def test_what_is_no_module(saved):
+def test_arguments_that_are_no_modules(saved):
     with pytest.raises(TypeError, match=r"module must be a torch.nn.Module, not OrderedDict"):
         bf16torch.load_into(saved[0].state_dict(), saved[1])
     with pytest.raises(FileNotFoundError):

@@ -62,7 +62,7 @@ def test_patching_replaces_and_restores(patch):
     assert [function.__wrapped__ for function in ours] == theirs
 
 
-def test_what_others_put_on_top_stays(native, folder, monkeypatch):
+def test_patches_of_others_stay(native, folder, monkeypatch):
     monkeypatch.setattr(
         "transformers.modeling_utils.load_state_dict", modeling.load_state_dict
     )  # and is undone
@@ -89,7 +89,7 @@ def restored(monkeypatch):
 
 
 @pytest.mark.usefixtures("restored")
-def test_what_others_put_on_top_without_saying_so(native, folder):
+def test_hidden_patches_of_others(native, folder):
     """It stays, nothing fails, and patching again takes effect."""
     bf16torch.patch_transformers()
     calls = []
@@ -116,7 +116,7 @@ def test_what_others_put_on_top_without_saying_so(native, folder):
 
 
 @pytest.mark.usefixtures("restored")
-def test_what_takes_the_place_of_ours(folder):
+def test_functions_that_replace_ours(folder):
     """Then nothing is left to undo, and patching again checks the replacement first."""
     before = functions()
     bf16torch.patch_transformers()

@@ -54,7 +54,7 @@ def test_device_maps(native, folder, device_map):
     assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native, device_map=device_map))
 
 
-def test_dtypes_that_no_configuration_tells(tmp_path):
+def test_dtypes_without_a_configuration(tmp_path):
     """They are the weights' dtypes, which are found without reading the weights."""
     native = saved(tmp_path / "native")
     config = json.loads((native / "config.json").read_text())
@@ -96,7 +96,7 @@ def test_variants_and_subfolders(tmp_path):
         assert same(ours, hf.LlamaForCausalLM.from_pretrained(tmp_path / "native", **options))
 
 
-def test_what_is_missing_or_too_much_is_told(tmp_path):
+def test_missing_and_unexpected_tensors_are_reported(tmp_path):
     tensors = {n: t.clone() for n, t in tiny_llama(tie_word_embeddings=False).state_dict().items()}
     del tensors["model.norm.weight"]
     tensors["other.weight"] = torch.ones(3)

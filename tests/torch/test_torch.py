@@ -119,7 +119,7 @@ def test_tensors_that_are_not_contiguous_or_share_memory(tmp_path):
         assert torch.equal(tensor, tensors[name])
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_objects_that_cannot_be_saved(tmp_path):
     path = tmp_path / "m.zarr"
     sparse = torch.eye(3).to_sparse()
     for tensors, error in (

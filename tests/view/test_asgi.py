@@ -202,7 +202,7 @@ def test_a_remote_store_is_read_in_parts(tmp_path):
         assert sum(server.sent) < values.nbytes / 2
 
 
-def test_a_store_that_vanishes_is_told(tmp_path):
+def test_a_store_that_vanishes_is_reported(tmp_path):
     source = write_safetensors(tmp_path / "m.safetensors", {"w": weights((64, 64))})
     with viewing(source) as client:
         client.ask("model")

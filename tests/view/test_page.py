@@ -224,7 +224,7 @@ def test_models_without_much(look_at, tmp_path):
     assert "tensors: 0" in none.text("main")
 
 
-def test_damage_is_told_and_the_rest_is_shown(look_at, tmp_path):
+def test_damage_is_reported_and_the_rest_is_shown(look_at, tmp_path):
     values = weights((512, 512))
     source = write_safetensors(
         tmp_path / "m.safetensors", {"w": values, "whole": weights((64, 64))}
@@ -266,7 +266,7 @@ def test_what_is_not_there(look_at, store):
     assert looking.page.query_selector(".treemap")
 
 
-def test_an_end_is_told(look_at, store):
+def test_the_end_of_the_server_is_reported(look_at, store):
     with viewing(store) as client:
         looking = look_at(client=client)
     looking.expected = "net::ERR_"

@@ -94,7 +94,7 @@ def test_colours_stay_where_one_is_passed_before_it_is_known(look_at, louder):
     assert "largest" in looking.text(".legend")
 
 
-def test_differences_have_numbers_too(look_at, tmp_path):
+def test_differences_have_numbers(look_at, tmp_path):
     old, new = weights((8, 8)), weights((8, 8), seed=1)
     write_safetensors(tmp_path / "a.safetensors", {"w": old})
     write_safetensors(tmp_path / "b.safetensors", {"w": new})
@@ -127,7 +127,7 @@ def test_nothing_is_compared_if_that_is_wanted(look_at, tmp_path):
     assert looking.shown().startswith("difference")
 
 
-def test_what_is_left_is_not_asked_for(look_at, run):
+def test_switching_quickly_between_tensors(look_at, run):
     looking = look_at(run)
     looking.requests.clear()
     for name in "ababab":

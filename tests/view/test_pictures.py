@@ -198,7 +198,7 @@ def test_changes(opened):
 
 
 @pytest.mark.parametrize("convert", [safetensors_to_zarr, safetensors_to_hdf5])
-def test_damage_is_in_the_picture_and_all_else_too(opened, tmp_path, convert):
+def test_damage_is_in_the_picture_beside_everything_else(opened, tmp_path, convert):
     values = weights((512, 512))
     model = opened({"w": values}, convert=convert, chunk_size=1 << 17)
     model.close()

@@ -61,7 +61,7 @@ def check(array, data):
 
 @forms
 @for_each("rest", [b"", b"room for the next"])
-def test_reads_what_is_there(new_folder, form, rest):
+def test_reads_existing_versions(new_folder, form, rest):
     folder = new_folder()
     array, _ = create(folder, form, content=grown_of(FIELD) + rest)
     for a in (array, zarr.open_array(folder, mode="r")):

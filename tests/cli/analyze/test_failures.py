@@ -138,7 +138,7 @@ def damaged(kind: str, model: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["zarr", "hdf5", "run", "missing"])
-def test_what_can_be_read_is_told(model: Path, kind: str, draw_less: Callable[[], None]) -> None:
+def test_readable_parts_are_reported(model: Path, kind: str, draw_less: Callable[[], None]) -> None:
     draw_less()
     store = damaged(kind, model)
     draws = by_tier(kind == "zarr", True)

@@ -197,7 +197,9 @@ def test_tensors_that_cannot_be_stored(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_what_was_begun_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_checkpoint_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the next checkpoint, and by the end of the writer."""
     from torch.distributed.checkpoint import DefaultSavePlanner
 

@@ -91,7 +91,7 @@ def test_objects_of_strangers_run_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "ran").exists(), name
 
 
-def test_what_an_object_has_is_named(tmp_path: Path) -> None:
+def test_contents_of_objects_are_named(tmp_path: Path) -> None:
     save({"w": numbers(), "arguments": argparse.Namespace(rate=3)}, tmp_path / "c.zarr")
     state = {"w": torch.zeros(64, 300), "arguments": None}
     told = str(failure(load, state, tmp_path / "c.zarr"))

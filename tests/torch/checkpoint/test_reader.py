@@ -139,7 +139,7 @@ def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Unclosed client session")
-def test_damaged_text_is_told_at_once(tmp_path: Path) -> None:
+def test_damaged_text_is_reported_at_once(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
     text = tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0"
@@ -170,7 +170,7 @@ def test_addresses_that_may_have_checkpoints(tmp_path: Path) -> None:
     assert torch.equal(state["w"], numbers())
 
 
-def test_what_is_no_checkpoint_is_told_at_once(tmp_path: Path) -> None:
+def test_stores_that_are_no_checkpoints_are_reported_at_once(tmp_path: Path) -> None:
     """In `load`, PyTorch would report it in a hundred lines."""
     save({"w": numbers()}, tmp_path / "c.zarr")
     (tmp_path / "notes.txt").write_text("x")

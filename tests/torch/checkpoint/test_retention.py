@@ -105,7 +105,7 @@ def test_chains_are_not_longer_than_readers_like(tmp_path: Path) -> None:
     assert steps(tmp_path) == list(range(10))
 
 
-def test_what_nobody_saved_here_stays(tmp_path: Path) -> None:
+def test_files_of_others_stay(tmp_path: Path) -> None:
     """Other models, files, and names without a number."""
     from bf16codecs.torch import save_file
 
@@ -133,7 +133,7 @@ def test_other_models_that_are_differences(tmp_path: Path) -> None:
         assert torch.equal(model["w"].torch(), tuned)
 
 
-def test_what_cannot_be_rewritten_keeps_its_base(tmp_path: Path) -> None:
+def test_checkpoints_that_cannot_be_rewritten_keep_their_base(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2, base="previous")
     chunk = next((tmp_path / "step-2.zarr" / "w").glob("c.*"))
@@ -182,7 +182,7 @@ def rewrite_root(store: Path, old: str, new: str) -> None:
     document.write_text(text.replace(old, new))
 
 
-def test_what_cannot_be_opened_keeps_its_base(tmp_path: Path) -> None:
+def test_checkpoints_that_cannot_be_opened_keep_their_base(tmp_path: Path) -> None:
     """A newer release's store names its base; an unreadable one might depend on any."""
     for step in (1, 2):
         save(tmp_path, step, base="previous")
@@ -346,7 +346,7 @@ def test_another_model_before(tmp_path: Path) -> None:
     assert base(tmp_path, 2) is None
 
 
-def test_what_cannot_be_read_is_not_counted(tmp_path: Path) -> None:
+def test_unreadable_checkpoints_are_not_counted(tmp_path: Path) -> None:
     for step in range(6):
         save(tmp_path, step, base="previous")
     shutil.rmtree(tmp_path / "step-4.zarr")
