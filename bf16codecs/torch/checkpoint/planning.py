@@ -31,6 +31,7 @@ __all__ = [
     "base_arrays",
     "box_of",
     "check_item",
+    "chunk_grid",
     "common",
     "is_small",
     "names_of",
@@ -63,7 +64,7 @@ def common(axis: range, other: range) -> range:
     return range(max(axis.start, other.start), min(axis.stop, other.stop))
 
 
-def _chunk_grid(
+def chunk_grid(
     shape: tuple[int, ...], item_size: int, boxes: Sequence[Box], chunk_size: int
 ) -> tuple[int, ...]:
     """Return the shape of a tensor's chunks, of at most `chunk_size` bytes where shards allow it.
@@ -74,9 +75,9 @@ def _chunk_grid(
     Examples
     --------
     >>> halves = [Box((0, 0), (50, 64)), Box((50, 0), (50, 64))]
-    >>> _chunk_grid((100, 64), 2, halves, 1 << 20)
+    >>> chunk_grid((100, 64), 2, halves, 1 << 20)
     (50, 64)
-    >>> _chunk_grid((100, 64), 2, halves, 3200)
+    >>> chunk_grid((100, 64), 2, halves, 3200)
     (25, 64)
     """
     plain = chunk_shape(shape, item_size, chunk_size)
@@ -198,7 +199,7 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
         # Small tensors are written by one process alone.
         whole = [Box((0,) * len(shape), shape)]
         own = whole if array.nbytes < SMALL_BYTES else boxes[tensor.name]
-        chunks = _chunk_grid(shape, array.item_size, own, chunk_size)
+        chunks = chunk_grid(shape, array.item_size, own, chunk_size)
         arrays[tensor.name] = replace(array, chunks=chunks)
     return CheckpointPlan(header, arrays)
 

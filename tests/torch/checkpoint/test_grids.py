@@ -12,7 +12,7 @@ from bf16codecs._arrays.grid import chunk_counts, chunk_shape
 from lazy_imports import lazily
 from tiers import by_tier
 
-grids = lazily("bf16codecs.torch.checkpoint.planning")
+planning = lazily("bf16codecs.torch.checkpoint.planning")
 
 
 def boxes_of(shape, counts):
@@ -23,7 +23,7 @@ def boxes_of(shape, counts):
         starts = [min(size, i * length) for i in range(count)]
         cuts.append([(start, min(length, size - start)) for start in starts])
     for cut in itertools.product(*cuts):
-        yield grids.Box(tuple(start for start, _ in cut), tuple(length for _, length in cut))
+        yield planning.Box(tuple(start for start, _ in cut), tuple(length for _, length in cut))
 
 
 def shared_chunks(shape, chunks, boxes):
@@ -53,7 +53,7 @@ def is_indivisible(length):
 def test_chunks_are_within_shards(shape, data, item_size, chunk_size):
     counts = [data.draw(st.sampled_from([1, 1, 2, 3, 4])) for _ in shape]
     boxes = list(boxes_of(shape, counts))
-    chunks = grids.chunk_grid(tuple(shape), item_size, boxes, chunk_size)
+    chunks = planning.chunk_grid(tuple(shape), item_size, boxes, chunk_size)
     assert all(1 <= n <= size for n, size in zip(chunks, shape, strict=True))
     nbytes = math.prod(chunks) * item_size
     cells = [-(-size // count) for size, count in zip(shape, counts, strict=True)]
@@ -68,10 +68,10 @@ def test_chunks_are_within_shards(shape, data, item_size, chunk_size):
 def test_shards_of_a_prime_number_of_rows():
     """Whole, since they could be cut into single rows alone."""
     boxes = list(boxes_of((4 * 10007, 1000), (4, 1)))
-    assert grids.chunk_grid((4 * 10007, 1000), 2, boxes, 1 << 20) == (10007, 1000)
+    assert planning.chunk_grid((4 * 10007, 1000), 2, boxes, 1 << 20) == (10007, 1000)
     # Unless they are too large for that: then several processes have parts of chunks.
     boxes = list(boxes_of((4 * 100003, 10000), (4, 1)))
-    rows, columns = grids.chunk_grid((4 * 100003, 10000), 2, boxes, 1 << 24)
+    rows, columns = planning.chunk_grid((4 * 100003, 10000), 2, boxes, 1 << 24)
     assert columns == 10000
     assert rows * columns * 2 <= 1 << 24
     assert rows > 400
@@ -80,9 +80,9 @@ def test_shards_of_a_prime_number_of_rows():
 def test_a_prime_number_of_rows():
     """As of vocabularies: nothing shards it, so chunks need not be even."""
     shape = 50257, 4096
-    assert grids.chunk_grid(shape, 2, [grids.Box((0, 0), shape)], 1 << 24)[0] <= 2048
+    assert planning.chunk_grid(shape, 2, [planning.Box((0, 0), shape)], 1 << 24)[0] <= 2048
 
 
 def test_no_items():
-    assert grids.chunk_grid((0, 7), 4, [grids.Box((0, 0), (0, 7))], 1 << 20) == (1, 1)
-    assert grids.chunk_grid((), 4, [grids.Box((), ())], 1 << 20) == ()
+    assert planning.chunk_grid((0, 7), 4, [planning.Box((0, 0), (0, 7))], 1 << 20) == (1, 1)
+    assert planning.chunk_grid((), 4, [planning.Box((), ())], 1 << 20) == ()
