@@ -59,7 +59,7 @@ def stores(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told_by_a_process(name: str, *arguments: str) -> str:
+def message_of_a_process(name: str, *arguments: str) -> str:
     path = str(ROOT / "examples" / f"{name}.py")
     start = ["-c", RUN_WITHOUT.format(WITHOUT[name])] if name in WITHOUT else []
     done = subprocess.run(
@@ -73,8 +73,8 @@ def told_by_a_process(name: str, *arguments: str) -> str:
     return done.stderr
 
 
-def told_by_a_call(name: str, *arguments: str) -> str:
-    """Run an example in this process; Python prints the text that it exits with."""
+def message_of_a_call(name: str, *arguments: str) -> str:
+    """Run an example in this process; return the text that it exits with, which Python prints."""
     path = str(ROOT / "examples" / f"{name}.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [path, *arguments])
@@ -91,7 +91,7 @@ def test_misuse_is_one_line(
     stores: Path, monkeypatch: pytest.MonkeyPatch, name: str, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(stores)
-    told = tiers.by_tier(told_by_a_call, told_by_a_process)(name, *arguments)
+    told = tiers.by_tier(message_of_a_call, message_of_a_process)(name, *arguments)
     (line,) = told.splitlines()
     assert f"{name}.py" in line
     assert sorted(path.name for path in stores.iterdir()) == ["m.zarr", "m.zip"]

@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def told(*args: Any) -> dict[str, Any]:
+def json_of(*args: Any) -> dict[str, Any]:
     """Return the output of a command with --json."""
     document = json.loads(done(*args, "--json"))
     assert isinstance(document, dict)
@@ -34,10 +34,10 @@ def told(*args: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CONVERTERS)
 def test_sizes_are_those_of_the_files(demo_model: Path, name: str) -> None:
     to, back = CONVERTERS[name]
-    stored = told(to, demo_model, name)
-    restored = told(back, name, "m.safetensors")
-    verified = told("bf16codecs", "verify", name, demo_model)
-    about = told("bf16codecs", "info", name)
+    stored = json_of(to, demo_model, name)
+    restored = json_of(back, name, "m.safetensors")
+    verified = json_of("bf16codecs", "verify", name, demo_model)
+    about = json_of("bf16codecs", "info", name)
     for document in (stored, restored, verified, about):
         assert document["nbytes"] == demo_model.stat().st_size
         assert document["stored_nbytes"] == disk_size(Path(name))
@@ -50,14 +50,14 @@ def test_sizes_are_those_of_the_files(demo_model: Path, name: str) -> None:
     assert (stored["source"], stored["target"]) == (str(demo_model), name)
     assert (stored["done"], restored["done"]) == ("converted", "restored")
     assert verified["intact"]
-    assert not told(to, demo_model, name, "--no-verify", "--overwrite")["verified"]
-    assert told(to, demo_model, name, "--quiet", "--overwrite")["verified"]
+    assert not json_of(to, demo_model, name, "--no-verify", "--overwrite")["verified"]
+    assert json_of(to, demo_model, name, "--quiet", "--overwrite")["verified"]
 
 
 @pytest.mark.parametrize("name", CONVERTERS)
 def test_the_table_adds_up(demo_model: Path, name: str) -> None:
     done(CONVERTERS[name][0], demo_model, name)
-    about = told("bf16codecs", "info", name)
+    about = json_of("bf16codecs", "info", name)
     header = read_header(demo_model)
     assert [t["name"] for t in about["tensors"]] == [t.name for t in header.tensors]
     assert [tuple(t["shape"]) for t in about["tensors"]] == [t.shape for t in header.tensors]
@@ -74,7 +74,7 @@ def test_the_table_adds_up(demo_model: Path, name: str) -> None:
 
 def test_order_of_tensors(demo_model: Path) -> None:
     done("st2zarr", demo_model, "m.zarr")
-    rows = told("bf16codecs", "info", "m.zarr")["tensors"]
+    rows = json_of("bf16codecs", "info", "m.zarr")["tensors"]
     for sort, key in (
         ("file", lambda _: 0),
         ("name", lambda row: row["name"]),
@@ -82,14 +82,14 @@ def test_order_of_tensors(demo_model: Path) -> None:
         ("ratio", lambda row: -row["ratio"]),
     ):
         names = [row["name"] for row in sorted(rows, key=key)]
-        found = told("bf16codecs", "info", "m.zarr", "--sort", sort)["tensors"]
+        found = json_of("bf16codecs", "info", "m.zarr", "--sort", sort)["tensors"]
         assert [row["name"] for row in found] == names
         lines = info_table("m.zarr", "--sort", sort)[1:]
         assert [line.split()[0] for line in lines] == names
 
 
 def test_safetensors_and_shards(demo_model: Path, tmp_path: Path) -> None:
-    about = told("bf16codecs", "info", demo_model)
+    about = json_of("bf16codecs", "info", demo_model)
     assert (about["kind"], about["ratio"], about["dtypes"]) == ("safetensors", 1, {"BF16": 39})
     lines = done("bf16codecs", "info", demo_model).splitlines()
     assert lines[0] == f"{demo_model}: a safetensors model"
@@ -99,7 +99,7 @@ def test_safetensors_and_shards(demo_model: Path, tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     write_model(tmp_path / "shards" / "a.safetensors", [("a", "F32", (3, 4))])
     write_model(tmp_path / "shards" / "b.safetensors", [("b", "I8", (5,)), ("c", "F32", ())])
-    about = told("bf16codecs", "info", "shards")
+    about = json_of("bf16codecs", "info", "shards")
     assert [t["name"] for t in about["tensors"]] == ["a", "b", "c"]
     assert (about["dtypes"], about["parameters"]) == ({"F32": 2, "I8": 1}, 18)
     assert [file["name"] for file in about["files"]] == ["a.safetensors", "b.safetensors"]
@@ -108,9 +108,9 @@ def test_safetensors_and_shards(demo_model: Path, tmp_path: Path) -> None:
 def test_runs_and_their_steps(demo_model: Path) -> None:
     write_nearby(demo_model, Path("step-1.safetensors"), seed=1)
     write_nearby(Path("step-1.safetensors"), Path("step-2.safetensors"), seed=2)
-    series = told("st2zarr", "--series", "step-1.safetensors", "step-2.safetensors", "run.zarr")
+    series = json_of("st2zarr", "--series", "step-1.safetensors", "step-2.safetensors", "run.zarr")
     assert series["source"] == ["step-1.safetensors", "step-2.safetensors"]
-    about = told("bf16codecs", "info", "run.zarr")
+    about = json_of("bf16codecs", "info", "run.zarr")
     assert (about["nbytes"], about["stored_nbytes"]) == (
         series["nbytes"],
         series["stored_nbytes"],
@@ -121,7 +121,7 @@ def test_runs_and_their_steps(demo_model: Path) -> None:
     assert lines[0] == "run.zarr: a run of 2 steps in a Zarr store, format 3"
     assert "steps: 1, 2; groups of 16" in lines
     assert "coded whole: 1; against an earlier step: 1" in lines
-    step = told("bf16codecs", "info", "run.zarr@2")
+    step = json_of("bf16codecs", "info", "run.zarr@2")
     assert (step["step"], step["steps"], step["nbytes"]) == (2, None, demo_model.stat().st_size)
     assert step["stored_nbytes"] == sum(t["stored_nbytes"] for t in step["tensors"])
 
@@ -131,8 +131,8 @@ def test_one_tensor(demo_model: Path) -> None:
     header, row = done("bf16codecs", "info", "m.zarr", "--tensor", "lm_head.weight").splitlines()
     assert header.split()[:2] == ["tensor", "dtype"]
     assert row.split()[:3] == ["lm_head.weight", "BF16", "256x96"]
-    (found,) = told("bf16codecs", "info", "m.zarr", "--tensor", "lm_head.weight")["tensors"]
-    whole = told("bf16codecs", "info", "m.zarr")["tensors"]
+    (found,) = json_of("bf16codecs", "info", "m.zarr", "--tensor", "lm_head.weight")["tensors"]
+    whole = json_of("bf16codecs", "info", "m.zarr")["tensors"]
     assert found in whole
     line = refused("bf16codecs", "info", "m.zarr", "--tensor", "embed")
     assert line.endswith("no tensor 'embed'; there is 'model.embed_tokens.weight'")
@@ -144,11 +144,11 @@ def test_the_size_of_each_step(demo_model: Path, run: str) -> None:
     to = "st2h5" if run == "run.h5" else "st2zarr"
     done(to, "--append", demo_model, run, "--step", "1")
     done(to, "--append", near, run)
-    steps = told("bf16codecs", "info", run, "--steps")["steps"]
-    alone = [told("bf16codecs", "info", f"{run}@{n}")["stored_nbytes"] for n in (1, 2)]
+    steps = json_of("bf16codecs", "info", run, "--steps")["steps"]
+    alone = [json_of("bf16codecs", "info", f"{run}@{n}")["stored_nbytes"] for n in (1, 2)]
     assert [step["stored_nbytes"] for step in steps] == alone
     assert alone[1] < alone[0]
-    assert {s["stored_nbytes"] for s in told("bf16codecs", "info", run)["steps"]} == {None}
+    assert {s["stored_nbytes"] for s in json_of("bf16codecs", "info", run)["steps"]} == {None}
     *_, first, second = done("bf16codecs", "info", run, "--steps").splitlines()
     assert (first.split()[:2], second.split()[:2]) == (["1", "whole"], ["2", "1"])
     result = run_command("bf16codecs", "info", demo_model, "--steps")
@@ -165,7 +165,7 @@ def test_tensors_that_change_over_time() -> None:
     ):
         source = write_model(Path(f"step-{step}.safetensors"), tensors)
         done("st2zarr", source, "run.zarr", "--append", "--allow-changed-tensors", "--quiet")
-    assert told("bf16codecs", "info", "run.zarr")["parameters"] == 19
+    assert json_of("bf16codecs", "info", "run.zarr")["parameters"] == 19
     lines = done("bf16codecs", "info", "run.zarr").splitlines()
     assert lines[1:3] == [
         "parameters of the last step: 19 in 2 tensors: F32 (1), BF16 (1)",
@@ -176,7 +176,7 @@ def test_tensors_that_change_over_time() -> None:
 def test_holes_in_hdf5_are_reported(demo_model: Path) -> None:
     for step in (1, 2, 3):
         done("st2h5", demo_model, "run.h5", "--append", "--step", step)
-    about = told("bf16codecs", "info", "run.h5")
+    about = json_of("bf16codecs", "info", "run.h5")
     assert about["stored_nbytes"] == Path("run.h5").stat().st_size
     assert about["disk_nbytes"] == disk_size(Path("run.h5"))
     if about["disk_nbytes"] < about["stored_nbytes"]:  # this file system reports holes
@@ -184,19 +184,19 @@ def test_holes_in_hdf5_are_reported(demo_model: Path) -> None:
         assert line.startswith("on the disk: ")
         assert line.endswith("; the rest is room for steps to come")
     done("st2h5", demo_model, "m.h5")
-    assert told("bf16codecs", "info", "m.h5")["disk_nbytes"] is None
+    assert json_of("bf16codecs", "info", "m.h5")["disk_nbytes"] is None
 
 
 def test_a_base_and_what_is_lost(demo_model: Path) -> None:
     write_nearby(demo_model, Path("fine.safetensors"), seed=1)
     done("st2zarr", "fine.safetensors", "fine.zarr", "--base", demo_model)
-    about = told("bf16codecs", "info", "fine.zarr")
+    about = json_of("bf16codecs", "info", "fine.zarr")
     assert Path(about["base"]["path"]).name == demo_model.name
     assert {t["way"] for t in about["tensors"]} == {"difference"}
-    assert told("bf16codecs", "rebase", "fine.zarr")["done"] == "whole"
+    assert json_of("bf16codecs", "rebase", "fine.zarr")["done"] == "whole"
     write_model(Path("f.safetensors"), [("w", "F32", (64,))])
     done("st2zarr", "f.safetensors", "f.zarr", "--lossy", "float16")
-    about = told("bf16codecs", "info", "f.zarr")
+    about = json_of("bf16codecs", "info", "f.zarr")
     assert not about["lossless"]
     assert about["lossy"]["to"] == "float16"
     assert about["tensors"][0]["lossy"]["absolute"] == about["lossy"]["absolute"]
@@ -222,7 +222,7 @@ def test_demo_explains_what_is_smaller_than_the_default() -> None:
     lines = done("bf16codecs", "demo").splitlines()
     at = lines.index("The default, arithmetic fast, is not the smallest here:")
     assert lines[at + 1].startswith("  arithmetic best: ")
-    document = told("bf16codecs", "demo")
+    document = json_of("bf16codecs", "demo")
     sizes = {codec["name"]: codec["stored_nbytes"] for codec in document["codecs"]}
     smaller = [name for name, size in sizes.items() if size < sizes["arithmetic fast"]]
     assert [line.strip().partition(":")[0] for line in lines[at + 1 :]] == smaller

@@ -338,7 +338,7 @@ def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
     refused(to, model, store, *options)
     assert names_in(model.parent) == {"m.safetensors"}
     if codec != "none":
-        return  # the restored file is the same, whatever the codec
+        return  # the restored file does not depend on the codec
     done(to, model, store, *options)
     refused(back, store, model.with_name("back"))
     assert names_in(model.parent) == {"m.safetensors", target}

@@ -10,7 +10,7 @@ import pytest
 
 from bf16codecs.convert import safetensors_to_zarr
 
-#: Run commands, one after the other; print a line for each: its status, and what is imported.
+#: Run commands, one after the other; print a line for each: its status, and the imported modules.
 LOADED = """
 import contextlib, io, json, sys
 from bf16codecs import cli

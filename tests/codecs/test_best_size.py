@@ -73,7 +73,7 @@ def test_small_vectors_have_models(items, bits):
 @for_each("axis", [0, 1])
 @for_each("factor", [2.0**-20, 2.0**-60])
 def test_faint_rows_and_columns_differ_from_zeros(axis, factor):
-    """Weights that nothing uses decay: they have scales, too."""
+    """Unused weights decay, but still have scales."""
     array = normal(512, 512)
     plain = sizes(array.astype(BFLOAT16))[1]
     faint = np.random.default_rng(1).choice(512, 150, replace=False)

@@ -284,7 +284,7 @@ def test_unchanged_tensors_take_no_space(tmp_path: Path, kind: str) -> None:
 def test_unchanged_tensors_are_credible(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Differences shrink more than 256 times: the bases' sizes count, too."""
+    """Differences shrink more than 256 times: the bases' sizes count as well."""
     monkeypatch.setattr(_limits, "_SMALL", 1 << 16)
     base = write_safetensors(tmp_path / "m.safetensors", {"w": weights((1 << 20,))})
     below = convert(kind, base, tmp_path / "base")

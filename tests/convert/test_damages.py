@@ -170,7 +170,7 @@ def test_an_array_of_another_tensor(kind: str, tmp_path: Path, source: Path) -> 
 
 
 def test_attributes_and_chunks(tmp_path: Path, source: Path, frames: dict[Any, bytes]) -> None:
-    """Data are read as far as arrays can be opened, whatever their attributes say."""
+    """Data are read as far as arrays can be opened, with any attributes."""
     store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
     for chunk in CHUNKS:
         flip(store, frames[chunk])

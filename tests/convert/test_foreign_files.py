@@ -86,7 +86,7 @@ def test_files(base: Path, fine: Path, name: str, zarr_format: int) -> None:
 def test_the_root_is_parsed_once(
     base: Path, zarr_format: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the metadata of all arrays: by who verifies a store, and who looks for such files."""
+    """The root has the metadata of all arrays, for verifying and for finding such files."""
     store, read, keys = base.with_name("m.zarr"), metadata.read_json, []
     safetensors_to_zarr(base, store, zarr_format=zarr_format)
 

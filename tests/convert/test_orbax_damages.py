@@ -208,7 +208,7 @@ def test_chunks_of_strangers(source: Path, tmp_path: Path) -> None:
 
 
 def zarr3_with_blosc(source: Path, is_sharded: bool) -> Path:
-    """Let an array be one of format 3 that Blosc compresses, in which there is no chunk yet."""
+    """Replace an array by one of format 3 with Blosc, without chunks."""
     shutil.rmtree(source / "w")
     blosc = {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "typesize": 1, "blocksize": 0}
     codecs: list[dict[str, Any]] = [

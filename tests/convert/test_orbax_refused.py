@@ -145,7 +145,7 @@ def test_pipes(source: Path, name: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    writer = os.open(path, os.O_RDWR)  # or who reads it waits for ever
+    writer = os.open(path, os.O_RDWR)  # or a reader waits for ever
     refusal(source, f"{path}: neither a file nor a folder")
     os.close(writer)
 
@@ -353,7 +353,7 @@ def test_addresses(source: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_at_an_address(tmp_path: Path) -> None:
-    """A store may be at one: who restores it learns that a checkpoint may not."""
+    """A store may be at an address; the message explains that a checkpoint may not."""
     pytest.importorskip("fsspec")
     advice = "; Orbax checkpoints are not read from addresses: copy the checkpoint first"
     assert refused("bf16codecs", "orbax", "memory://c", tmp_path / "x").endswith(advice)

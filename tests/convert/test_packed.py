@@ -220,7 +220,7 @@ def test_modes_that_give_more_than_rights_are_refused(folder: Path, tmp_path: Pa
 
 
 def test_others_may_write_what_the_umask_lets_them(folder: Path, tmp_path: Path) -> None:
-    """The modes may be a stranger's, in the manifest, and of what was added as it was unpacked."""
+    """Modes in the manifest, and of added files as they were unpacked, are not trusted."""
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed)
     text = (packed / "bf16codecs.json").read_text()

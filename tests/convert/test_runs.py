@@ -130,7 +130,7 @@ def test_a_run_in_a_zip_file_grows_once_it_is_unzipped(
 
 @pytest.fixture(scope="module")
 def trained(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return two tensors of a model at steps 300, 399 and 400, the last with FP32 masters, too."""
+    """Return two tensors of a model at steps 300, 399 and 400, the last with FP32 masters."""
     steps = write_steps(tmp_path_factory.mktemp("trained"), demo_model)
     with bf16codecs.open_model(steps[400]) as model:
         arrays = model.load()
@@ -154,7 +154,7 @@ def test_trained_weights(trained: list[Path], tmp_path: Path) -> None:
         )
         own = {number: run[number].info().to_json() for number in run.steps}
     sizes = [own[number]["stored_nbytes"] for number in (300, 399, 400)]
-    # 6 bits a weight where a whole one takes 10.6; roundings of what is there take nothing.
+    # 6 bits a weight where a whole one takes 10.6; roundings of stored tensors take nothing.
     assert sizes[1] < 0.62 * sizes[0]
     assert {t["name"]: t["codec"] for t in own[400]["tensors"]}[other] == "rounded"
     masters = {

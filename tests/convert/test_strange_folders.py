@@ -188,7 +188,7 @@ def test_pipes_are_not_waited_for(packed: Path) -> None:
 
 
 def test_links_that_take_the_place_of_files(packed: Path, tmp_path: Path) -> None:
-    """Also of folders that files are in: whoever shares the disk could do that meanwhile."""
+    """Even in the place of parent folders: someone who shares the disk could do that meanwhile."""
     tree = list_tree(packed, follow=False)
     with tree.open("unet/modeling_own.py") as file:
         assert file.read() == b"x = 1\n"

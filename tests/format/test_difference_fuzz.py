@@ -139,7 +139,7 @@ def damaged(number: int) -> tuple[Case, Parts]:
 
 
 def is_for(parts: Parts, case: Case) -> bool:
-    """Return whether the checksums of what is decoded are still those of the case."""
+    """Return whether the checksums of decoded blocks are still the case's."""
     names = ("version", "layout", "flags", "raw_size", "n_versions", "sums", "tail")
     return parts.sums is not None and all(
         getattr(parts, name) == getattr(case.parts, name) for name in names

@@ -104,7 +104,7 @@ MODELS = {
 
 @pytest.mark.parametrize("version", MODELS)
 def test_sections_after_the_wanted_blocks_are_not_read(version):
-    """Reading a block of the first section stops there, whatever the model has after it."""
+    """Reading a block of the first section stops there, with any model after it."""
     frame = build.frame(
         2 * SECTION,
         [build.block((CONSTANT, b"\2"))] * 2,

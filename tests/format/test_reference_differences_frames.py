@@ -204,7 +204,7 @@ def test_versions_with_tiles_and_without_models():
     ]
     models = [write_tile_model([tiles]), write_difference_model([numbers]), b"", b""]
     versions = [first, second, second, second, first]
-    for last in (None, 3):  # with a base, too, a version may have tiles
+    for last in (None, 3):  # with a base as well, a version may have tiles
         model = model_of_versions(
             [None, 0, 1, None, last], [*models, models[0]], kinds=[2, 1, 0, 0, 2]
         )

@@ -76,7 +76,7 @@ def chapter() -> str:
 
 
 def numbers_after(start: str, text: str) -> list[int]:
-    """Return the numbers that follow each other in the document's text, whatever its lines are."""
+    """Return the numbers that follow a phrase in the document's text, across lines."""
     found = re.search(re.escape(start) + r"((?:\d+,? ?)+)", " ".join(text.split()))
     assert found, start
     return [int(number) for number in found[1].replace(",", "").split()]
@@ -194,7 +194,7 @@ def test_random_changes(seed, form):
 
 
 def test_changes_of_each_table_for_itself():
-    """Changes are differences in a table, whatever the table before it ended with."""
+    """Changes are differences in a table, independent of the table before it."""
     changes = [[9] * 31, [-20] * 15 + [3] * 16, NO_CHANGES, [*range(-15, 16)]]
     for at in range(4):
         check_tiles(tile_keys(3000), replace(FOUR, changes=changes[at:] + changes[:at]))
@@ -261,7 +261,7 @@ ROUNDED_UP = {
 @FORMS
 @for_each("name", by_tier(["all to the first"], ROUNDED_UP))
 def test_changes_that_leave_nothing_to_the_largest(name, numbers):
-    """All other frequencies are rounded up to 1 or 2, which may be more than there is."""
+    """All other frequencies are rounded up to 1 or 2, which may exceed the sum."""
     numbers = changed(numbers, ROUNDED_UP[name])
     n_valid = 0
     lowest = next(e for e in range(1, TOTAL) if not is_valid(replace(numbers, escape=e)))

@@ -80,7 +80,7 @@ def test_encoder_writes_what_the_document_says(raw):
 @for_each("value", range(256))
 def test_every_byte_in_runs_of_every_length(value):
     for n in range(20):
-        for before in range(9):  # at every place in what is looked at together
+        for before in range(9):  # at every offset of the bytes that are compared together
             raw = bytes(b"\1\2\3\4\5\6\7\x08\x09"[:before]) + bytes([value]) * n + b"\n\x0b"
             encoded = CODEC.encode(raw)
             assert encoded == reference.encode(raw)

@@ -42,7 +42,7 @@ def server(root: Path):
         yield server
 
 
-def said(address: str, *args: str) -> str:
+def message_of(address: str, *args: str) -> str:
     """Return the message of `info`, which has the address once."""
     line = refused("bf16codecs", "info", address, *args)
     assert line.count(address) == 1
@@ -75,12 +75,12 @@ def test_a_zip_file_that_is_cut_off(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_query_behind_the_address_of_a_folder(server: FileServer) -> None:
-    assert "queries (?...) go with addresses of files" in said(f"{server.url}/m.zarr?x=1")
+    assert "queries (?...) go with addresses of files" in message_of(f"{server.url}/m.zarr?x=1")
 
 
 @pytest.mark.parametrize("address", ["http://", "S3://", "s3:///", "gcs://", "zip::http://"])
 def test_an_address_of_nothing(address: str) -> None:
-    assert said(address) == "an address of nothing: no host or bucket is named"
+    assert message_of(address) == "an address of nothing: no host or bucket is named"
 
 
 @pytest.mark.parametrize("address", ["memory://", "memory:///", "reference://"])
@@ -101,14 +101,14 @@ def test_an_address_that_is_whole_without_a_host(root: Path, address: str) -> No
 
 
 def test_an_address_without_a_host() -> None:
-    assert said("http:///m.zarr") == "zarr.json: not a valid address"
+    assert message_of("http:///m.zarr") == "zarr.json: not a valid address"
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
 def test_an_unknown_option(server: FileServer, name: str) -> None:
     url = f"{server.url}/{name}"
     expected = "--storage-options: its file system takes no 'foo'"
-    assert said(url, "--storage-options", '{"foo": 1}') == expected
+    assert message_of(url, "--storage-options", '{"foo": 1}') == expected
     with pytest.raises(ValueError, match="storage_options: its file system takes no 'foo'"):
         bf16codecs.open_model(url, {"foo": 1})
     with pytest.raises(ValueError, match="storage_options: its file system takes no 'bar'"):
@@ -137,7 +137,7 @@ def test_a_bucket_without_credentials(monkeypatch: pytest.MonkeyPatch, name: str
         monkeypatch.setenv(variable, os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     url = f"s3://nobucket/{name}"
-    assert """a public bucket is read with --storage-options '{"anon": true}'""" in said(url)
+    assert """a public bucket is read with --storage-options '{"anon": true}'""" in message_of(url)
     with pytest.raises(OSError, match=r'read with storage_options=\{"anon": True\}'):
         bf16codecs.open_model(url)
 
@@ -146,13 +146,15 @@ def test_a_bucket_without_credentials(monkeypatch: pytest.MonkeyPatch, name: str
 def test_a_port_without_a_server(name: str) -> None:
     assert re.fullmatch(
         r"(zarr.json: )?Cannot connect to host 127.0.0.1:9: Connection refused",
-        said(f"http://127.0.0.1:9/{name}"),
+        message_of(f"http://127.0.0.1:9/{name}"),
     )
 
 
 def test_errors_about_names_need_no_request(server: FileServer, tmp_path: Path) -> None:
     """No server is asked."""
-    assert said(f"{server.url}/no.h5").startswith("an address that ends in .h5: HDF5 files are")
+    assert message_of(f"{server.url}/no.h5").startswith(
+        "an address that ends in .h5: HDF5 files are"
+    )
     line = refused("zarr2st", f"{server.url}/no.safetensors", tmp_path / "x")
     assert "not a Zarr store, but by its name a safetensors model: nothing" in line
     assert server.requests == []

@@ -50,7 +50,7 @@ def server(root: Path) -> Iterator[FileServer]:
         yield server
 
 
-def told(*args: Any) -> dict[str, Any]:
+def json_of(*args: Any) -> dict[str, Any]:
     document = json.loads(done("bf16codecs", "info", "--json", *args))
     assert isinstance(document, dict)
     return document
@@ -64,9 +64,9 @@ def sizes(about: dict[str, Any]) -> list[int | None]:
 def test_web_servers_are_not_asked_for_each_chunk(
     root: Path, server: FileServer, name: str
 ) -> None:
-    here = told(root / name)
+    here = json_of(root / name)
     server.clear()
-    there = told(f"{server.url}/{name}")
+    there = json_of(f"{server.url}/{name}")
     # Metadata, of format 2 in two documents, and a header.
     assert len(server.requests) <= 4
     assert (there["stored_nbytes"], there["ratio"]) == (None, None)
@@ -84,9 +84,9 @@ def kind_of(path: Path) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_are_asked_for_on_demand_and_once(root: Path, server: FileServer, name: str) -> None:
-    here = told(root / name)
+    here = json_of(root / name)
     server.clear()
-    there = told(f"{server.url}/{name}", "--sizes")
+    there = json_of(f"{server.url}/{name}", "--sizes")
     assert sizes(there) == sizes(here)
     # The sizes of inner groups' metadata are not requested: an empty object each.
     path = root / name

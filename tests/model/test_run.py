@@ -344,7 +344,7 @@ def test_threads_may_share_a_run(run: bf16codecs.Run) -> None:
 
 
 def test_ranges_of_tensors_over_time(run: bf16codecs.Run) -> None:
-    """Of those, too, whose steps are in several arrays, or in none."""
+    """Even of tensors whose steps are in several arrays, or in none."""
     for name, tensor in run.items():
         whole = tensor[...].tobytes()
         start, stop = len(whole) // 3, len(whole) - len(whole) // 5

@@ -25,7 +25,7 @@ SELECTIONS = [np.s_[...], np.s_[:], np.s_[1:2], np.s_[1], np.s_[:, 2:], np.s_[-1
 
 @pytest.fixture(params=["store", "file"])
 def paths(request, tmp_path):
-    """A safetensors file, and what is opened by ours: a store of it, or itself."""
+    """A safetensors file, and the path that this package opens: a store of it, or the file."""
     file = write_safetensors(tmp_path / "m.safetensors", ARRAYS, {"k": "v"})
     if request.param == "file":
         return file, file

@@ -90,7 +90,7 @@ def test_slices_that_need_many_chunks(store: Path, small_limits: None) -> None:
         for selection in MANY:
             with pytest.raises(StoreError, match=r"tensor 'w': \d+ bytes once decoded.*max_bytes"):
                 model["w"][selection]
-    # The caller's limit is one of what a call returns, which takes memory.
+    # The caller's limit is on the memory of a call's result.
     with bf16codecs.open_model(store, max_bytes=CHUNK) as model:
         for selection in (*FEW, *MANY):
             assert (model["w"][selection] == ARRAYS["w"][selection]).all()
@@ -173,7 +173,7 @@ def test_bases_count(tmp_path: Path, small_limits: None, monkeypatch: pytest.Mon
 
 
 def test_blocks_of_any_size_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame's blocks may have 4 MiB, whatever this package writes."""
+    """A frame's blocks may have 4 MiB, more than this package writes."""
     lower_limits(monkeypatch, 1 << 23, ratio=10)
     arrays = {"w": np.zeros((64, 1 << 21), "bfloat16")}
     store = write_store(tmp_path / "m.zarr", arrays, chunk_size=1 << 22)

@@ -26,7 +26,7 @@ codecs = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 
 RAW = weights(30_000) + bytes(40_000) + lcg_bytes(20_001)
 can_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-# Python 3.12 warns about forking with threads, which is what is tested here.
+# Python 3.12 warns about forking with threads, which these tests do.
 ignore_fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 

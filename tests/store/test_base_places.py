@@ -100,7 +100,7 @@ def test_addresses_that_no_store_may_name() -> None:
     ]
     for where in ("https://host/fine.zarr", "s3://bucket/fine.zarr", "/models/fine.zarr"):
         for path in strange:
-            # Quoted: what is wrong with an address may be a blank.
+            # Quoted: an address may be wrong by a blank alone.
             told = f"its base, {path!r}: a store may name only http, https, s3, gs and az,"
             with noted(where, path), pytest.raises(StoreError, match=re.escape(told)) as refusal:
                 place_of(BaseReference(path, None, FILES), where)

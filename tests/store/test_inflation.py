@@ -202,7 +202,7 @@ def test_codecs_that_may_inflate_without_a_limit_need_the_callers(tmp_path, arra
     shards = partial(zarr.codecs.ShardingCodec, chunk_shape=(32, 32), codecs=codecs)
     forms: list[tuple[str, dict[str, Any]]] = [
         ("gzip, gzip", {"chunks": (32, 32), "compressors": twice}),
-        # A checksum hid what is in the shard, and a codec around it was not looked at.
+        # A checksum hid the shard's codecs, and a codec around it was not checked.
         ("crc32c", {"serializer": shards(), "compressors": zarr.codecs.Crc32cCodec()}),
         ("zstd", {"serializer": shards(), "compressors": zarr.codecs.ZstdCodec()}),
         # Their index was taken for one with a checksum behind it.
@@ -247,7 +247,7 @@ def test_a_stream_behind_that_of_a_chunk_is_not_inflated(tmp_path, arrays, name)
 
 
 def test_shards_whose_index_is_of_another_form_need_the_callers(tmp_path, arrays):
-    """Without a checksum, what is taken for its entries would begin 4 bytes too early."""
+    """Without a checksum, the entries would be read from 4 bytes too early."""
     path = write_store(tmp_path / "m.zarr", arrays)
     rewritten(path, arrays["w"], **FORMS["shards of zstd"])
     little, big = ({"name": "bytes", "configuration": {"endian": e}} for e in ("little", "big"))

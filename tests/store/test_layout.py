@@ -50,7 +50,7 @@ def check_paths(paths: dict[str, str]) -> None:
         assert not any(s.startswith("__") for s in segments)
         assert segments[0].lower() != "safetensors"
         assert len(path) <= 480 + len("=")
-        # No array's path is a parent of another's, whatever the case of its letters.
+        # No array's path is a parent of another's, in upper or lower case.
         parents = itertools.accumulate(segments[:-1], "{}/{}".format)
         assert not {p.lower() for p in parents} & folded
 

@@ -231,7 +231,7 @@ def test_attributes_without_an_end(tmp_path, arrays, owner, kind):
 @pytest.mark.parametrize("path", ["w", "safetensors/header/0"])
 @pytest.mark.parametrize("filters", ["deflate", "shuffle, deflate", "deflate, shuffle left out"])
 def test_chunks_that_inflate_without_an_end(tmp_path, path, filters):
-    """HDF5's own filter inflates all of it, whatever the size of the chunk."""
+    """HDF5's own filter inflates all of it, far beyond the size of the chunk."""
     file = tmp_path / "m.h5"
     arrays = {"w": weights((1024, 512))}
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)

@@ -54,7 +54,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path, seed: Seed, mutant: Mutant, turn: int = 0) -> Verdict:
-    """Read a damaged store; the same function leaves the folder as it was."""
+    """Read a damaged store, and restore the folder."""
     folder.mkdir()
     path = folder / seed.store
     for key, content in {**seed.files, **mutant.changes}.items():

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-#: Shape, dtype, and the axis along which it is sharded: None of what all processes have. Of two,
+#: Shape, dtype, and the sharded axis: None if all processes have all of it. Of two,
 #: each is that of an axis of the processes.
 SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype, Any]] = {
     "rows.weight": ((64, 256), torch.bfloat16, 0),

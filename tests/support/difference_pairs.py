@@ -1,4 +1,4 @@
-"""Pairs of contents, a base and what is encoded against it."""
+"""Pairs of contents: a base, and items to encode against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation: what is in a page, and what runs it.
+"""Finds the code blocks of the documentation, and runs them.
 
 A block is run after those before it, in a folder of the page. Comments before a block, which the
 built page does not show, say what it needs:

@@ -37,7 +37,7 @@ def files_in(folder: Path) -> Files:
 
 
 def copy_of(source: Path, target: Path) -> Path:
-    """Copy a file or a folder to a path, or into a folder; the copy of what is read-only is not."""
+    """Copy a file or a folder to a path, or into a folder; the copy is writable."""
     path = target / source.name if target.is_dir() else target
     if source.is_dir():
         return write_files(files_in(source), path)

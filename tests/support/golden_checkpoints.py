@@ -61,7 +61,7 @@ def save_golden(folder: Path, made: str, chunk_size: str, base: str) -> None:
 
 
 def state(source: Path) -> dict[str, Any]:
-    """Return the state dict of a process: tensors in nested dictionaries, and what is no tensor."""
+    """Return the state dict of a process: tensors in nested dictionaries, and other objects."""
     with open_model(source) as model:
         tensors = {name: placed(name, tensor.torch()) for name, tensor in model.items()}
     embed = tensors.pop("model.embed.weight")

@@ -201,7 +201,7 @@ class Disk:
         return found
 
     def _but(self, lost: int) -> set[int]:
-        """Return all changes but one, and what is done to the same names later."""
+        """Return all changes except one and later changes of the same names."""
         found: set[int] = set()
         late: set[tuple[int, str]] = set()
         for number, change in enumerate(self._changes):

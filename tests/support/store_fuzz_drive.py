@@ -370,7 +370,7 @@ def _reference_truth(path: Path) -> Truth:
     truth = Truth({}, {}, {})
     try:
         for each in paths:
-            if each.is_dir():  # is no file of the model, whatever its name
+            if each.is_dir():  # is no file of the model, in spite of its name
                 continue
             if not each.is_file() or each.stat().st_size > 1 << 26:
                 return Truth({}, {}, {})

@@ -106,7 +106,7 @@ class Seed:
     store: str
     original: Path
     files: Mapping[str, bytes]
-    #: By file: the bytes in which a change goes unnoticed by whoever reads the tensor alone. Where
+    #: By file: the bytes in which a change goes unnoticed if the tensor alone is read. Where
     #: no codec has a checksum only the digest tells, which `zarr2st` and `verify` look at.
     unchecked: Mapping[str, list[Region]]
     #: By file of a chunk in a folder: the tensors that the chunk belongs to.

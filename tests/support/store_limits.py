@@ -1,4 +1,4 @@
-"""Lower limits of what a store may make its reader take, so that small stores meet them."""
+"""Lowers the limits on memory that a store may cost its reader, so that small stores meet them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def network() -> nn.Sequential:
 
 
 class Tied(nn.Module):
-    """A module with an embedding that is the output layer, too, and a table that is not saved."""
+    """A module whose embedding is also its output layer, and a table that is not saved."""
 
     def __init__(self):
         super().__init__()

@@ -229,7 +229,7 @@ def test_batch_norm_without_its_count_is_not_left_on_meta(tmp_path):
 
 
 def untouched(module, *arguments, **options):
-    """Return the error of loading, after which the module has to be as it was."""
+    """Return the error of loading, and check that it left the module unchanged."""
     before = {name: modules.bits(tensor) for name, tensor in module.state_dict().items()}
     with pytest.raises((RuntimeError, BF16CodecsError)) as caught:
         bf16torch.load_into(module, *arguments, **options)

@@ -20,12 +20,12 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 import bf16codecs.torch
 import bf16codecs.zarr
 
-def told(key):
+def status_field(key):
     lines = open("/proc/self/status").read().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(key))) << 10
 
 function, place, dtype = sys.argv[1:]
-before = told("VmRSS")
+before = status_field("VmRSS")
 if function == "ours":
     model = bf16codecs.torch.from_pretrained(AutoModelForCausalLM, place, dtype=dtype)
 else:
@@ -33,7 +33,7 @@ else:
 for parameter in model.parameters():  # those that are mapped into memory are read by that
     parameter.view(torch.uint8).max()
 size = sum(p.numel() * p.element_size() for p in model.parameters())
-print(told("VmHWM") - before - size, size, max(p.nbytes for p in model.parameters()))
+print(status_field("VmHWM") - before - size, size, max(p.nbytes for p in model.parameters()))
 """
 
 

@@ -158,15 +158,15 @@ def test_values_and_their_bits(look_at, tmp_path):
     looking = look_at(source, query="?tensor=w&rows=0:8&columns=0:8")
     box = looking.page.locator(CELLS).bounding_box()
 
-    def told(row, column):
+    def readout_at(row, column):
         across, down = (column + 0.5) / 8, (row + 0.5) / 8
         looking.page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
         return looking.text("#readout")
 
     bits = values.view(np.uint16)
-    assert told(1, 5) == f"[1, 5] = {float(values[1, 5]):.4g} (bits {bits[1, 5]:04x})"
-    assert told(3, 2) == f"[3, 2] = nan (bits {bits[3, 2]:04x}) infinite or NaN"
-    assert told(3, 3) == "[3, 3] = -0 (bits 8000)"
+    assert readout_at(1, 5) == f"[1, 5] = {float(values[1, 5]):.4g} (bits {bits[1, 5]:04x})"
+    assert readout_at(3, 2) == f"[3, 2] = nan (bits {bits[3, 2]:04x}) infinite or NaN"
+    assert readout_at(3, 3) == "[3, 3] = -0 (bits 8000)"
     looking.screenshot()
 
 

@@ -27,7 +27,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and ri
 ANALYZE = ("bf16codecs", "analyze")
 
 
-def told(*args: Any) -> dict[str, Any]:
+def json_of(*args: Any) -> dict[str, Any]:
     document = json.loads(done(*ANALYZE, *args, "--json", "-"))
     assert isinstance(document, dict)
     return document
@@ -88,7 +88,7 @@ def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
 
 def test_json(model: Path) -> None:
     expected = json.loads(json.dumps(analysis.analyze(model).to_json()))
-    assert told(model) == expected
+    assert json_of(model) == expected
     assert "2 tensors" in done(*ANALYZE, model, "--json", "a.json")
     assert json.loads(Path("a.json").read_text()) == expected
     assert done(*ANALYZE, model, "--json", "a.json", "--quiet") == ""
@@ -109,7 +109,7 @@ def test_a_folder_of_all(
     assert {"analysis.json", "report.html", "tensors.csv", "exponents.png"} < names
     assert "exponents-dark.png" in names
     assert not any(name.startswith(".") for name in names)
-    assert json.loads(Path("new/analysis.json").read_text()) == told(model)
+    assert json.loads(Path("new/analysis.json").read_text()) == json_of(model)
     with open("new/tensors.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["layers.0.mlp.weight", "layers.0.attn.weight"]
@@ -264,9 +264,9 @@ def test_stores_have_the_figures_of_their_source(model: Path, demo_model: Path) 
 def test_addresses(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     safetensors_to_zarr(model, tmp_path / "m.zarr")
-    expected = told(model)
+    expected = json_of(model)
     with serving(tmp_path) as server:
         for name in ("m.zarr", "m.safetensors"):
             address = f"{server.url}/{name}"
-            assert told(address) == {**expected, "path": address}
+            assert json_of(address) == {**expected, "path": address}
         assert "gone.zarr" in refused(*ANALYZE, f"{server.url}/gone.zarr")

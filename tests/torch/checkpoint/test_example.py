@@ -45,7 +45,7 @@ def test_a_job_that_dies_ends_with_the_same_bits(tmp_path: Path) -> None:
     for job in (train(tmp_path, "run", 2), whole):
         said, _ = job.communicate(timeout=300)
         # Not the exit status: at its very end, PyTorch 2.13 aborts at times on busy machines, with
-        # its own writer, too.
+        # its own writer as well.
         assert "saved step 60" in said, said
     contents = []
     for run in ("run", "whole"):
