@@ -147,7 +147,7 @@ def test_heads_may_be_long(small_heads):
 
 
 @from_memory_and_files
-def test_what_is_known_is_not_read_again(large, piece):
+def test_known_heads_are_not_read_again(large, piece):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
     read_selection(NotedChunk(growing, piece), shape, np.s_[7, 0], form)
@@ -305,7 +305,7 @@ def test_another_parent_is_damage(large_or_not, piece):
 
 
 @from_memory_and_files
-def test_what_is_cut_off(large, piece):
+def test_truncated_frames(large, piece):
     array, growing = large
     shape = (16, *array.shape[1:])
     for size in (0, 5, 31, 33, HEADER + 255, HEADER + 256, len(growing) - 1):
@@ -314,7 +314,7 @@ def test_what_is_cut_off(large, piece):
 
 
 @pytest.mark.parametrize("pads", [True, False])
-def test_what_is_cut_off_is_not_padded(large, pads):
+def test_truncated_frames_are_not_padded(large, pads):
     """Nor is it taken for missing versions."""
     array, growing = large
     nbytes = 16 * array[0].nbytes
@@ -325,7 +325,7 @@ def test_what_is_cut_off_is_not_padded(large, pads):
             read(FrameFormat(), NotedChunk(growing[:size], 1 << 20), wanted)
 
 
-def test_what_was_appended_since_the_chunk_was_opened(large):
+def test_versions_appended_since_the_chunk_was_opened(large):
     """The directory names a version whose bytes were not in the file yet."""
     array, growing = large
     shape, form = (16, *array.shape[1:]), FrameFormat()

@@ -181,7 +181,7 @@ asyncio.run_coroutine_threadsafe = run_and_send
 
 @POSIX
 @pytest.mark.parametrize("begins", [slow(False), True])
-def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
+def test_signal_during_work_of_zarr(model: Path, begins: bool) -> None:
     store = model.with_name("m.zarr")
     safetensors_to_zarr(model, store, codec="none")
     with open_model(store) as opened:

@@ -145,6 +145,6 @@ def test_a_warning_comes_once_from_one_place():
         (lambda: BF16Huffman(steps="2"), TypeError, r"between 1 and 65534, not '2' \(str\)$"),
     ],
 )
-def test_messages_list_what_is_allowed(make, error, message):
+def test_messages_list_allowed_values(make, error, message):
     with pytest.raises(error, match=message):
         make()

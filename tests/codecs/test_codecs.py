@@ -164,7 +164,7 @@ def test_arrays_that_are_not_contiguous_are_refused(codec):
 
 
 @codecs
-def test_what_is_no_buffer_of_bytes_is_refused(codec):
+def test_objects_that_are_no_buffers_of_bytes_are_refused(codec):
     frame = codec.encode(np.arange(10))
     with pytest.raises(TypeError, match="object arrays"):
         codec.encode(np.array(["foo", "bar"], dtype=object))

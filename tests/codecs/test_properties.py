@@ -180,7 +180,7 @@ def test_bound_is_close_and_grows(nbytes, how):
     assert bound <= nbytes + 24 + (8 + WIDTHS[dtype]) * blocks
 
 
-def test_no_bound_of_what_no_buffer_can_hold():
+def test_no_bound_of_sizes_that_no_buffer_can_hold():
     for nbytes in (2**63, 2**64 - 1):
         with pytest.raises(ValueError, match="no buffer"):
             core.bound(nbytes, CODECS["split"], 0)

@@ -217,7 +217,7 @@ def _put(store: Path, key: str, content: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("array", ["objects", "checkpoint"])
-def test_metadata_of_what_is_no_tensor(tmp_path: Path, array: str) -> None:
+def test_metadata_of_arrays_that_are_no_tensors(tmp_path: Path, array: str) -> None:
     store = tmp_path / "m.zarr"
     with zipfile.ZipFile(FOLDER / "layout2-checkpoint.zarr.zip") as archive:
         archive.extractall(store)

@@ -80,7 +80,7 @@ def test_of_one_piece(content: bytes) -> None:
     assert Digests.of(content, blake3_alone) == Digests(digests_of(content).blake3)
 
 
-def test_what_is_missing_is_noticed() -> None:
+def test_missing_bytes_are_noticed() -> None:
     hashes = _digests.FileHash(BOTH, 10, b"12345")
     hashes.add(6, b"7890")
     with pytest.raises(AssertionError, match="5 of 10 bytes"):
@@ -136,7 +136,7 @@ def test_verifying_compares_both_and_restoring_the_first(
         zarr_to_safetensors(store, tmp_path / "r.safetensors")
 
 
-def test_rewriting_keeps_what_is_known(model: Path, tmp_path: Path) -> None:
+def test_rewriting_keeps_known_digests(model: Path, tmp_path: Path) -> None:
     bases = tmp_path / "base.zarr", tmp_path / "other.zarr"
     for base in bases:
         safetensors_to_zarr(model, base)

@@ -257,7 +257,7 @@ def test_a_reader_reads_on_beside_appends(tmp_path: Path, group: int) -> None:
     assert steps_of(run) == list(range(6 * group))
 
 
-def test_what_a_killed_append_left_is_not_journalled(
+def test_leftovers_of_a_killed_append_are_not_journalled(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = writes(run, monkeypatch, lambda *_: None)

@@ -48,7 +48,7 @@ def test_there_and_back(folder: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["model", "packed", "restored"]
 
 
-def test_links_are_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_are_packed_as_their_targets(tmp_path: Path) -> None:
     """huggingface_hub's cache holds links to blobs that are named by digests."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()

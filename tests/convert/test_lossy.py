@@ -106,7 +106,7 @@ def restored(source: Path) -> bytes:
 
 
 @pytest.mark.parametrize("place", range(len(CODECS)), ids=[c["codec"] for c in CODECS])
-def test_what_is_restored_and_read(source, tmp_path, place):
+def test_restored_and_read_numbers(source, tmp_path, place):
     arrays = tensors()
     # Of each codec one kind of store; together, they have all kinds.
     for zarr_format, name in by_tier([STORES[place % len(STORES)]], STORES):
@@ -172,7 +172,7 @@ def test_any_numbers(tmp_path_factory, bits):
             assert model.load()["x"].tobytes() == expected
 
 
-def test_a_store_says_what_it_lost(source, tmp_path):
+def test_a_store_states_its_loss(source, tmp_path):
     convert(source, tmp_path / "m.zarr", codec="delta-rle")
     root = json.loads((tmp_path / "m.zarr/zarr.json").read_text())
     content = root["attributes"]["bf16codecs"]
@@ -228,7 +228,7 @@ def test_a_store_of_several_files(tmp_path):
     assert verify_store(tmp_path / "m.zarr", folder).files == 2
 
 
-def test_a_lossy_store_is_a_base_of_what_it_restores(tmp_path):
+def test_a_lossy_store_is_a_base_of_its_restored_files(tmp_path):
     rng = np.random.default_rng(0)
     old = {"w": rng.normal(0, 1, (64, 64)).astype("f4")}
     save_file(old, tmp_path / "old.safetensors")

@@ -149,7 +149,7 @@ def source(tmp_path: Path) -> Path:
     return save(tmp_path / "orbax", {"w": bfloat16(300, 100)}, use_ocdbt=False)
 
 
-def test_what_is_not_credible(source: Path, tmp_path: Path) -> None:
+def test_chunks_that_are_not_credible(source: Path, tmp_path: Path) -> None:
     for why, changes in {
         "chunks of 5120000000 x 256 items, in an array of 300 x 100": {
             "chunks": [5_120_000_000, 256]

@@ -167,7 +167,7 @@ def test_pipes_in_a_database(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="Windows has none")
 @pytest.mark.parametrize("target", ["/dev/null", "missing", "socket"])
-def test_what_is_neither_a_file_nor_a_folder(source: Path, tmp_path: Path, target: str) -> None:
+def test_neither_a_file_nor_a_folder(source: Path, tmp_path: Path, target: str) -> None:
     path = source / "w" / "0.0"
     path.unlink()
     with socket.socket(socket.AF_UNIX) as own:
@@ -315,7 +315,7 @@ def test_verification_notices(source: Path, tmp_path: Path, monkeypatch) -> None
     orbax.zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", verify=False)
 
 
-def test_what_else_a_folder_is(demo_model: Path, tmp_path: Path) -> None:
+def test_other_kinds_of_folders(demo_model: Path, tmp_path: Path) -> None:
     """Of commands, whose source may be a store as well, and in Python."""
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         items = {"state": ocp.args.StandardSave({"w": FLOATS}), "data": ocp.args.JsonSave({"a": 1})}
@@ -352,7 +352,7 @@ def test_addresses(source: Path, tmp_path: Path) -> None:
         assert "targets must be local" in line, scheme
 
 
-def test_what_is_no_store_at_an_address(tmp_path: Path) -> None:
+def test_an_address_without_a_store(tmp_path: Path) -> None:
     """A store may be at an address; the message explains that a checkpoint may not."""
     pytest.importorskip("fsspec")
     advice = "; Orbax checkpoints are not read from addresses: copy the checkpoint first"
@@ -365,7 +365,7 @@ def test_a_path_with_a_scheme(source: Path, tmp_path: Path) -> None:
     done("bf16codecs", "orbax", f"file://{source}", tmp_path / "x.zarr")
 
 
-def test_what_commands_refuse(source: Path, tmp_path: Path) -> None:
+def test_refusals_of_commands(source: Path, tmp_path: Path) -> None:
     store = tmp_path / "m.zarr"
     line = refused("bf16codecs", "orbax", source / "w", tmp_path / "x")
     assert f"w: no Orbax checkpoint, but a part of one, without a tree: name {source}" in line

@@ -119,7 +119,7 @@ def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
 
 
-def test_what_is_noted(folder: Path, tmp_path: Path) -> None:
+def test_the_manifest(folder: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed, sha256=True)
     manifest = manifest_of(packed)
@@ -161,7 +161,7 @@ def test_stores_and_files_of_another_model(folder: Path, tmp_path: Path) -> None
     assert contents(tmp_path / "back") == contents(folder)
 
 
-def test_what_is_added_to_a_packed_folder_is_restored(folder: Path, tmp_path: Path) -> None:
+def test_files_added_to_a_packed_folder_are_restored(folder: Path, tmp_path: Path) -> None:
     """And what a hub loses comes back: empty folders, and modes."""
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed)

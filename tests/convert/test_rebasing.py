@@ -144,7 +144,7 @@ def test_every_dtype(kind: str, tmp_path: Path) -> None:
 
 
 @few_kinds
-def test_shards_and_what_is_stored_once(kind: str, tmp_path: Path) -> None:
+def test_shards_and_tensors_that_are_stored_once(kind: str, tmp_path: Path) -> None:
     same, master = weights((64, 40)), weights((64, 32), "float32")
     halves = [{"a": same, "low": master.astype("bfloat16")}, {"master": master, "z": same}]
     source = write_shards(tmp_path / "m", halves)

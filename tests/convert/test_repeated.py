@@ -123,7 +123,7 @@ def test_copies_under_tricky_names(tmp_path: Path, kind: str) -> None:
     assert_holds(store, source)
 
 
-def test_what_is_not_shared(tmp_path: Path) -> None:
+def test_tensors_that_are_not_shared(tmp_path: Path) -> None:
     """Small and constant tensors, other forms of the same bytes, and what differs in one bit."""
     array = weights((64, 32))
     nearly = {}
@@ -337,7 +337,7 @@ def test_arrays_name_all_that_they_stand_for(tmp_path: Path) -> None:
         assert message in str(caught.value), (tensor, value)
 
 
-def test_what_an_array_says_may_be_anything(tmp_path: Path) -> None:
+def test_array_attributes_may_be_anything(tmp_path: Path) -> None:
     same = weights((64, 32))
     source = write_safetensors(tmp_path / "m.safetensors", {"a": same, "b": same})
     store = convert("zarr3", source, tmp_path / "m")

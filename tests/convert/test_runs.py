@@ -367,7 +367,7 @@ def test_existing_targets(checkpoints: list[Path], tmp_path: Path) -> None:
     assert names_in(tmp_path) == {"run.zarr"}
 
 
-def test_what_is_restored_is_bounded_in_all(checkpoints: list[Path], tmp_path: Path) -> None:
+def test_restored_files_are_bounded_in_all(checkpoints: list[Path], tmp_path: Path) -> None:
     store = make_run("zarr 3", checkpoints, tmp_path)
     total = sum(path.stat().st_size for path in checkpoints)
     for read in (

@@ -68,7 +68,7 @@ def test_links_to_folders_are_not_packed(folder: Path, tmp_path: Path) -> None:
     refuse_packing(folder, "maze/0/a: a symbolic link to a folder")
 
 
-def test_what_is_no_file_is_not_packed(folder: Path, tmp_path: Path, monkeypatch) -> None:
+def test_pipes_and_sockets_are_not_packed(folder: Path, tmp_path: Path, monkeypatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.chdir(folder)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as listening:
@@ -125,7 +125,7 @@ os._exit(0)
 """
 
 
-def test_what_a_killed_conversion_left(folder: Path, tmp_path: Path, run_python) -> None:
+def test_leftovers_of_a_killed_conversion(folder: Path, tmp_path: Path, run_python) -> None:
     """It is not part of the model, and making stores beside a copy would remove the copy."""
     before = contents(folder)
     run_python(LEAVE, str(folder))

@@ -306,7 +306,7 @@ def test_one_at_a_time(steps: list[Path], tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zarr 3", "zarr 2"])
-def test_what_fails_when_the_step_is_gone(
+def test_failures_after_the_removal_of_the_step(
     steps: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     store = make_run(kind, steps[:3], tmp_path)

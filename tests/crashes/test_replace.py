@@ -125,7 +125,7 @@ def test_target_that_was_made_since_stays(folder: Path, old: Path, new: Path) ->
     assert names_in(folder) == {"m.zarr"}
 
 
-def test_reading_what_is_missing_removes_nothing_else(folder: Path, old: Path, new: Path) -> None:
+def test_reading_a_missing_store_removes_nothing_else(folder: Path, old: Path, new: Path) -> None:
     other = dead_between_renames(folder, old, new, "other")
     unfinished = _replace.WorkingFolder.make(folder, durable=False)
     unfinished.release()

@@ -115,7 +115,7 @@ def test_a_signal_that_came_while_modules_were_imported(gpu, model: Path, monkey
                 list(table())
 
 
-def test_what_matters_has_room_at_80_columns() -> None:
+def test_important_columns_fit_80_columns() -> None:
     for reference in ("memcpy", "raw", "file"):
         (titles,) = Layout(_columns(reference), [(name,) for name in OWN], 80).titles()
         assert "GB/s" in titles

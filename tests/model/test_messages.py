@@ -52,7 +52,7 @@ def test_a_base_that_is_not_there_is_named_plainly(demo_model: Path, tmp_path: P
     )
 
 
-def test_verify_refuses_what_zarr_refuses(demo_model: Path, tmp_path: Path) -> None:
+def test_verify_refuses_metadata_that_zarr_refuses(demo_model: Path, tmp_path: Path) -> None:
     """A codec's configuration, which this package does not need to decode frames."""
     store = tmp_path / "m.zarr"
     safetensors_to_zarr(demo_model, store)

@@ -201,7 +201,7 @@ def test_attributes_round_trip() -> None:
     assert StoreInfo.from_attributes(info.to_attributes(), "x") == info
 
 
-def test_what_layout_1_does_not_know_is_ignored() -> None:
+def test_unknown_attributes_of_layout_1_are_ignored() -> None:
     attributes = copy.deepcopy(ATTRIBUTES)
     attributes["bf16codecs"].update(lossy={"to": "else"}, base=3, run={"group": 0}, more=[])
     attributes["bf16codecs"]["files"][0].update(restored_sha256=1, blake3=1)

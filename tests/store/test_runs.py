@@ -77,7 +77,7 @@ def test_as_many_dimensions_as_there_can_be(tmp_path: Path, kind: str) -> None:
             assert opened[1][name][...].tobytes() == data[name][...].tobytes()
 
 
-def test_what_is_written(run: Path) -> None:
+def test_the_written_layout(run: Path) -> None:
     """As docs/runs.md describes it."""
     group = zarr.open_group(run, mode="r")
     content = group.attrs["bf16codecs"]

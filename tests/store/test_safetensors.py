@@ -342,7 +342,7 @@ def test_indexes_that_were_left_behind(shards: Path) -> None:
         open_source(shards)
 
 
-def test_what_else_is_in_a_folder(shards: Path) -> None:
+def test_other_files_in_a_folder(shards: Path) -> None:
     (shards / "config.json").write_text("{}")
     (shards / "unet").mkdir()
     (shards / ".git").mkdir()

@@ -363,7 +363,7 @@ def test_deflated_chunks_of_another_size(store):
                 read(model)
 
 
-def test_only_what_is_cut_off_is_to_be_restored(store: Path) -> None:
+def test_only_truncated_files_are_to_be_restored(store: Path) -> None:
     """Not a file that is being written, which libhdf5 marks in the same way."""
     whole = store.read_bytes()
     store.write_bytes(whole[:-1])

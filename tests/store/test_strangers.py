@@ -123,7 +123,7 @@ def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
 
 @posix
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "socket"])
-def test_what_is_no_file_is_refused(store, kind, monkeypatch):
+def test_pipes_folders_devices_and_sockets_are_refused(store, kind, monkeypatch):
     if kind == "device" and os.geteuid() != 0:
         pytest.skip("only root makes devices")
     for name in ("zarr.json", "w/c.0.0", "safetensors/header/0/c.0"):

@@ -127,7 +127,7 @@ def test_hostile_chunks_are_refused_in_little_memory(source, name, tmp_path):
 
 
 @stores
-def test_what_other_writers_may_store_is_read(source, name, tmp_path):
+def test_frames_of_other_writers_are_read(source, name, tmp_path):
     restore = hdf5_to_safetensors if name.endswith(".h5") else zarr_to_safetensors
     for kind, make in VALID.items():
         store = with_chunk(source, name, make(raw_of(source)))

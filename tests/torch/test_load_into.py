@@ -200,7 +200,7 @@ def test_recurrent_layers_on_meta_use_their_new_memory(tmp_path):
     assert torch.equal(module(x)[0], other(x)[0])
 
 
-def test_what_does_not_fit_leaves_meta(saved):
+def test_mismatches_leave_meta(saved):
     _, path = saved
     with torch.device("meta"):
         other = nn.Sequential(nn.Linear(16, 32, dtype=torch.bfloat16))

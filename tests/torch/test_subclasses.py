@@ -144,7 +144,7 @@ def test_layouts_that_nothing_is_loaded_into(tmp_path, kind):
         bf16torch.load_into(module, tmp_path / "m.zarr")
 
 
-def test_what_the_store_lacks_may_be_of_any_class(tmp_path):
+def test_tensors_that_the_store_lacks_may_be_of_any_class(tmp_path):
     bf16torch.save_file({"other": torch.ones(3)}, tmp_path / "m.zarr")
     module = holder(modules.Coded.of(5))
     module.other = nn.Parameter(torch.zeros(3))

@@ -51,7 +51,7 @@ def test_a_client_that_reads_gets_all(monkeypatch):
             assert len(client.get("/large")[2]) == LARGE
 
 
-def test_what_waits_longest_makes_room(monkeypatch):
+def test_the_longest_waiting_client_makes_room(monkeypatch):
     monkeypatch.setattr(connections, "MOST_WAITING", LARGE)
     app = Application()
     with served(app) as (_, clients):

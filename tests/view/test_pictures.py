@@ -153,7 +153,7 @@ def test_small_tensors(opened):
         np.testing.assert_array_equal(cells.reshape(-1), expected, err_msg=f"{shape}")
 
 
-def test_what_are_no_floats(opened):
+def test_values_that_are_no_floats(opened):
     for dtype in ("bool", "int8", "uint16", "int32", "int64", "complex64"):
         values = np.arange(-3, 57).reshape(10, 6).astype(dtype)
         tensor = opened({"w": values}, dtype)["w"]

@@ -31,7 +31,7 @@ def test_regions_are_within(shape, data):
     assert region.columns == range(sheet.columns)
 
 
-def test_what_is_no_region_is_refused():
+def test_invalid_regions_are_refused():
     for text in ("5", "a:b", "-1:5", "5:5", "7:3", "99:100", "0:" + "9" * 50):
         with pytest.raises(ValueError, match="rows"):
             Region.of(Sheet((10, 10)), text, None)

@@ -112,7 +112,7 @@ def test_strided_targets(tmp_path: Path) -> None:
     assert not memory.T[1::2].any()
 
 
-def test_a_reader_reads_what_is_there_now(tmp_path: Path) -> None:
+def test_a_reader_reads_the_current_checkpoint(tmp_path: Path) -> None:
     save({"w": numbers()}, tmp_path / "c.zarr")
     reader, state = checkpoint.StoreReader(tmp_path / "c.zarr"), {"w": torch.zeros(64, 300)}
     for seed in (1, 2):

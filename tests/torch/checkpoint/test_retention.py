@@ -198,7 +198,9 @@ def test_checkpoints_that_cannot_be_opened_keep_their_base(tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == [*names, "step-4.zarr"]
 
 
-def test_what_is_not_readable_for_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_that_are_not_readable_for_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from bf16codecs.torch.checkpoint import retention
 
     for step in (1, 2):
