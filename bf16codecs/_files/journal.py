@@ -477,8 +477,10 @@ class JournaledFile:
             try:
                 change.carry_out(self._file, self._durable)
             except OSError as e:
-                text = f"{e.strerror}; what is added is complete in its journal, and comes into its"
-                raise OSError(e.errno, f"{text} place when it is opened next", self._path) from e
+                text = (
+                    "the append is complete in its journal: whoever opens the file next finishes it"
+                )
+                raise OSError(e.errno, f"{e.strerror}; {text}", self._path) from e
             self._journal.remove()
             self._close()
         return 2 * nbytes

@@ -230,7 +230,7 @@ class WorkingFolder:
             try:
                 self._put_back(name, target)
             except OSError as e:
-                text = f"what was there is now {self.path / name}: {e.strerror}"
+                text = f"its old content is now {self.path / name}: {e.strerror}"
                 self._is_needed = OSError(e.errno, text, str(target))
                 self._lock.remove()  # nobody removes a folder without a lock
                 raise self._is_needed from e

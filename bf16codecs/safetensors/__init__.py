@@ -254,10 +254,9 @@ def check_names_to_store(paths: Iterable[Path]) -> None:
     A store restores its files by their names, and readers refuse those that are not plain. Files
     that are only read, or that a store is compared with, may have any name.
     """
-    for own in paths:
-        fault = name_fault(own.name)
-        if fault:
+    for path in paths:
+        if fault := name_fault(path.name):
             raise SafetensorsError(
-                f"{own}: its name {fault}, which stores do not keep, and they keep names of files"
-                " to restore them by: rename it"
+                f"{path}: its name {fault}: stores keep names of files to restore them by, and"
+                " plain ones alone: rename it"
             )

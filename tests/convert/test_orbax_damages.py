@@ -252,7 +252,7 @@ def test_chunks_and_documents_that_take_memory(source: Path, tmp_path: Path, run
     zarr3_with_blosc(own, is_sharded=False).write_bytes(bomb)
     own = case("blosc in shards", inflates.format("c/0/0"))
     zarr3_with_blosc(own, is_sharded=True).write_bytes(shard)
-    own = case("large chunk", "chunk '0.0': damaged: it has more than")
+    own = case("large chunk", "chunk '0.0': damaged: it takes more than")
     os.truncate(own / "w/0.0", 1 << 30)
     own = case("large document", "more than 32 MiB beside its arrays, with '.zarray'")
     os.truncate(own / "w/.zarray", 1 << 30)

@@ -273,7 +273,7 @@ def test_stores_of_something_else(demo_model: Path, tmp_path: Path) -> None:
 
 
 STRANGE_DOCUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"version": 2}, "of version 2"),
+    ({"version": 2}, "version 2 is unknown"),
     ({"files": {"../x": ""}}, "leads out of the checkpoint"),
     ({"files": {"/x": ""}}, "leads out of the checkpoint"),
     ({"files": {"x": 1}}, "not the documents"),
@@ -338,7 +338,7 @@ def test_other_kinds_of_folders(demo_model: Path, tmp_path: Path) -> None:
     line = refused("bf16codecs", "orbax", tmp_path / "m.h5", tmp_path / "x.zarr")
     assert "m.h5: no Orbax checkpoint, but an HDF5 file: h52st restores it" in line
     line = refused("bf16codecs", "orbax", tmp_path / "other" / "file", tmp_path / "x.zarr")
-    assert "no Orbax checkpoint, which is a folder, and no Zarr store of one" in line
+    assert "neither an Orbax checkpoint, which would be a folder, nor a Zarr store of one" in line
 
 
 def test_addresses(source: Path, tmp_path: Path) -> None:

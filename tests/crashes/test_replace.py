@@ -654,7 +654,7 @@ def test_what_cannot_be_put_back_is_kept(
     def refuse(*args: Any) -> bool:
         raise PermissionError(errno.EPERM, "not allowed", str(target))
 
-    with pytest.raises(PermissionError, match=r"what was there is now .*: not allowed"):
+    with pytest.raises(PermissionError, match=r"its old content is now .*: not allowed"):
         working.publish(target, check)
     assert working.close() is not None
     assert len(looks) == 2

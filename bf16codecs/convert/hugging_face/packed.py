@@ -140,7 +140,9 @@ class Manifest:
         except (AttributeError, KeyError, TypeError, ValueError):
             is_sound = False
         if not is_sound:
-            raise StoreError(f"{path}: does not say which files are in which stores of the folder")
+            raise StoreError(
+                f"{path}: damaged: it does not say which files are in which stores of the folder"
+            )
         return manifest
 
     def _is_sound(self) -> bool:

@@ -298,8 +298,8 @@ def _refuse_packed(source: Path, tree: Tree) -> None:
         Manifest.read(source)
     except (BF16CodecsError, OSError) as e:
         raise ValueError(
-            f"{source}: has something else of the name {MANIFEST}, which packing gives to a file:"
-            f" move it elsewhere ({one_line(e)})"
+            f"{source}: has something else of the name {MANIFEST}, which packing needs: move it"
+            f" elsewhere ({one_line(e)})"
         ) from e
     restores = for_caller("unpack_hugging_face", "--restore")
     raise ValueError(f"{source}: is packed already, as its {MANIFEST} says: {restores} undoes it")
@@ -359,8 +359,8 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
     there = sorted({*tree.files, *tree.folders} & weights.keys())
     if there:
         raise StoreError(
-            f"{source}: {few(there, _SHOWN)} is there, and is to be restored from a store, too:"
-            " move it out of the folder"
+            f"{source}: {few(there, _SHOWN)} is there, and a store has it as well: move it out of"
+            " the folder"
         )
     # Empty folders get lost where only files are kept, as on the hub.
     folders = sorted({*tree.folders, *manifest.folders} - {"."})

@@ -430,7 +430,7 @@ def _check_stored_chunks(
             continue
         name = f"{label}, chunk {key.decode(errors='replace')!r:.80}"
         if _is_longer(array.kvstore, key, most):
-            text = f"it has more than {most} bytes as it is stored, which is not credible"
+            text = f"it takes more than {most} stored bytes: not credible"
             raise CorruptDataError(f"{name}: {damaged(text)}")
         if check is not None:
             data = np.frombuffer(array.kvstore.read(key).result().value, np.uint8)

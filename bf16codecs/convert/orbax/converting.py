@@ -137,6 +137,6 @@ def _other(path: Path) -> str:
         does = "st2zarr makes stores of it" if command is None else f"{command} restores it"
         return f"no Orbax checkpoint, but {kind.value}: {does}"
     if not path.is_dir():
-        return "no Orbax checkpoint, which is a folder, and no Zarr store of one"
+        return "neither an Orbax checkpoint, which would be a folder, nor a Zarr store of one"
     why = f"it has no {' or '.join(MARKERS)}" if any(path.iterdir()) else "it is empty"
     return f"no Orbax checkpoint, and no Zarr store of one: {why}"

@@ -140,7 +140,7 @@ class Checkpoint:
         if not is_bare and name != _AGGREGATE:
             where = _joined(location.database if location.database is not None else folder, _TREE)
             raise StoreError(
-                f"{where} is missing, which says what tree the arrays are: take a whole copy of the"
+                f"{where} is missing, which describes the tree of arrays: take a whole copy of the"
                 " checkpoint, or let Orbax restore it into a tree that you give, and save it again"
             )
 
@@ -188,7 +188,9 @@ class Checkpoint:
         try:
             document = json.loads(text)
             if document["version"] != _VERSION:
-                raise StoreError(f"of version {document['version']!r:.80}, which is not known")
+                raise StoreError(
+                    f"version {document['version']!r:.80} is unknown: upgrade bf16codecs"
+                )
             checkpoint = cls(
                 _contents(document["files"]),
                 {folder: _contents(keys) for folder, keys in document["databases"].items()},

@@ -173,8 +173,10 @@ class ZarrRunWriter:
             try:
                 undo(self._folder, self._format, self._durable)
             except OSError as e:
-                text = f"{e.strerror}; the step is removed, and what is left of it goes with the"
-                raise OSError(e.errno, f"{text} next append", str(self._root)) from e
+                text = (
+                    f"{e.strerror}; the step is removed, and the next append removes the rest of it"
+                )
+                raise OSError(e.errno, text, str(self._root)) from e
 
     def abandon(self) -> None:
         """Undo all that is not part of the run; if that fails, the next append does it."""

@@ -360,8 +360,8 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
     if groups:
         folder = min(groups, key=lambda group: group.count("/"))
         return (
-            f"its Zarr group is in the folder {folder!r:.80} of the ZIP file: zip what is in that"
-            " folder, and not the folder (cd there; zip -r0 ../new.zarr.zip .)"
+            f"its Zarr group is in the folder {folder!r:.80} of the ZIP file: zip the content of"
+            " that folder, and not the folder (cd there; zip -r0 ../new.zarr.zip .)"
         )
     is_local = path_of(where) is not None
     advice = "; addresses of safetensors files end in .safetensors or .index.json"

@@ -108,7 +108,9 @@ def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
     attributes, documents = read_copies(str(root), folder, zarr_format)
     run = StoreInfo.from_attributes(attributes, str(root)).run
     if run is None:
-        raise StoreError(f"{root}: not a run, and has what an append to one has left")
+        raise StoreError(
+            f"{root}: not a run, but it has files of an unfinished append to one: take another copy"
+        )
     new = [path for path in noted if path not in documents]
     changed = [
         *_remove_arrays(folder, new, documents),
