@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["argument", "as_integer", "for_caller", "named_as_options"]
+__all__ = ["argument", "as_integer", "for_caller", "named_as_options", "one_of", "positive"]
 
 # Of the process, since messages may be made in any of its threads.
 _are_options = False
@@ -34,16 +34,40 @@ def argument(name: str) -> str:
     return for_caller(name, f"--{name.replace('_', '-')}")
 
 
-def as_integer(name: str, value: Any, limits: str = "") -> int:
-    """Return an argument as an int; raise TypeError if it is not an integer, or is True or False.
+def as_integer(name: str, value: Any, allowed: range | None = None) -> int:
+    """Return an argument as an int.
 
-    `limits` is what else the message says of it, such as ``", between 1 and 22"``.
+    TypeError is raised if it is not an integer, or is True or False; ValueError if it is not one of
+    those that are allowed, when they are given.
     """
+    limits = f"between {allowed[0]} and {allowed[-1]}" if allowed else ""
     try:
         if isinstance(value, bool):
             raise TypeError
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
+        kind, expected = type(value).__name__, f"an integer, {limits}" if limits else "an integer"
+        raise TypeError(f"{name} must be {expected}, not {value!r:.80} ({kind})") from None
+    if allowed is not None and number not in allowed:
+        raise ValueError(f"{name} must be {limits}, not {number}")
+    return number
+
+
+def positive(name: str, value: Any) -> int:
+    """Return an argument as an int, as `as_integer` does; raise ValueError if it is below 1."""
+    number = as_integer(name, value)
+    if number < 1:
+        raise ValueError(f"{name} must be positive, not {number}")
+    return number
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return a parameter's value; raise TypeError or ValueError unless it is one of some names."""
+    names = list(allowed)
+    listed = " or ".join(map(repr, names)) if len(names) == 2 else f"one of {', '.join(names)}"
+    if not isinstance(value, str):
         kind = type(value).__name__
-        text = f"{name} must be an integer{limits}, not {value!r:.80} ({kind})"
-        raise TypeError(text) from None
+        raise TypeError(f"{name} must be a string, {listed}, not {value!r:.80} ({kind})")
+    if value not in names:
+        raise ValueError(f"{name} must be {listed}, not {value!r:.80}")
+    return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._base.arguments import one_of
 
 __all__ = [
     "AUTO",
@@ -31,7 +31,6 @@ __all__ = [
     "dtype_name",
     "is_shifted",
     "layout_for",
-    "one_of",
     "own_layout",
     "row_in_step",
     "row_length",
@@ -123,18 +122,6 @@ def dtype_name(dtype: Any) -> str:
     """Check an element layout given by name or as a NumPy data type, and return its name."""
     name = np.dtype(dtype).name if isinstance(dtype, (np.dtype, type)) else dtype
     return one_of("dtype", name, (*_core.DTYPES, AUTO))
-
-
-def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """Return a parameter's value; raise TypeError or ValueError unless it is one of some names."""
-    names = list(allowed)
-    listed = " or ".join(map(repr, names)) if len(names) == 2 else f"one of {', '.join(names)}"
-    if not isinstance(value, str):
-        kind = type(value).__name__
-        raise TypeError(f"{name} must be a string, {listed}, not {value!r:.80} ({kind})")
-    if value not in names:
-        raise ValueError(f"{name} must be {listed}, not {value!r:.80}")
-    return value
 
 
 @lru_cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs import _core
-from bf16codecs._base.arguments import argument, as_integer
+from bf16codecs._base.arguments import argument, positive
 from bf16codecs.errors import LimitError, StoreError
 
 __all__ = [
@@ -148,10 +148,8 @@ class Limits:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_bytes is None:
-            return
-        if as_integer("max_bytes", self.max_bytes) < 1:
-            raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
+        if self.max_bytes is not None:
+            positive("max_bytes", self.max_bytes)
 
     def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:
         """Raise LimitError for data that are too large once decoded.

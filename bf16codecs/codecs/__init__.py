@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._base.arguments import as_integer
-from bf16codecs._base.buffers import AUTO, dtype_name, one_of, row_length
+from bf16codecs._base.arguments import as_integer, one_of
+from bf16codecs._base.buffers import AUTO, dtype_name, row_length
 from bf16codecs._base.names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
 from bf16codecs.codecs.frames import FrameCodec, decode, decode_array, encode_delta, inspect
 from bf16codecs.codecs.run_length import RunLength
@@ -222,7 +222,7 @@ class BF16Zstd(_ChecksumCodec):
 
     def __init__(self, level: int = 3, dtype: str = "bfloat16", checksum: bool = True) -> None:
         super().__init__(
-            level=_integer("level", level, ZSTD_LEVELS),
+            level=as_integer("level", level, ZSTD_LEVELS),
             dtype=dtype_name(dtype),
             checksum=_flag("checksum", checksum),
         )
@@ -257,17 +257,9 @@ def _flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def _integer(name: str, value: Any, allowed: range) -> int:
-    limits = f"between {allowed[0]} and {allowed[-1]}"
-    number = as_integer(name, value, f", {limits}")
-    if number not in allowed:
-        raise ValueError(f"{name} must be {limits}, not {number}")
-    return number
-
-
 def _steps(steps: Any) -> dict[str, int]:
     """Return the parameter, or none where it is 1: as configurations were before there was one."""
-    steps = _integer("steps", steps, range(1, _core.MAX_STEPS + 1))
+    steps = as_integer("steps", steps, range(1, _core.MAX_STEPS + 1))
     return {} if steps == 1 else {"steps": steps}
 
 

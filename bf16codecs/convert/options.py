@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.arguments import as_integer, positive
 from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.store.choice import (
     DEFAULT_CHUNK_SIZE,
@@ -60,9 +60,7 @@ class Options:
             raise ValueError("a lossy store has no base, and is made by one process")
         _ = self.choice
         # NumPy's numbers of 16 bits overflow.
-        object.__setattr__(self, "chunk_size", as_integer("chunk_size", self.chunk_size))
-        if self.chunk_size < 1:
-            raise ValueError(f"chunk_size must be positive, not {self.chunk_size}")
+        object.__setattr__(self, "chunk_size", positive("chunk_size", self.chunk_size))
 
     @property
     def choice(self) -> CodecChoice:
@@ -108,12 +106,8 @@ class RunOptions:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= as_integer("keyframe_every", self.keyframe_every) <= MAX_GROUP:
-            raise ValueError(
-                f"keyframe_every must be between 1 and {MAX_GROUP}, not {self.keyframe_every}"
-            )
-        if as_integer("chunk_size", self.chunk_size) < 1:
-            raise ValueError(f"chunk_size must be positive, not {self.chunk_size}")
+        as_integer("keyframe_every", self.keyframe_every, range(1, MAX_GROUP + 1))
+        positive("chunk_size", self.chunk_size)
         if self.zarr_format not in (2, 3):
             raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
         self.choice.for_run("bfloat16", self.keyframe_every)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.arguments import positive
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import absolute
 from bf16codecs._files.publish import WORKING_PREFIX, WorkingFolder
@@ -172,8 +172,8 @@ class Retention:
     def checked(cls, keep_last: int | None, keep_every: int | None) -> Retention:
         """Check the arguments; raise TypeError or ValueError if they make no sense."""
         for name, value in (("keep_last", keep_last), ("keep_every", keep_every)):
-            if value is not None and as_integer(name, value) < 1:
-                raise ValueError(f"{name} must be positive, not {value}")
+            if value is not None:
+                positive(name, value)
         if keep_every is not None and keep_last is None:
             raise ValueError("keep_every requires keep_last, whose removals it limits")
         return cls(keep_last, keep_every)

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from bf16codecs import _core
-from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.arguments import positive
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
@@ -120,9 +120,7 @@ class StoreWriter(StorageWriter):
         if codec == "arithmetic" and level is not None and level not in (*_LEVELS, AUTO_LEVEL):
             raise ValueError(f"level must be {', '.join(_LEVELS)} or {AUTO_LEVEL}, not {level!r}")
         choice = CodecChoice(codec, None if is_default else level)
-        chunk_size = as_integer("chunk_size", chunk_size)
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be positive, not {chunk_size}")
+        chunk_size = positive("chunk_size", chunk_size)
         place = None if base is None else given_path(base, "base")
         if place is not None:
             choice.check_difference()
@@ -138,8 +136,8 @@ class StoreWriter(StorageWriter):
             sync=sync,
         )
         self._retention = Retention.checked(keep_last, keep_every)
-        if threads is not None and as_integer("threads", threads) < 1:
-            raise ValueError(f"threads must be positive, not {threads}")
+        if threads is not None:
+            positive("threads", threads)
         self._threads = threads
         self._forget()
 
