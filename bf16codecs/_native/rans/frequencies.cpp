@@ -5,7 +5,9 @@
 namespace bf16codecs {
 namespace {
 
-// Each squaring of the mantissa doubles the logarithm and so gives its next bit.
+// Each squaring of the mantissa doubles the logarithm, and so gives its next bit. The mantissa is
+// in [1, 2) with 31 fraction bits: its square is below 2^64, and 2 or more if it reaches 2^32 after
+// the shift.
 constexpr uint32_t log2_by_squaring(uint32_t x) {
   const unsigned whole = static_cast<unsigned>(std::bit_width(x)) - 1;
   uint64_t mantissa = static_cast<uint64_t>(x) << (31 - whole);  // in [1, 2), 31 fraction bits
@@ -25,7 +27,7 @@ constexpr LogTable make_log_table() {
   return table;
 }
 
-// What one more (or one less) in the i-th frequency costs: negative is a gain.
+// The cost in 2^-16 bits of a frequency that is one more, or one less; negative if that saves bits.
 int64_t step_cost(uint32_t count, uint32_t frequency, int direction) {
   const uint32_t next = frequency + static_cast<uint32_t>(direction);
   return static_cast<int64_t>(count) *
@@ -34,8 +36,8 @@ int64_t step_cost(uint32_t count, uint32_t frequency, int direction) {
 
 }  // namespace
 
-// Computed by the compiler: encoding a small plane spends half of its time on this table, and one
-// that is made at first use costs a check every time.
+// The compiler computes this table. Encoding a small plane spends half of its time with it, and a
+// table that is made at first use would cost a check every time.
 constexpr LogTable kLogTable = make_log_table();
 
 void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
@@ -49,7 +51,8 @@ void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
     frequencies[i] = static_cast<uint16_t>(std::clamp<uint64_t>(rounded, 1, most));
     sum += frequencies[i];
   }
-  // Rounding is off by at most n / 2 in all: each round mends one, where it costs least.
+  // The sum of the rounded frequencies may differ from the target. Each round changes one frequency
+  // by 1, the one where that costs least.
   for (; sum != target; sum += sum < target ? 1 : -1) {
     const int direction = sum < target ? 1 : -1;
     size_t best = n;

@@ -1,5 +1,8 @@
 #pragma once
 
+// Frequencies of the rANS modes, and what they cost. The format leaves them to the encoder
+// (docs/format.md, "rANS plane, pairs" and "rANS plane, wide").
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -13,7 +16,7 @@ using LogTable = std::array<uint32_t, (1u << kWideBits) + 1>;
 extern const LogTable kLogTable;
 
 // log2(x) in units of 2^-16, rounded down, for x >= 1; above 4096 only the 12 leading bits of x
-// count. Integers alone, because the encoder's choices depend on it and its bytes must be the same
+// count. It uses integers alone: the encoder's choices depend on it, and its bytes must be the same
 // on every platform.
 inline uint32_t log2_fixed(uint32_t x) {
   const unsigned width = static_cast<unsigned>(std::bit_width(x));
@@ -21,17 +24,17 @@ inline uint32_t log2_fixed(uint32_t x) {
   return kLogTable[x >> shift] + (shift << 16);
 }
 
-// Turns counts into frequencies of at least 1 whose sum is 2^bits, with nearly the smallest
+// Turns counts into frequencies of at least 1 with the sum 2^bits, and with nearly the smallest
 // coded size.
 //
 // counts[0, n) are at least 1 and sum to total; 2 <= n <= 2^bits.
 void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
                uint16_t* frequencies);
 
-// Size of coding every symbol with its order-0 entropy, in units of 2^-16 bit.
+// The size of all symbols by their order-0 entropy, in units of 2^-16 bit.
 uint64_t entropy_size(const uint32_t counts[256]);
 
-// Size of coding each counts[i] times with frequencies[i] of 2^bits, in units of 2^-16 bit.
+// The size of counts[i] symbols with frequencies[i] of 2^bits, for all i, in units of 2^-16 bit.
 uint64_t coded_size(const uint32_t* counts, const uint16_t* frequencies, size_t n, unsigned bits);
 
 }  // namespace bf16codecs

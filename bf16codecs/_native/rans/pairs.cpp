@@ -1,3 +1,6 @@
+// The pairs mode (docs/format.md, "rANS plane, pairs"): the choice of entries, payloads, and tables
+// for the kernels, which do the steps.
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -18,7 +21,8 @@ constexpr unsigned kBucket = 16;  // slots in a bucket
 constexpr uint8_t kNoEscape = 255;
 constexpr uint8_t kEscapeFlag = 0x40;
 
-// The rule that lets one threshold a bucket find the entry of any slot.
+// Whether the entries keep the rule by which one threshold a bucket finds the entry of any slot: in
+// each bucket but the last, at most one entry begins after the first slot.
 bool fits_buckets(const PairsEntries& entries) {
   unsigned begins[kSlots / kBucket] = {};
   unsigned start = 0;
@@ -29,9 +33,11 @@ bool fits_buckets(const PairsEntries& entries) {
   return std::all_of(begins, begins + kSlots / kBucket - 1, [](unsigned b) { return b <= 1; });
 }
 
-// Puts entries in an order that keeps the rule: one that begins inside a bucket must reach the
-// bucket's end. Sorted by frequency they often break it, since all the rare ones are together:
-// this search puts some of them between frequent ones. The escape stays last.
+// Finds an order of the entries that keeps the rule: an entry that begins inside of a bucket must
+// reach the bucket's end. In the order of their frequencies they often break it, because all rare
+// ones are together; this search puts some of them between frequent ones. The escape stays last. On
+// matrices with row and column scales, a fifth of the blocks had no table without it
+// (docs/design_codecs.md, "Two symbols in one step").
 class Arrangement {
  public:
   explicit Arrangement(const PairsEntries& entries)
@@ -60,7 +66,7 @@ class Arrangement {
     }
     if (tries_ == 0) return false;
     --tries_;
-    // The least frequent one that may begin here, so that none is left over for the end.
+    // The least frequent entry that may begin here, so that no rare ones are left for the end.
     for (unsigned i = named_; i-- != 0;) {
       if ((used_ >> i & 1) != 0 || !may_begin(slot, entries_.frequency[i])) continue;
       used_ |= 1u << i;
@@ -73,11 +79,13 @@ class Arrangement {
 
   const PairsEntries& entries_;
   unsigned named_;
-  unsigned used_ = 0, tries_ = 1000;
+  unsigned used_ = 0,
+           tries_ = 1000;  // a bit for each entry that is placed; steps of the search left
   unsigned order_[kMaxEntries] = {};
 };
 
-// Entries for the `kept` most frequent symbols, and an escape if that is not all of them.
+// Entries for the `kept` most frequent symbols, and an escape if there are others. An escaped
+// symbol costs 8 bits beside the escape's entry.
 PairsChoice entries_for(const uint32_t counts[256], const uint8_t by_count[256], unsigned kept,
                         uint64_t total, bool force_escape) {
   PairsChoice choice;
@@ -141,8 +149,8 @@ void fill_buckets(const uint8_t slot_entry[kSlots], PairsTable& table) {
     const unsigned same = static_cast<unsigned>(
         std::find_if(slots, slots + kBucket, [&](uint8_t e) { return e != slots[0]; }) - slots);
     base[bucket] = slots[0];
-    // Where the whole bucket is one entry's, no slot is to reach the threshold. 255 would be
-    // reached by the last slot alone, and the last bucket does not use its threshold.
+    // Where the whole bucket belongs to one entry, no slot may reach the threshold. Only the last
+    // slot would reach 255, and the last bucket does not use its threshold.
     threshold[bucket] = static_cast<uint8_t>(same < kBucket ? kBucket * bucket + same : kSlots - 1);
   }
   repeat16(base, table.base);
@@ -232,7 +240,8 @@ size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries,
   const unsigned log2_groups = groups_log2(n), groups = 1u << log2_groups;
   const size_t step = kPairSymbols * groups, steps = n / step, rest = n % step;
 
-  // Two symbols give at most one word, and each symbol at most one escape.
+  // Two symbols give at most one word, 2 bytes, and each symbol at most one escape: n bytes for
+  // either.
   uint8_t* const words_end = words.at_least(kEncodeMargin + 2 * n) + kEncodeMargin + n;
   uint8_t* const escapes_end = words_end + n;
 
@@ -292,8 +301,14 @@ PairsReader::PairsReader(const uint8_t* payload, size_t size, size_t n) {
   }
 }
 
-// Moves the words that are left into a buffer with a margin after them. What a kernel leaves is
-// less than a margin, or one step's words past the end where the data are corrupt.
+// Moves the words that are left into a buffer with a margin after them.
+//
+// A kernel stops with steps left when its words are past limit_, the smaller one of words_end_ and
+// kWordMargin bytes before the payload's end. If they are past words_end_, the data are damaged.
+// Otherwise less than a margin is left of the payload, and so of the words, which fit into tail_.
+// There, limit_ is the words' end: a step that begins at or before it reads at most a margin more,
+// which is in tail_ too. A kernel that uses more words than there are stops after that step, and
+// run() or finish() throws.
 void PairsReader::enter_tail() {
   in_tail_ = true;
   if (state_.words > words_end_) corrupt("more words used than it has");
@@ -304,6 +319,7 @@ void PairsReader::enter_tail() {
   words_end_ = limit_ = tail_ + left;
 }
 
+// Calls kernel(steps, done), which returns the steps left: on the payload, and then on the tail.
 template <typename Run>
 void PairsReader::run(size_t steps, Run kernel) {
   size_t left = kernel(steps, size_t{0});

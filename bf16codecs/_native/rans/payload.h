@@ -1,6 +1,7 @@
 #pragma once
 
-// How decoders read payloads whose words come last.
+// Reading of payloads whose words come last: those of the tiles and difference modes
+// (docs/format_tiles.md and docs/format_differences.md, "Payload of a block").
 
 #include <cstddef>
 #include <cstdint>
@@ -42,10 +43,16 @@ class Fields {
   const uint8_t* end_;
 };
 
-// The words. The last ones are moved to where a decoder can read past them.
+// The words of a payload. Kernels read a fixed number of bytes a step, which may be more than they
+// use, so that the last words are moved to memory that goes on after them.
+//
+// Before each call of a kernel, next <= end: after the call before, overrun() was checked.
+// prepare() makes sure that the kernel's bytes are readable from there on, in the payload or in the
+// copy, where `most` bytes of zeros follow the words. So even damaged data, which use more words
+// than there are, read nothing outside, and are rejected after the call.
 class Words {
  public:
-  // A decoder reads up to `most` bytes at a time.
+  // A decoder reads up to `most` bytes a call.
   explicit Words(size_t most) : most_(most) {}
   void reset(const uint8_t* words, const uint8_t* end) { next = words, end_ = end; }
 
@@ -53,7 +60,6 @@ class Words {
   void prepare(size_t size) {
     const size_t left = this->left();
     if (left >= size || !tail_.empty()) return;
-    // Whatever is used of them before they are seen to run out, `most` bytes follow.
     tail_.resize(left + most_);
     std::memcpy(tail_.data(), next, left);
     reset(tail_.data(), tail_.data() + left);

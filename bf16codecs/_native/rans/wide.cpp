@@ -1,3 +1,6 @@
+// The wide mode (docs/format.md, "rANS plane, wide"): tables, payloads and steps. There are no
+// vector kernels for it: it decodes several times slower than the pairs mode.
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -64,7 +67,8 @@ struct EncoderSymbol {
   uint32_t frequency, start;
 };
 
-// Writes the words of all steps downwards from words_end; returns where they begin.
+// Writes the words of all steps downwards from `words`; returns where they begin. Once there is
+// room, a state is below f 2^20, so that the quotient is below 2^20 and the new state below 2^32.
 uint8_t* encode_steps(const Alphabet& alphabet, const uint8_t* plane, size_t steps, unsigned groups,
                       uint32_t* x, uint8_t* words) {
   EncoderSymbol table[256] = {};
@@ -94,7 +98,8 @@ uint8_t* encode_steps(const Alphabet& alphabet, const uint8_t* plane, size_t ste
   throw CorruptDataError(std::string("wide rANS plane: ") + what);
 }
 
-// One decoding step of a slot: x = frequency * (x div 4096) + offset.
+// A slot's decoding step: x = frequency * (x div 4096) + offset, with offset below the frequency.
+// As x div 4096 is 16 ... 2^20 - 1, the new x is below 2^32 and at least 16: one word is enough.
 struct Slot {
   uint16_t frequency, offset;
 };
@@ -145,7 +150,8 @@ void decode_lanes(const SlotTable& table, uint32_t* x, uint8_t* symbols) {
   }
 }
 
-// Reads up to one word past the last that it uses.
+// Gives the next words to the lanes below 2^16, without branches. It loads a word for each lane,
+// used or not, and so up to one word past the last that it uses.
 void renormalize(uint32_t* x, unsigned lanes, Words& words) {
   for (unsigned lane = 0; lane < lanes; ++lane) {
     const bool low = x[lane] < kLowestState;
@@ -155,7 +161,7 @@ void renormalize(uint32_t* x, unsigned lanes, Words& words) {
   }
 }
 
-// The same for the last steps, where there may be fewer words than lanes.
+// Does the same for the last steps, where there may be fewer words than lanes.
 void renormalize_last(uint32_t* x, unsigned lanes, Words& words) {
   for (unsigned lane = 0; lane < lanes; ++lane) {
     if (x[lane] >= kLowestState) continue;
@@ -214,6 +220,7 @@ void wide_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) 
     for (unsigned lane = 0; lane < lanes; lane += kLanesPerGroup) {
       decode_lanes(table, x + lane, plane + lane);
     }
+    // A word for each lane, and the one past the last that is used.
     if (static_cast<size_t>(words.end - words.next) >= 2 * lanes + 2) {
       renormalize(x, lanes, words);
     } else {
