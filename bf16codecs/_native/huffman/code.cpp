@@ -15,8 +15,9 @@ constexpr unsigned kShortestRun = 4;  // a run of three is as short in kAbsent n
 
 constexpr unsigned kMaxSymbols = 256;
 
-// One level of package-merge: the cheapest items, leaves and pairs of the level before, by
-// ascending weight; where weights are equal, leaves come first.
+// One level of package-merge: its items, which are all leaves and the pairs of the level before, by
+// ascending weight; where weights are equal, leaves come first. Weights are sums of counts of a
+// plane of at most 2^22 symbols over at most 11 levels, and fit in 32 bits.
 struct Level {
   uint16_t leaves_before[2 * kMaxSymbols];  // leaves among the items before this one
   uint32_t weights[2 * kMaxSymbols];
@@ -76,9 +77,10 @@ class NibbleReader {
 
 }  // namespace
 
-// Package-merge (Larmore and Hirschberg 1990). The code's total length is least if the 2n - 2
-// cheapest items of the last level are taken; a leaf's length is the number of levels in which
-// it is among the items taken.
+// Package-merge (Larmore and Hirschberg 1990). The total length of a code is least if the 2n - 2
+// cheapest items of the last level are taken, with all that their pairs are made of; a leaf's
+// length is the number of levels in which it is taken. `taken` is how many items of a level are:
+// leaves among them, and pairs, which take two items each of the level before.
 void limited_code_lengths(const uint32_t histogram[256], uint8_t lengths[256]) {
   uint64_t sorted[kMaxSymbols];
   unsigned n = 0;
@@ -104,7 +106,7 @@ void limited_code_lengths(const uint32_t histogram[256], uint8_t lengths[256]) {
 }
 
 CanonicalOrder::CanonicalOrder(const uint8_t lengths[256]) : count(0) {
-  // Most symbols are absent, as a rule: a branch skips them faster than counting them would.
+  // Most symbols are usually absent: a branch skips them faster than counting them would.
   uint8_t present[kMaxSymbols];
   unsigned of_length[kMaxCodeLength + 1] = {};
   for (unsigned s = 0; s < kMaxSymbols; ++s) {

@@ -1,5 +1,7 @@
 #pragma once
 
+// Canonical prefix codes and their tables (docs/format.md, "Huffman plane", "Code table").
+
 #include <cstddef>
 #include <cstdint>
 
@@ -7,13 +9,14 @@
 
 namespace bf16codecs {
 
-// Limits of docs/format.md, "Huffman plane".
-// Eleven bits cost 0.002 bits a value more than twelve and halve the decoder's table.
+// Limits of the format. Eleven bits cost 0.002 bits a value more than twelve, and halve the
+// decoder's table.
 inline constexpr unsigned kMaxCodeLength = kLongestCode;
 inline constexpr size_t kMaxCodeTableBytes = 128;
 
-// Lengths of an optimal prefix code of at most kMaxCodeLength bits, 0 for symbols that do not
-// occur. At least two symbols must occur. Integers only: the same on every platform.
+// Finds the lengths of an optimal prefix code of at most kMaxCodeLength bits, 0 for symbols that do
+// not occur. At least two symbols must occur. It uses integers alone, so that the lengths are the
+// same on every platform.
 void limited_code_lengths(const uint32_t histogram[256], uint8_t lengths[256]);
 
 // The symbols that have a code, in the order of their codes: by length, then by value.

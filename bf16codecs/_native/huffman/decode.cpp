@@ -10,20 +10,31 @@
 #include "huffman/streams.h"
 #include "kernels/fetch.h"
 
-// A stream is written from its beginning to its end and read from its end to its beginning, so
-// symbols come out last first. That spares the reader every shift but two a look-up: see
-// kernels/huffman.h.
+// Decoding of Huffman planes (docs/format.md, "Huffman plane"). A stream is written from its
+// beginning to its end and read from its end to its beginning, so that symbols come out last first.
+// That spares the reader every shift but two a look-up: see kernels/huffman.h.
+//
+// The kernel's rounds do not check anything. So a round is decoded only where it cannot leave the
+// stream's part of the plane, nor the payload: it writes at most kRoundRoom bytes and reads at most
+// kRoundBits bits and a refill. A damaged stream may read bits of the streams before it, which lie
+// in the payload as well; finish_stream() rejects it, as it does not end with its first bit. The
+// last symbols of each stream are decoded with checks.
 
 namespace bf16codecs {
 namespace {
 
+// What is left of a stream: bits [bits_begin, bits) of the payload and symbols [symbols_begin,
+// symbols) of the plane, both read and decoded from the end.
 struct Stream {
-  size_t bits_begin, bits;        // in the payload: bits_begin + what is left to read
-  size_t symbols_begin, symbols;  // in the plane: symbols_begin + what is left to decode
+  size_t bits_begin, bits;
+  size_t symbols_begin, symbols;
 
+  // Whether a round may be decoded without checks. A round reads at most kRoundBits, after which
+  // kRefillBits are left, so that the refill at its end stays in the payload.
   bool has_round() const {
     return symbols - symbols_begin >= kRoundRoom && bits >= kRefillBits + kRoundBits;
   }
+  // How many rounds may be, whatever the codes are.
   size_t safe_rounds() const {
     if (!has_round()) return 0;
     return std::min((symbols - symbols_begin - kRoundRoom) / kRoundSymbols + 1,
@@ -36,6 +47,8 @@ struct Decoder {
   const LookupTable* table;
   uint8_t* plane;
 
+  // The kernel's view of a stream: the end of the byte that has the next bit, and how many bits of
+  // it were read.
   HuffmanCursor cursor(const Stream& stream) const {
     return {payload + (stream.bits + 7) / 8, static_cast<unsigned>(-stream.bits & 7),
             plane + stream.symbols};
@@ -46,7 +59,7 @@ struct Decoder {
   }
 };
 
-// Rounds that all streams have.
+// The rounds that all streams may be decoded for.
 template <unsigned n>
 size_t safe_rounds(const Stream (&streams)[n]) {
   size_t rounds = SIZE_MAX;
@@ -54,8 +67,9 @@ size_t safe_rounds(const Stream (&streams)[n]) {
   return rounds;
 }
 
-// Rounds of all streams, until one is done; then others may lag, far if their symbols have long
-// codes. One round of each in turn keeps them side by side in the processor's window.
+// Decodes rounds of all streams until one has none left. The others may lag then, far if their
+// symbols have long codes: one round of each in turn keeps them side by side in the processor's
+// window.
 void decode_rounds(const Decoder& d, Stream (&streams)[kHuffmanStreams], FetchAhead& ahead) {
   HuffmanCursor cursors[kHuffmanStreams];
   for (unsigned k = 0; k < kHuffmanStreams; ++k) cursors[k] = d.cursor(streams[k]);
@@ -94,13 +108,14 @@ uint64_t bits_before(const Decoder& d, size_t bits) {
   return word << (8 * end - bits);
 }
 
-// Finds the streams, whose sizes are at payload + at, and has their first lines fetched.
+// Finds the streams, whose sizes are at payload + at, and fetches the lines that are read first:
+// their ends.
 void find_streams(const HuffmanLayout& layout, const uint8_t* payload, size_t size, size_t at,
                   Stream streams[]) {
   constexpr size_t kFirstLines = 6;
   const uint8_t* size_at = payload + at;
   if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
-  // Their bits are counted, which 32 bits might not hold.
+  // Bits are counted in size_t, which may have 32 bits.
   if (size > SIZE_MAX / 8) throw CorruptDataError("Huffman stream exceeds its plane");
   at += layout.sizes_bytes();
   for (unsigned k = 0; k < layout.streams; ++k) {
@@ -117,6 +132,7 @@ void find_streams(const HuffmanLayout& layout, const uint8_t* payload, size_t si
   }
 }
 
+// Moves a stream's end below its mark, the highest one bit of its last byte.
 void skip_mark(const Decoder& d, Stream& stream) {
   const bool is_empty = stream.bits == stream.bits_begin;
   const uint8_t last = is_empty ? uint8_t{0} : d.payload[stream.bits / 8 - 1];

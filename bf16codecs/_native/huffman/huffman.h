@@ -10,16 +10,15 @@ namespace bf16codecs {
 // Bytes that a decoder may write past the end of a plane: the caller's buffer has room for them.
 inline constexpr size_t kPlaneSlack = 64;
 
-// Huffman coding of one plane of one block (docs/format.md, "Huffman plane").
-//
-// `plane` has n symbols, `histogram` their exact counts; at least two symbols occur.
-// Writes the payload to `out` and returns its size, or 0 if it would need more than
-// `capacity` bytes, without ever writing past out + capacity.
+// Codes one plane of one block (docs/format.md, "Huffman plane"). `plane` has n symbols,
+// `histogram` their exact counts; at least two symbols occur. Writes the payload to `out` and
+// returns its size, or 0 if it would need more than `capacity` bytes; never writes past out +
+// capacity.
 size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
                       size_t capacity, Scratch& code_pairs);
 
-// Memory that the caller will read, and write, after decoding: the decoder prefetches it, which
-// makes merging a plane from memory twice as fast.
+// Memory that the caller will read and write after decoding. The decoder prefetches it, which makes
+// merging a plane from memory twice as fast.
 struct UsedNext {
   const uint8_t* read = nullptr;
   size_t read_size = 0;

@@ -8,9 +8,11 @@
 
 namespace bf16codecs {
 
+// The decoder's table: for each window of kLookupBits bits, the whole codes at its beginning
+// (LookupEntry in kernels/huffman.h).
 class LookupTable {
  public:
-  // `lengths` are a complete code's.
+  // `lengths` must be those of a complete code.
   explicit LookupTable(const uint8_t lengths[256]);
 
   // Indexed by the next kLookupBits bits, the first highest.
@@ -20,8 +22,8 @@ class LookupTable {
  private:
   void build_window(unsigned width, const CanonicalOrder& order);
 
-  // The table of windows of w bits is at [2^w, 2^(w + 1)): those of fewer than kLookupBits bits
-  // are what the wider ones are composed of.
+  // The table of windows of w bits is at [2^w, 2^(w + 1)). Wider windows are composed of narrower
+  // ones.
   alignas(64) LookupEntry windows_[size_t{2} << kLookupBits];
   uint8_t lengths_[256];
 };
