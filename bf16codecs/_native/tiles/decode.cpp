@@ -1,3 +1,7 @@
+// Decoding of a block in the tiles mode, tile by tile (docs/format_tiles.md, "Tiles" and "Payload
+// of a block"). Where a kernel set can, the symbols of a tile are decoded while the tile before it
+// is restored: so there are two tiles, and the words are one tile ahead of the items.
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -26,7 +30,7 @@ unsigned read_groups(Fields& fields) {
   return 1u << head;
 }
 
-// Keys as 16-bit words, which 8-bit keys are extended to in `extended`.
+// Keys as 16-bit words; 8-bit keys are extended to words in `extended`.
 const uint8_t* as_words(const uint8_t* keys, size_t n, size_t key_size,
                         std::vector<uint8_t>& extended) {
   if (key_size == 2) return keys;
@@ -75,7 +79,8 @@ struct Reader::State {
     rest = as_words(after, counts.rest, key_size, rest_words);
   }
 
-  // What is needed to decode a tile.
+  // Prepares a tile for decoding: its scales, its order, the tables of its steps, and readable
+  // words.
   Tile& prepare(size_t index) {
     Tile& t = tiles[index % 2];
     t.n = counts.tile_size(index);
@@ -102,7 +107,7 @@ struct Reader::State {
     take_words();
   }
 
-  // Restores a tile, while the next one's symbols are decoded if that is quicker.
+  // Restores a tile, and decodes the symbols of the next one meanwhile if that is faster.
   void restore(size_t index, uint8_t* out) {
     const Tile& t = tiles[index % 2];
     const TileItems items = {&t.order, t.symbols, t.scales, tile_records(t.n), t.n, out};
@@ -122,7 +127,9 @@ struct Reader::State {
     if (escapes.overrun) corrupt("fewer escapes than its symbols have");
   }
 
-  // The records of a tile; of the last one, with those that are in the last states.
+  // The records of a tile. Those of the last one are completed by the bytes in the last states,
+  // which all words must have been used for: 2^16 + u, or 2^16 if the records are too short for
+  // that.
   const uint8_t* tile_records(size_t n) {
     const size_t size = n / kRecordItems * record_size(shape.raw_bits);
     const uint8_t* const stored = records;

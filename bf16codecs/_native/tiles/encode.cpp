@@ -1,3 +1,7 @@
+// Encoding of a block in the tiles mode (docs/format_tiles.md, "Tiles" and "Payload of a block").
+// First all tiles are arranged: symbols, tables of the steps, records and escapes are collected in
+// order. Then all steps are encoded at once, from the last to the first, as the words need it.
+
 #include <algorithm>
 #include <memory>
 
@@ -16,12 +20,13 @@ unsigned groups_log2_for(size_t n) {
   return n < size_t{1} << 15 ? 0 : n < size_t{1} << 18 ? 1 : 2;
 }
 
-// A block of which more is escaped is not worth coding in this mode.
+// A block with more escapes is not worth coding in this mode.
 size_t most_escapes(size_t n) {
   return n / 8;
 }
 
-// Where the parts of a block are collected before their sizes are known.
+// Memory in which the parts of a block are collected before their sizes are known. An item gives at
+// most one word.
 struct Parts {
   uint8_t *symbols, *classes, *records, *words_end;
   uint16_t* escapes;
@@ -57,8 +62,8 @@ struct Tile {
   alignas(64) uint16_t keys[kMaxTileItems];
 };
 
-// Takes the symbols, records and escapes of all tiles; returns the end of the escapes, or null if
-// there are too many.
+// Arranges all tiles; returns the end of the escapes, or null if there are too many. `escapes` has
+// room for those of one tile more than are allowed.
 const uint16_t* arrange(const Section& section, const grid::KeyFormat& format, const Items& items,
                         uint64_t first, const Counts& counts, const grid::ItemScales& scales,
                         size_t most_escapes, const Parts& parts) {
@@ -91,7 +96,8 @@ const uint16_t* arrange(const Section& section, const grid::KeyFormat& format, c
   return escapes;
 }
 
-// Codes the symbols; returns the first word.
+// Encodes the symbols; returns the first word. The lanes end, for a decoder, with the last bytes of
+// the records in their states, which is where an encoder begins.
 const uint8_t* encode_symbols(const TileCodeTable* tables, const Counts& counts, const Parts& parts,
                               TileEncoder& encoder) {
   const uint8_t* const seeds = parts.records + counts.records - counts.in_states;

@@ -1,3 +1,5 @@
+// Fitting a tile model: grid, rows and tables of each section, from a part of its items.
+
 #include "tiles/fit.h"
 
 #include <algorithm>
@@ -13,14 +15,14 @@ namespace {
 // Items whose symbols are counted at a time, each time with scales of their own.
 constexpr size_t kWindow = kTileItems;
 
-// A section that is no longer may be one block: then its rows are estimated once.
+// A section of at most this many items may be one block: then its rows are estimated once.
 constexpr size_t kOneBlock = size_t{1} << 18;
 
-// What the encoder keeps of a section.
+// The encoder's data of a section.
 struct SectionFit {
   RowFit row_fit;
   FittedRows rows;        // of the whole section, where it is short enough to be one block
-  size_t known_rows = 0;  // items of which `rows` are: the section's, or 0
+  size_t known_rows = 0;  // the items that `rows` describe: the section's, or 0
   std::vector<TileCodeTable> code_tables;
 };
 
@@ -29,7 +31,8 @@ class Counter {
  public:
   Counter(const grid::KeyFormat& format, const grid::Grid& grid) : format_(format), grid_(grid) {}
 
-  // Counts items [at, at + n), at most kWindow, given the rows of items from `first` on.
+  // Counts the symbols of items [at, at + n), at most kWindow, given the rows of items from `first`
+  // on.
   void count(const Items& items, const grid::RowScales& rows, uint64_t first, uint64_t at,
              size_t n) {
     items.load(at, n, keys_);
@@ -46,7 +49,7 @@ class Counter {
   SymbolCounts counts{};
 
  private:
-  // Ordered by class, the symbols of each are a plane.
+  // Counts whole records: ordered by class, the symbols of each class are a plane.
   void count_whole(size_t n) {
     const TileShape shape{kTileClasses, raw_bits(format_), format_.mask(), 1, 256, false};
     kernels().tiles->order(scales_, n, order_);
@@ -66,14 +69,14 @@ class Counter {
   uint8_t records_[record_size(kMaxRawBits) * kWindow / kRecordItems];
 };
 
-// How many windows of a section of n items are counted: an eighth of it, within limits. Tables that
-// are made of 2^15 items of 2^16 cost 0.002 bits an item more than those that are made of all.
+// The number of windows that are counted of a section of n items: an eighth of it, within limits.
+// Tables from 2^15 items of 2^16 cost 0.002 bits an item more than tables from all.
 size_t windows_of(size_t n) {
   constexpr size_t kLeast = size_t{1} << 16, kMost = size_t{1} << 17;
   return std::min(n, std::clamp(n / 8, kLeast, kMost)) / kWindow;
 }
 
-// Zeros among items that were looked at.
+// The number of zeros among items that were looked at.
 struct Zeros {
   uint64_t items = 0, zeros = 0;
 
@@ -99,7 +102,7 @@ void count_section(const Items& items, const SectionFit& fit, uint64_t first, si
 
 }  // namespace
 
-// What the encoder keeps; it points at the model's sections.
+// The encoder's data of a model. It points at the model's sections.
 struct Model::Fitted {
   grid::KeyFormat format;
   std::vector<SectionFit> sections;
@@ -143,7 +146,7 @@ Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t ro
           make_code_table(section.intervals[c], section.escape_frequency, *kernels().tiles));
     }
   }
-  // Windows may miss rows of zeros.
+  // Windows may miss rows of zeros, which fit_grid() looks for in all of the section.
   if (n != 0) {
     fitted.share_of_zeros = std::max(seen.zeros * 4096 / seen.items, zero_rows * 4096 / n);
   }

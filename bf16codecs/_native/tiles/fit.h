@@ -1,6 +1,7 @@
 #pragma once
 
-// Inside the encoder of the tiles mode: how a section's grid and tables are found.
+// Inside the encoder of the tiles mode: finding the grid and the tables of a section. The format
+// leaves these choices to the encoder (docs/format_tiles.md, "Scales" and "The tile model").
 
 #include <array>
 #include <cstddef>
@@ -15,21 +16,22 @@
 
 namespace bf16codecs::tiles {
 
-// Scales of a block's rows, and how many of its items are zeros.
+// The scales of a block's rows, and the number of zeros among its items.
 struct FittedRows {
   grid::RowScales scales;
   uint64_t zeros = 0;
 };
 
-// Finds the scales of rows. The grid has to last as long.
+// Finds the scales of rows. The grid must outlive it.
 class RowFit {
  public:
   // Expects magnitudes around `exponent`.
   RowFit(const grid::KeyFormat& format, const grid::Grid& grid, int exponent);
 
-  // Scales of the runs that items [first, first + n) touch, or of all these items.
+  // Estimates the scales of the runs that items [first, first + n) touch, or one scale of all these
+  // items if the grid has no runs.
   grid::Scales estimate(const Items& items, uint64_t first, size_t n) const;
-  // Classes of these runs, for a block of these items.
+  // Chooses the classes of these runs, for a block of these items.
   FittedRows fit(const Items& items, uint64_t first, size_t n) const;
 
  private:
@@ -39,16 +41,16 @@ class RowFit {
   std::vector<float> weights_;  // of the columns
 };
 
-// Scales of the columns of whole rows, the first of which begins with the item `begin`, beside
-// those of the rows. 1024 rows give a column's scale to 0.001 bits an item.
+// Estimates the scales of the columns of whole rows, whose first one begins with the item `begin`,
+// relative to those of the rows. 1024 rows give a column's scale to 0.001 bits an item.
 grid::Scales column_scales(const grid::KeyFormat& format, const Magnitudes& magnitudes,
                            const Items& items, uint64_t begin, size_t row, size_t rows);
 
-// Gives the class of the lowest scale to what is all zeros: there a zero is the symbol that is most
-// frequent, where it would be an escape otherwise.
+// Gives the class of the lowest scale to rows, or columns, that are all zeros: at that scale a zero
+// is the most frequent symbol, where it would be an escape otherwise.
 void sink_zeros(const grid::Scales& scales, int base, unsigned step, std::vector<int16_t>& classes);
 
-// How often each symbol occurs in each class; symbol 0 are the escapes.
+// How often each symbol occurs in each table class; symbol 0 stands for escapes.
 using SymbolCounts = std::array<std::array<uint32_t, 256>, kTileClasses>;
 
 struct FittedGrid {
@@ -60,12 +62,12 @@ struct FittedGrid {
 FittedGrid fit_grid(const grid::KeyFormat& format, const Items& items, uint64_t first, size_t n,
                     size_t row, const grid::Grid* before);
 
-// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which items
-// agree on being large.
+// Finds the length of the rows in which scales repeat, 0 if there are none: the shortest lag at
+// which items agree on being larger than their neighbours.
 size_t find_row(const Items& items, size_t n);
 
-// Chooses classes and tables for what was counted; `items` is how many the section has, of keys of
-// so many bits.
+// Chooses table classes and tables by what was counted, for a section of `items` items whose keys
+// have `key_bits` bits.
 void fit_tables(const SymbolCounts& counts, uint64_t items, unsigned key_bits, Section& section);
 
 }  // namespace bf16codecs::tiles

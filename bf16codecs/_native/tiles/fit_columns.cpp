@@ -1,3 +1,5 @@
+// Estimating the scales of columns, by sums of magnitudes down the columns.
+
 #include <algorithm>
 
 #include "tiles/fit.h"
@@ -6,8 +8,8 @@
 namespace bf16codecs::tiles {
 namespace {
 
-// The weight that makes the mean magnitude of a row 1, or 0 if the row has none. Its first items
-// tell: that they may be of small columns is the same in all rows.
+// The weight that makes the mean magnitude of a row 1, or 0 if all of its magnitudes are 0. The
+// row's first items are enough: if they lie in small columns, they do so in all rows.
 float row_weight(const Magnitudes& magnitudes, const std::vector<uint16_t>& keys) {
   constexpr size_t kEnough = 512;
   constexpr float kMost = 64;
@@ -19,7 +21,7 @@ float row_weight(const Magnitudes& magnitudes, const std::vector<uint16_t>& keys
   return std::clamp(Magnitudes::kUnit / mean, 1 / kMost, kMost);
 }
 
-// Magnitudes of each column in some rows, each row times its weight.
+// The sums of magnitudes of each column over some rows, each row times its weight.
 struct Sums {
   std::vector<uint64_t> of_column;
   size_t rows = 0;
@@ -49,7 +51,7 @@ Sums sum_columns(const Magnitudes& magnitudes, const Items& items, uint64_t begi
   return sums;
 }
 
-// Keys of a column that begins with this item, from some rows that are as far apart as they can be.
+// The keys of the column that begins with this item, in rows that are spread evenly.
 std::vector<uint16_t> some_of_column(const Items& items, uint64_t begin, size_t row, size_t rows) {
   constexpr size_t kEnough = 256;
   std::vector<uint16_t> keys(std::min(rows, kEnough));

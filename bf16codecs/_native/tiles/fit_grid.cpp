@@ -1,3 +1,6 @@
+// Fitting a section's grid: whether its rows and columns have scales of their own, and in which
+// steps.
+
 #include <algorithm>
 
 #include "grid/classes.h"
@@ -12,8 +15,8 @@ using grid::Grid;
 using grid::kOctave;
 using grid::kScaleUnit;
 
-// What a class of an estimated scale seems to gain beyond what it does, in 4096ths of a bit: means
-// of magnitudes are not quite the scales that code these items best.
+// By how much the gain of a class of an estimated scale is overrated, in 4096ths of a bit: means of
+// magnitudes are not quite the scales that code these items best.
 constexpr uint64_t kOverrated = kOctave / 4;
 
 class GridFit {
@@ -81,8 +84,8 @@ class GridFit {
     return gain > 0;
   }
 
-  // The mean of scales that are not far from the section's exponent: some faint rows or columns
-  // would pull that of all out of reach of the others' magnitudes.
+  // The mean of the scales that are not far from the section's exponent. Some faint rows or columns
+  // would pull the mean of all of them out of reach of the others' magnitudes.
   int typical_log_scale(const grid::Scales& scales) const {
     constexpr int kFar = 8 * kOctave;
     grid::Scales near = scales;
@@ -93,15 +96,15 @@ class GridFit {
     return grid::mean_log_scale(is_any ? near : scales);
   }
 
-  // Steps of a quarter of an octave or more give scales that are all at one place of their classes'
-  // quarters: better in the middle than at an end, which would cost up to 0.007 bits.
+  // With steps of a quarter of an octave or more, all scales have the same place in the quarter of
+  // their table class. It is moved to the middle: an end would cost up to 0.007 bits.
   int aligned(int base) const {
     const bool has_fine_columns = grid_.period != 0 && grid_.column_step < 2;
     if (grid_.row_step < 2 || has_fine_columns) return base;
     return base / 4 * 4 + std::clamp(base % 4, 1, 2);
   }
 
-  // Finds the base and the step of rows, from some of them, and whether they pay.
+  // Finds the base and the step of the rows, from some of them, and whether scales of rows pay.
   void fit_rows() {
     constexpr size_t kMaxRuns = 64;
     const RowFit rows(format_, grid_, exponent_);
@@ -132,16 +135,16 @@ class GridFit {
     if (!pays && odd.zeros + odd.others == 0) grid_.run = 0;
   }
 
-  // Runs that a few of them may well not show.
+  // Runs that the estimates of a few runs may miss.
   struct OddRuns {
-    size_t zeros = 0;   // that look like nothing but zeros
-    size_t others = 0;  // whose scale is several octaves away
+    size_t zeros = 0;   // runs that look like nothing but zeros
+    size_t others = 0;  // runs whose scale is several octaves away
   };
 
   // Looks at the first items of the runs from `begin` on.
   OddRuns odd_runs(uint64_t begin, size_t runs) const {
     constexpr size_t kLookedAt = 32;
-    // The largest of them is one or two octaves above a scale.
+    // The largest of that many items is one or two octaves above a scale.
     constexpr int kBelow = 3, kAbove = 4;
     OddRuns odd;
     for (size_t r = 0; r < runs; ++r) {

@@ -1,3 +1,5 @@
+// Estimating the scales of a block's rows, and choosing their classes.
+
 #include <algorithm>
 
 #include "grid/classes.h"
@@ -11,7 +13,7 @@ namespace {
 using grid::kOctave;
 using grid::kScaleUnit;
 
-// Keys of the `row`-th run that items [first, first + n) touch.
+// Loads the keys of the `row`-th run that items [first, first + n) touch.
 std::vector<uint16_t> keys_of_run(const grid::Grid& grid, const Items& items, uint64_t first,
                                   size_t n, size_t row) {
   const uint64_t from = grid.run == 0 ? first : (first / grid.run + row) * grid.run;
@@ -71,7 +73,7 @@ FittedRows RowFit::fit(const Items& items, uint64_t first, size_t n) const {
   const grid::Scales scales = estimate(items, first, n);
   const int center = grid::center_of(grid_->base);
   const int away = grid::mean_log_scale(scales) - center;
-  // By whole steps of the rows, so that the base's place in its class stays.
+  // The offset is in whole steps of the rows, so that the base keeps its place in its table class.
   const int unit = kScaleUnit << (grid_->run == 0 ? 0 : grid_->row_step);
   const int moved = center + (away + (away >= 0 ? unit / 2 : -unit / 2)) / unit * unit;
   const bool pays =

@@ -1,3 +1,7 @@
+// Choosing a section's tables by the counts of its symbols: one table class or four, Gaussian
+// tables with changes or explicit ones, whichever codes the counted items and the tables in the
+// fewest bits.
+
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -12,10 +16,10 @@ namespace {
 
 constexpr uint64_t kBit = uint64_t{1} << 16;  // the unit of costs is 2^-16 bits
 
-// What an interval more costs in the model: a split and a frequency.
+// The cost of one more interval in the model: a split and a frequency.
 constexpr uint64_t kIntervalCost = 10 * kBit;
 
-// A class of which fewer items were counted is hardly met: it has no tables of its own shape.
+// A class with fewer counted items is hardly met: it gets no table of its own shape.
 constexpr uint64_t kSeldom = 256;
 
 uint64_t log2_of(uint64_t count) {
@@ -24,7 +28,7 @@ uint64_t log2_of(uint64_t count) {
 
 using ClassCounts = std::array<uint32_t, 256>;
 
-// Sums of counts from symbol 0 up to, not with, each symbol.
+// below[v] is the sum of the counts of all symbols below v.
 struct Sums {
   uint64_t below[257];
 
@@ -41,7 +45,7 @@ struct Sums {
 // Makes the intervals of one class: the longest ones first, then the halves that gain most.
 class Splitter {
  public:
-  // `weight` is how many items of the section each one that was counted stands for.
+  // `weight` is the number of items of the section that each counted one stands for.
   Splitter(const Sums& sums, uint64_t weight) : sums_(sums), weight_(weight) {}
 
   Intervals split(unsigned first, unsigned end) {
@@ -74,7 +78,8 @@ class Splitter {
     result_.log2[j] = static_cast<uint8_t>(log2);
     gain_[j] = log2 == 0 ? 0 : gain_of(base, log2);
   }
-  // Bits that two halves with frequencies of their own save.
+  // The 2^-16 bits that are saved by splitting: two halves have frequencies of their own, and a bit
+  // less each.
   uint64_t gain_of(unsigned base, unsigned log2) const {
     const unsigned half = 1u << (log2 - 1);
     const uint64_t low = sums_.of(base, half), high = sums_.of(base + half, half);
@@ -89,7 +94,7 @@ class Splitter {
   uint64_t gain_[kMaxIntervals] = {};
 };
 
-// The largest frequency of an interval that may be odd, or null if there is none.
+// The largest frequency among intervals whose frequencies may be odd, or null if there are none.
 uint16_t* largest_of(Intervals& intervals) {
   uint16_t* largest = nullptr;
   for (unsigned j = 0; j < intervals.n; ++j) {
@@ -99,7 +104,7 @@ uint16_t* largest_of(Intervals& intervals) {
   return largest;
 }
 
-// Gives frequencies of sum `sum`, an even one if all intervals are of the longest kind.
+// Sets frequencies with the given sum, which must be even if all intervals are of the longest kind.
 void set_frequencies(const Sums& sums, unsigned sum, Intervals& intervals) {
   uint64_t total = 0;
   for (unsigned j = 0; j < intervals.n; ++j) total += sums.of(intervals, j);
@@ -112,7 +117,8 @@ void set_frequencies(const Sums& sums, unsigned sum, Intervals& intervals) {
     intervals.frequency[j] = static_cast<uint16_t>(f);
     used += f;
   }
-  // Rounding and the least frequencies are off by little: the largest ones bear it.
+  // Rounding, and frequencies that are raised to the least, change the sum by little: the largest
+  // ones make up for it.
   for (; used > sum; --used) {
     uint16_t* largest = largest_of(intervals);
     if (largest == nullptr || *largest == 1) {
@@ -134,9 +140,9 @@ bool may_be_long_only(unsigned first, unsigned end) {
   return first % kLongest == 0 && end % kLongest == 0;
 }
 
-// Symbols that are worth a place in the tables: all but the outermost, seldom ones.
+// Chooses the range of symbols that have a place in the tables: all but rare ones at either end.
 void choose_range(const Sums& sums, Section& section) {
-  constexpr uint64_t kLowShare = 20000, kHighShare = 30000;  // one of so many items
+  constexpr uint64_t kLowShare = 20000, kHighShare = 30000;  // an item in this many
   constexpr unsigned kOctaveSymbols = 8, kLeast = 32;
   const uint64_t total = sums.of(0, 256);
   unsigned first = kOctaveSymbols, end = 256;
@@ -148,13 +154,13 @@ void choose_range(const Sums& sums, Section& section) {
   section.end = end;
 }
 
-// How many of the items that were counted are outside of the range.
+// The number of counted items outside of the range.
 uint64_t outside(const Sums& sums, const Section& section) {
   return sums.of(0, 256) - sums.of(section.first, section.end - section.first);
 }
 
-// Bits of the items that were counted, in one class, with its intervals. `key_bits` are what an
-// escape takes besides.
+// The 2^-16 bits that the counted items of one class take with its intervals. An escape takes
+// `key_bits` bits besides.
 uint64_t coded_bits(const Sums& sums, unsigned key_bits, const Section& section,
                     const Intervals& intervals) {
   constexpr uint64_t kTotalBits = 12 * kBit;
@@ -167,7 +173,7 @@ uint64_t coded_bits(const Sums& sums, unsigned key_bits, const Section& section,
   return bits;
 }
 
-// One of 4096 for each of the items that the range leaves out.
+// The escape's frequency: the share of the items that the range leaves out.
 unsigned escape_frequency(const Sums& sums, const Section& section) {
   const uint64_t all = std::max<uint64_t>(1, sums.of(0, 256));
   const auto f = static_cast<unsigned>(std::clamp<uint64_t>(
@@ -175,11 +181,11 @@ unsigned escape_frequency(const Sums& sums, const Section& section) {
   return may_be_long_only(section.first, section.end) ? f + f % 2 : f;
 }
 
-// What is known of a section's symbols.
+// The counts of a section's symbols.
 struct Found {
   std::vector<Sums> by_class;
   Sums all;
-  uint64_t weight;  // how many items each one that was counted stands for
+  uint64_t weight;  // the number of items that each counted one stands for
   unsigned key_bits;
 
   // A class that is hardly met is expected to look like all of them.
@@ -213,8 +219,7 @@ Choice choose_explicit(const Found& found, unsigned classes) {
   return choice;
 }
 
-// Another change than that of the interval before costs some bits, and so many times it is counted
-// what a change of an interval gains.
+// The cost of a change that differs from that of the interval before.
 constexpr uint64_t kChangeCost = 6 * kBit;
 
 // 2^(c / 8) in 4096ths for each change c.
@@ -228,7 +233,8 @@ constexpr std::array<int64_t, 2 * kMaxChange + 1> make_change_powers() {
 }
 constexpr std::array<int64_t, 2 * kMaxChange + 1> kChangePowers = make_change_powers();
 
-// What an interval gains in which `count` items were found and `expected` were not, in 2^-16 bits.
+// The gain, in 2^-16 bits, of changing an interval in which `count` items were found instead of
+// `expected`: each of them takes change / 8 bits less, and the others pay for the larger share.
 int64_t change_gain(uint64_t count, uint64_t expected, int change) {
   constexpr int64_t kLog2E = 94548;
   const int64_t power = kChangePowers[static_cast<size_t>(change + kMaxChange)];
@@ -254,7 +260,8 @@ int choose_change(uint64_t count, uint64_t expected, uint64_t weight, int before
   return best;
 }
 
-// Changes where the class has more or fewer items than a Gaussian; returns their bits.
+// Chooses changes where the class has more or fewer items than a Gaussian; returns the bits that
+// they take.
 uint64_t choose_changes(const Sums& sums, const Intervals& gaussian, uint64_t weight,
                         Changes& changes) {
   constexpr uint64_t kSame = kBit / 4;

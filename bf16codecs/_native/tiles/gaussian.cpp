@@ -7,8 +7,9 @@
 namespace bf16codecs::tiles {
 namespace {
 
-// What a class's intervals and frequencies are if items are normally distributed with standard
-// deviations of 2^s, s in its quarter of an octave, or for one class in all of it.
+// The intervals and weights of a table class for items that are normally distributed with standard
+// deviations of 2^s, where s is spread over the class's quarter of an octave, or over all of it if
+// there is one class. They are constants of the format.
 struct Gaussian {
   uint8_t log2[kMaxIntervals];
   uint16_t weight[kMaxIntervals];
@@ -32,6 +33,7 @@ constexpr Gaussian kGaussian[1 + kTileClasses] = {
       192, 159, 130, 104, 82, 63, 48,  62,  32,  16,  7,   3,   1,   1,   1}},
 };
 
+// weight T[d mod 8] 2^(8 + floor(d / 8)): adding kMaxChange = 64 to d makes the exponent 8 larger.
 uint64_t changed(unsigned weight, int change) {
   const auto eighths = static_cast<unsigned>(change + kMaxChange);
   return (uint64_t{weight} * grid::kEighths[eighths % 8]) << (eighths / 8);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The Gaussian tables (docs/format_tiles.md).
+// The Gaussian tables (docs/format_tiles.md, "Gaussian tables").
 
 #include <array>
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr int kMaxChange = 64;  // in eighths of an octave
 
 using Changes = std::array<int8_t, kMaxIntervals>;
 
-// The intervals of a class, of `classes` in all, with changed frequencies; none if the changes
-// leave nothing to the most frequent one.
+// Makes the intervals of table class c, one of `classes`, with changed frequencies; none if the
+// changes leave nothing to the most frequent interval.
 std::optional<Intervals> gaussian_intervals(unsigned classes, unsigned c, const Changes& changes,
                                             unsigned escape_frequency);
 

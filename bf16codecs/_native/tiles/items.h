@@ -1,5 +1,7 @@
 #pragma once
 
+// Items of the tiles mode as keys (docs/format_tiles.md, "Symbols and raw bits").
+
 #include <cstddef>
 #include <cstdint>
 
@@ -8,15 +10,15 @@
 
 namespace bf16codecs::tiles {
 
-// The bits of a key below its symbol: an exponent and three bits after it are coded.
+// R, the bits of a key below its symbol: the exponent and three bits after it make the symbol.
 inline unsigned raw_bits(const grid::KeyFormat& format) {
   return format.fraction - 3;
 }
 
-// Items of a frame, read as keys; with a base, what they differ from it.
+// Items of a frame, read as keys; with a base, their distances from it.
 class Items {
  public:
-  // `items`, and `base`, point at the item at `first`, the first one that is there.
+  // `items` and `base` point at item `first`, the first one in memory.
   Items(const Layout& layout, const uint8_t* items, uint64_t first, const uint8_t* base = nullptr)
       : layout_(layout), items_(items), base_(base), first_(first) {}
 

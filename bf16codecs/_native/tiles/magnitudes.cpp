@@ -16,7 +16,7 @@ using grid::kOctave;
 
 constexpr int kUnitBits = 16;
 static_assert(Magnitudes::kUnit == 1 << kUnitBits);
-constexpr int kReach = 32;  // octaves around the exponent that are told apart
+constexpr int kReach = 32;  // octaves on either side of the exponent that are told apart
 constexpr unsigned kFloatBits = 23, kFloatBias = 127;
 
 // log2(x) in 4096ths of an octave, of the 12 leading bits of x.
@@ -46,13 +46,15 @@ int typical_exponent(const grid::KeyFormat& format, const uint16_t* keys, size_t
   std::vector<uint32_t> counts(size_t{1} << (format.bits - format.fraction));
   const size_t stride = n / kSample + 1;
   for (size_t i = 0; i < n; i += stride) ++counts[keys[i] >> format.fraction];
-  // Infinities and NaNs say nothing.
+  // The highest exponent, of infinities and NaNs, says nothing of a scale.
   size_t e = counts.size() - 2;
   while (e > 1 && counts[e] <= n / stride / 256) --e;
   return static_cast<int>(e) - 1;
 }
 
-// A key at the origin, kReach octaves below the exponent, is 2^(kUnitBits - kReach).
+// A key at the origin, kReach octaves below the exponent, has the magnitude 2^(kUnitBits - kReach);
+// shape_.last is the last key 2 kReach octaves above it. So numbers are 2^-16 to 2^48, and with
+// weights of 2^-32 to 2^32 normal numbers of binary32.
 Magnitudes::Magnitudes(const grid::KeyFormat& format, int exponent)
     : kernels_(kernels().magnitudes), exponent_(exponent) {
   constexpr uint32_t kFirst = (kFloatBias + kUnitBits - kReach) << kFloatBits;

@@ -14,20 +14,20 @@
 
 namespace bf16codecs::tiles {
 
-// The exponent that a Gaussian's standard deviation has if the keys are Gaussian: just below the
-// largest that is not rare.
+// Estimates the exponent of the standard deviation of keys that are Gaussian: one below the largest
+// exponent that is not rare.
 int typical_exponent(const grid::KeyFormat& format, const uint16_t* keys, size_t n);
 
-// |x| as a number, for keys near an exponent: far smaller ones are 0, far larger ones saturate, so
-// that one of them, or an infinity, does not hide all others.
+// |x| as a number, for keys near an exponent. Far smaller ones are 0, and far larger ones saturate,
+// so that one of them, or an infinity, does not hide all others.
 class Magnitudes {
  public:
   Magnitudes(const grid::KeyFormat& format, int exponent);
 
-  // Sums n magnitudes, each times its weight if there are weights, and counts those that are not
+  // Sums n magnitudes, each times its weight if there are weights, and counts keys that are not
   // zero.
   MagnitudeSum sum(const uint16_t* keys, size_t n, const float* weights) const;
-  // Adds n magnitudes, each times the weight, to as many sums: up to kMaxAdded times.
+  // Adds n magnitudes, each times the weight, to n sums. These hold kMaxAdded additions: 2^31.
   void add_to(const uint16_t* keys, size_t n, float weight, uint32_t* sums) const;
   static constexpr size_t kMaxAdded = 128;
   static constexpr float kUnit = 1 << 16;  // a magnitude of 1 at the exponent
@@ -41,19 +41,20 @@ class Magnitudes {
   MagnitudeShape shape_;
 };
 
-// The scale of keys of which any is not zero, for where their magnitudes beside those of others
+// The scale of keys that are not all zero, but so faint beside the others that their magnitudes
 // are.
 int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys);
 
 // log2 of a weight above 2^-16, in 4096ths of an octave.
 int log_weight(float weight);
 
-// What makes magnitudes alike whose scales have these classes, each worth 2^step 16ths of an
-// octave: 2^(-scale / 16), within 32 octaves. Magnitudes that are further away are all the same.
+// The weights that make magnitudes of scales with these classes alike: 2^(-scale / 16), where a
+// class is worth 2^step 16ths of an octave, within 32 octaves. Magnitudes further away are not told
+// apart.
 std::vector<float> inverse_scales(const std::vector<int16_t>& classes, unsigned step);
 
-// log2 of the steps in which classes of scales that `count` items each were estimated from are
-// coded best: finer ones cost more than the estimates are worth.
+// Chooses log2 of the step of classes for scales that were estimated from `count` items each: finer
+// classes would cost more than the estimates are worth.
 uint8_t class_step(size_t count);
 
 }  // namespace bf16codecs::tiles

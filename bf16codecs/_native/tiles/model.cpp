@@ -1,4 +1,4 @@
-// The tile model as it stands in a frame (docs/format_tiles.md, "The tile model").
+// Reading and writing of tile models (docs/format_tiles.md, "The tile model").
 
 #include "tiles/model.h"
 
@@ -20,8 +20,8 @@ using grid::SideEncoder;
   throw CorruptDataError(std::string("tile model: ") + what);
 }
 
-// What the coder has learnt of a section's numbers, beside those of its grid; it goes on learning
-// from section to section.
+// The adaptive integers and bits of a section's numbers, beside those of its grid. They last from
+// section to section.
 struct Learnt {
   AdaptiveInteger range, frequency, change;
   AdaptiveBit split[kMaxIntervalLog2 + 1];
@@ -76,7 +76,7 @@ class Writer {
     }
   }
 
-  // Of the 2^log2 symbols where interval j begins; moves j past them.
+  // Writes how the 2^log2 symbols from where interval j begins are split; moves j past them.
   void put_splits(const Intervals& intervals, unsigned log2, unsigned& j) {
     const bool is_split = intervals.log2[j] < log2;
     if (log2 > 0) coder_.put(learnt_.split[log2], is_split);
@@ -193,7 +193,8 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
   model.layout_ = layout;
   model.first_section_ = first / grid::kSectionItems;
   SectionReader reader(layout, bytes, size);
-  // Of the sections before those that are wanted, each needs the one before it alone.
+  // Sections before those that are wanted are read and dropped: a section may be changes to the one
+  // before.
   Section section;
   for (uint64_t begin = 0; begin < last; begin += grid::kSectionItems) {
     const uint64_t items = std::min<uint64_t>(grid::kSectionItems, n - begin);

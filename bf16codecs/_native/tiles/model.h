@@ -1,8 +1,8 @@
 #pragma once
 
-// The tiles mode: BF16Arithmetic(level="best"). It codes the leading two bytes of every item
-// (planes 0 and 1, or plane 0 alone where items have one byte) in tiles that are ordered by the
-// scales of rows and columns (docs/format_tiles.md).
+// The tiles mode, of BF16Arithmetic(level="best") (docs/format_tiles.md). It codes the leading two
+// bytes of every item (planes 0 and 1, or plane 0 alone where items have one byte) in tiles that
+// are ordered by the scales of rows and columns.
 
 #include <array>
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace bf16codecs::tiles {
 
-// What the items of one section have in common.
+// The grid and the tables of one section.
 struct Section : grid::Grid {
   unsigned classes = 1;           // 1 or 4
   unsigned escape_frequency = 1;  // of 4096
@@ -37,11 +37,11 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  // Describes n items; `row` is the length of a row in items, 0 if that is not known.
+  // Fits a model to n items; `row` is the length of a row in items, 0 if that is not known.
   static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 
-  // Reads what write() wrote, for a frame of n items of which [first, last) are wanted, and keeps
-  // the columns and tables of their sections alone. Throws CorruptDataError.
+  // Reads a model that write() wrote, for a frame of n items. Keeps the columns and tables of the
+  // sections of items [first, last) alone. Throws CorruptDataError.
   static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
                     uint64_t first, uint64_t last);
   std::vector<uint8_t> write() const;
@@ -51,8 +51,8 @@ class Model {
   const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
   const TileTable* tables(uint64_t item) const { return tables_[place_of(item)].data(); }
 
-  // Of a model that was fitted: tables for encoding, scales of the rows of a block, items
-  // [first, first + n), and how many of 4096 items are zeros.
+  // For models that were fitted: the tables for encoding; the scales of the rows of a block, items
+  // [first, first + n); and how many of 4096 items are zeros.
   const TileCodeTable* code_tables(uint64_t item) const;
   grid::RowScales fit_rows(const Items& items, uint64_t first, size_t n) const;
   uint64_t share_of_zeros() const;
@@ -71,7 +71,7 @@ class Model {
   std::unique_ptr<Fitted> fitted_;              // for encoding
 };
 
-// What decode() gives at most at a time: the last tile and what is left after it.
+// The most items that decode() gives at a time: the last tile, and those after it.
 inline constexpr size_t kMaxDecoded = kMaxTileItems + kMaxLanes;
 
 // Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
@@ -88,7 +88,7 @@ struct BlockChoices {
   const TileCodeTable* tables = nullptr;  // of the section's classes
 };
 
-// Does the same with given choices; the model may have been read.
+// Does the same with given choices. The model may have been read instead of fitted.
 size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* items,
                     uint64_t first, size_t n, Scratch& scratch, uint8_t* out, size_t capacity);
 
@@ -103,8 +103,8 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   // Decodes the next tile, and with the last one the items after it, to keys or to items of 16
-  // bits, two bytes each; returns how many, or 0 after the last. That checks that everything was
-  // used. Reads nothing outside of the payload. Throws CorruptDataError.
+  // bits, two bytes each; returns how many, or 0 after the last tile. With the last tile it checks
+  // that everything was used. Reads nothing outside of the payload. Throws CorruptDataError.
   size_t decode(bool to_items, uint8_t* out);
 
  private:

@@ -10,7 +10,7 @@
 
 namespace bf16codecs::tiles {
 
-// What follows from the number of items and of groups.
+// The sizes of a payload's parts, which follow from the numbers of items and groups.
 struct Counts {
   size_t lanes, coded, rest, tiles;
   size_t records, in_states;  // bytes of records, and how many of these the last states hold
@@ -29,7 +29,7 @@ struct Counts {
   }
 };
 
-// The tables of the ordered steps of a tile: each has that of its 17th item's class.
+// The table of each step of a tile in its order: that of the class of the step's 17th item.
 inline void step_classes(const TileOrder& order, size_t steps, uint8_t* classes) {
   size_t step = 0;
   for (unsigned c = 0; c < kTileClasses; ++c) {

@@ -1,3 +1,6 @@
+// The kernels' tables of a table class, made of its intervals (docs/format_tiles.md, "Table
+// classes").
+
 #include "tiles/tables.h"
 
 #include <algorithm>

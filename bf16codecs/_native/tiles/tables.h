@@ -22,15 +22,17 @@ struct Intervals {
   uint16_t frequency[kMaxIntervals] = {};
 };
 
-// The largest n for which 2^n symbols from `first` on are an interval that ends at `end` or before.
+// The largest n for which 2^n symbols from `first` on may be an interval that ends at `end` or
+// before.
 unsigned largest_interval(unsigned first, unsigned end);
 
-// What the frequency of an interval of 2^log2 symbols is a multiple of.
+// The number that the frequency of an interval of 2^log2 symbols must be a multiple of, so that one
+// word is enough to bring a state back to 2^16.
 inline unsigned frequency_unit(unsigned log2) {
   return log2 == kMaxIntervalLog2 ? 2 : 1;
 }
 
-// Tables for these kernels.
+// Make tables, with the parts that these kernels read.
 TileTable make_table(const Intervals& intervals, unsigned escape_frequency,
                      const TileKernels& kernels);
 TileCodeTable make_code_table(const Intervals& intervals, unsigned escape_frequency,
