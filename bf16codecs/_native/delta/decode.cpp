@@ -1,3 +1,6 @@
+// Decoding of a block of differences, strip by strip (docs/format_differences.md, "Coding" and
+// "Payload of a block").
+
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -53,10 +56,10 @@ struct Reader::State {
     words.reset(fields.next, fields.end());
   }
 
-  // Decodes n items from item `at` on, whole steps.
+  // Decodes n items, whole steps, from item `at` on.
   void decode(size_t n, const uint8_t* const low[], uint8_t* items) {
     const size_t steps = n / kDeltaStep;
-    // Where there is one scale, it is there already.
+    // If there is one scale, the first strip has filled it in.
     if (at == 0 || !has_one_scale) scales.fill(at, n, strip_scales);
     numbers.classify(base, strip_scales, n, classes);
     words.prepare(kStepBytes * steps);
@@ -86,7 +89,7 @@ struct Reader::State {
     }
   }
 
-  // Words that a kernel may read for a step.
+  // Bytes of words that a kernel may read for a step.
   static constexpr size_t kStepBytes = 2 * kDeltaStep;
 
   const size_t width;

@@ -1,3 +1,6 @@
+// Encoding of a block of differences (docs/format_differences.md, "Coding" and "Payload of a
+// block").
+
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -21,9 +24,10 @@ unsigned groups_log2_for(size_t n, bool is_best) {
   return n < size_t{1} << (15 + shift) ? 0 : n < size_t{1} << (16 + shift) ? 1 : 2;
 }
 
-// Where the parts of a block are collected before their sizes are known.
+// Memory in which the parts of a block are collected before their sizes are known. An item gives at
+// most one word.
 struct Parts {
-  uint32_t* escapes;  // masks
+  uint32_t* escapes;  // a mask for each step
   uint8_t* words_end;
 
   Parts(const Counts& counts, Scratch& scratch) {
@@ -39,7 +43,7 @@ struct Parts {
   }
 };
 
-// One block on its way to a payload.
+// Encodes one block.
 class BlockEncoder {
  public:
   BlockEncoder(const Model& model, const uint8_t* base, const uint8_t* items, uint64_t first,
@@ -55,8 +59,8 @@ class BlockEncoder {
     encoder_.groups = groups;
   }
 
-  // Codes strip after strip, from the last one, so that what is between two passes over a strip
-  // stays in the first-level cache.
+  // Codes strip after strip, from the last one to the first. Classes and numbers of a strip stay in
+  // the first-level cache from one pass over it to the next.
   void code(const grid::RowScales& rows, uint8_t* const low[]) {
     const grid::ItemScales scales(grid::KeyFormat(model_.layout()), section_, rows, first_);
     const Numbers numbers(model_.layout(), section_);
@@ -108,7 +112,8 @@ class BlockEncoder {
     count_escapes(escapes, steps, low_at);
   }
 
-  // The low bytes of escapes are noise: zeros are coded best, where they are coded.
+  // Counts the escapes, and sets their low bytes, which a decoder ignores, to 0: zeros are coded
+  // best.
   void count_escapes(const uint32_t* escapes, size_t steps, uint8_t* const low[]) {
     for (size_t step = 0; step < steps; ++step) {
       for (uint32_t mask = escapes[step]; mask != 0; mask &= mask - 1, ++escapes_) {

@@ -1,3 +1,5 @@
+// Fitting a difference model: scale or grid, classes and weights of each section, from samples.
+
 #include "delta/fit.h"
 
 #include <algorithm>
@@ -12,24 +14,25 @@
 namespace bf16codecs::delta {
 namespace {
 
-// Items that show scale and classes.
+// The size of samples by which scale and classes are chosen.
 constexpr size_t kShapeItems = size_t{1} << 10, kBestShapeItems = size_t{1} << 13;
 
-// Items that show how often the entries occur: a part of the section, within limits. The tables of
-// a tensor of 64 K items have about 90 entries: with 4 K items they cost 0.016 bits more than with
-// all.
+// The size of samples by which weights are chosen: a part of the section, within limits. The tables
+// of a tensor of 64 K items have about 90 entries; counted in 4 K items, they cost 0.016 bits more
+// than counted in all.
 size_t counted_items(size_t n) {
   return std::clamp(n / 32, size_t{1} << 12, size_t{1} << 15);
 }
 
-// The same of level best, to choose by, and to make the tables of what was chosen: from a fourth of
-// the items these cost 0.004 bits more, from half of them 0.0015.
+// The same at level `best`: compared_items() to compare one scale with a grid, kBestCounted for the
+// weights of what was chosen. From a fourth of the items these cost 0.004 bits more than from all,
+// from half of them 0.0015.
 size_t compared_items(size_t n) {
   return std::clamp(n / 8, size_t{1} << 13, size_t{1} << 15);
 }
 constexpr size_t kBestCounted = size_t{1} << 17;
 
-// A section that is no longer may be one block: then its rows are estimated once.
+// A section of at most this many items may be one block: then its rows are estimated once.
 constexpr size_t kOneBlock = size_t{1} << 18;
 
 grid::RowScales find_rows(const grid::KeyFormat& format, const grid::Grid& grid,
@@ -38,7 +41,7 @@ grid::RowScales find_rows(const grid::KeyFormat& format, const grid::Grid& grid,
   return tiles::RowFit(format, grid, exponent).fit(differences, first, n).scales;
 }
 
-// A section of a version that is fitted.
+// Fits a section of a version.
 class SectionFit {
  public:
   SectionFit(const Layout& layout, const uint8_t* base, const uint8_t* items, uint64_t first,
@@ -50,8 +53,8 @@ class SectionFit {
     return fit(blank(), nullptr, kShapeItems, counted_items(n_), {4, kClasses}).section;
   }
 
-  // The same with scales of rows and columns, where they are worth more than they take; `rows` are
-  // those of the whole section.
+  // Fits it with a grid as well, if that saves more than it takes; `rows` become the row scales of
+  // the whole section.
   Section best(size_t row, const grid::Grid* before, grid::RowScales& rows) const {
     const size_t compared = compared_items(n_);
     constexpr Resolution kOctaves{4, kDeltaClasses}, kHalves{3, kDeltaClasses};
@@ -82,7 +85,7 @@ class SectionFit {
     size_t counted = 0;
   };
 
-  // Nearly the bits of all items, and of what scales take.
+  // The approximate number of bits of all items and of the scales.
   uint64_t bits(const Fitted& fitted, size_t rows_size) const {
     constexpr uint64_t kColumn = 3;
     return fitted.bits * n_ / std::max<size_t>(1, fitted.counted) + 8 * rows_size +
@@ -95,7 +98,7 @@ class SectionFit {
     return section;
   }
 
-  // The section with tables made from all items, or many of them.
+  // Chooses the section's weights again, by all items or many of them.
   Section counted(Section section, const grid::RowScales& rows) const {
     const grid::ItemScales scales(grid::KeyFormat(layout_), section, rows, first_);
     fit_weights(layout_, base_, items_, n_, n_ / kBestCounted + 1, scales, section);

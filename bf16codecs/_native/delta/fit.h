@@ -1,6 +1,7 @@
 #pragma once
 
-// Inside the encoder of the difference mode: how a section's classes and tables are found.
+// Inside the encoder of the difference mode: finding the classes and tables of a section. The
+// format leaves these choices to the encoder (docs/format_differences.md, "The difference model").
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace bf16codecs::delta {
 
-// Some items of a section, from all over it: their bytes one after the other, and their scales
-// where a grid gives them.
+// Items from all over a section: their bytes one after the other, and their scales, which are 0
+// until a grid or fit_scale() gives them.
 struct Sample {
   std::vector<uint8_t> base, items;
   std::vector<uint16_t> scales;
@@ -21,19 +22,22 @@ struct Sample {
   size_t size() const { return scales.size(); }
 };
 
-// Chooses relation, low bytes, and without a grid the one scale of the sample's items.
+// Chooses the relation and the low bytes, and if there is no grid the one scale of the sample's
+// items.
 void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& section);
 
-// Chooses classes: at most `most` of them, of places as large as section.shape.shift says.
+// Chooses at most `most` classes, from places of 2^shift 16ths of an octave, with
+// section.shape.shift.
 void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section);
 
-// Chooses the raw bits of far classes.
+// Chooses the raw bits of classes that are not near.
 void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
 
-// Chooses the classes' weights; returns nearly how many bits the sample takes with them.
+// Chooses the classes' weights; returns the approximate number of bits that the sample takes with
+// them.
 uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section);
 
-// The same from one of so many parts of n items with these scales.
+// Chooses them by every stride-th part of n items with these scales.
 void fit_weights(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
                  size_t stride, const grid::ItemScales& scales, Section& section);
 

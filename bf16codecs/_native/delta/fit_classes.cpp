@@ -9,14 +9,14 @@
 namespace bf16codecs::delta {
 namespace {
 
-// Places on their way to classes.
+// Neighbouring places that become a class.
 struct Group {
   uint64_t count = 0;
   unsigned places = 0;
   bool is_near = false;
 };
 
-// How many of the sample's items are in each of the places.
+// Counts the sample's items in each place.
 std::vector<Group> count_places(const Layout& layout, const Sample& sample, Section section) {
   std::vector<Group> groups(section.shape.places);
   for (unsigned i = 0; i < section.shape.places; ++i)
@@ -29,7 +29,8 @@ std::vector<Group> count_places(const Layout& layout, const Sample& sample, Sect
   return groups;
 }
 
-// Joins the group with a neighbour of its kind; returns false if it has none.
+// Joins group i with its smaller neighbour of the same kind, near or not; returns false if there is
+// none.
 bool join(std::vector<Group>& groups, size_t i) {
   const auto is_possible = [&](size_t a, size_t b) {
     return b < groups.size() && groups[a].is_near == groups[b].is_near;
@@ -54,7 +55,7 @@ void join_small(std::vector<Group>& groups, size_t items, unsigned most) {
     }
     if (groups.size() <= most && groups[smallest].count * kLeastShare >= items) return;
     if (join(groups, smallest)) continue;
-    // The only one of its kind.
+    // The smallest group is the only one of its kind: there are no near classes then.
     if (groups.size() == 1) return;
     for (Group& group : groups) group.is_near = false;
   }
@@ -66,8 +67,8 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
   DeltaShape& shape = section.shape;
   shape.places = 1, shape.near = 1;
   if (section.relation != Relation::ordered || sample.size() == 0) return section.classes.resize(1);
-  // Places are octaves, from those where one item in 2000 changes to those with larger differences
-  // than the base's items.
+  // Places go from scales at which one item in 2000 changes to differences that are larger than the
+  // base's items.
   constexpr int kLowest = -12, kHighest = 3;
   const int fraction = static_cast<int>(shape.fraction);
   const int lowest = std::max(kLowest, -fraction - 4) - (fraction > 11 ? fraction - 8 : 0);

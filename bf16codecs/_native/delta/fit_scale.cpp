@@ -15,17 +15,17 @@ namespace {
 using grid::kOctave;
 using grid::kScaleSteps;
 
-// Numbers of far classes that seem this large are too large to show the scale: their items may be
-// near.
+// The largest log2 of a mean number that shows the scale. Above it, items may be as small as the
+// scale, and so in near classes.
 int most_informative(unsigned fraction) {
   return static_cast<int>(fraction) - 2;
 }
 
-// A mean number from which on no more low bytes are split off: with less, the low bytes would show
-// how small the differences are.
+// Low bytes are split off only if the mean of the numbers above them stays at least this large.
+// Otherwise the low bytes would not be noise.
 constexpr unsigned kLeastMean = 4;
 
-// Numbers of a sample as those of one far class.
+// The coded numbers of a sample if all of its items are in one class that is not near.
 std::vector<uint16_t> far_numbers(const Layout& layout, const Sample& sample, Section section) {
   const size_t n = sample.size();
   section.shape.near = 1;
@@ -39,7 +39,7 @@ std::vector<uint16_t> far_numbers(const Layout& layout, const Sample& sample, Se
   return numbers;
 }
 
-// Means of the numbers whose base has the same exponent.
+// The means of the numbers by the exponent of the base's item.
 std::vector<Mean> by_exponent(const Layout& layout, const Sample& sample,
                               const std::vector<uint16_t>& numbers) {
   const grid::KeyFormat format(layout);
@@ -66,7 +66,8 @@ Sample first_items(const Layout& layout, const Sample& sample, size_t n) {
           std::vector<uint16_t>(n)};
 }
 
-// Integers that cross zero look different from floats that do.
+// Chooses the relation by the lengths of the numbers: items may be floating-point numbers,
+// integers, or bit fields.
 void fit_relation(const Layout& layout, const Sample& of, Section& section) {
   constexpr size_t kEnough = 256;
   const Sample sample = first_items(layout, of, kEnough);
@@ -75,15 +76,16 @@ void fit_relation(const Layout& layout, const Sample& of, Section& section) {
     Section tried = section;
     tried.relation = relation;
     const uint64_t length = total_length(far_numbers(layout, sample, tried));
-    // Without classes, a relation has to gain more than these do.
+    // The other relations have no classes, so they must gain more than classes do.
     if (least != UINT64_MAX && length + least / 8 >= least) continue;
     least = length;
     section.relation = relation;
   }
 }
 
-// log2 of the mean difference in the places of the exponents' lowest bits, plus the exponent: the
-// same for all of them where rounding alone tells them apart.
+// The mean, over exponents, of log2 of the mean difference: a difference counts units in the last
+// place of the base's item, so that the exponent is added to its log2. If the differences are
+// updates of one size, rounded, the sum is the same for all exponents.
 int mean_log_scale(const std::vector<Mean>& exponents, const Section& section) {
   const int fraction = static_cast<int>(section.shape.fraction);
   int64_t sum = 0, weight = 0;
@@ -100,7 +102,7 @@ int mean_log_scale(const std::vector<Mean>& exponents, const Section& section) {
     sum += count * (log_mean + (e - fraction) * kOctave);
     weight += count;
   }
-  // Where no difference is small, the base says nothing: all items are near.
+  // If no difference is small, the base tells nothing, and all items are near.
   return weight == 0 ? (highest + 2) * kOctave : static_cast<int>(sum / weight);
 }
 

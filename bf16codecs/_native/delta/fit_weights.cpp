@@ -9,7 +9,7 @@
 namespace bf16codecs::delta {
 namespace {
 
-// Classes and coded numbers of some items.
+// The classes and coded numbers of some items.
 class Coded {
  public:
   static constexpr size_t kMost = 4096;  // at a time
@@ -24,7 +24,7 @@ class Coded {
     numbers_.subtract(base, items, scales, classes, n, numbers, low_);
   }
 
-  // Calls function(n) for parts of the sample, coded.
+  // Codes the sample in parts, and calls function(n) after each.
   template <typename Function>
   void for_each_part(const Sample& sample, Function function) {
     for (size_t at = 0; at < sample.size(); at += kMost) {
@@ -45,7 +45,7 @@ class Coded {
   uint8_t low_bytes_[kMaxItemSize][kMost];
 };
 
-// The entries of all v, and of those above.
+// The entries of v from 0 to kMaxDeltaValue + 1, which stands for all above.
 struct EntryTable {
   uint8_t of[kMaxDeltaValue + 2];
 
@@ -54,7 +54,7 @@ struct EntryTable {
   }
 };
 
-// How often the entries of each class occur.
+// Counts the entries of each class.
 class EntryCounts {
  public:
   explicit EntryCounts(const Section& section) {
@@ -85,7 +85,8 @@ class EntryCounts {
   }
 
  private:
-  // Several tables, because a run of one entry would wait for its own count otherwise.
+  // Several tables, because an increment of a count that was just incremented waits for the store
+  // before it.
   static constexpr size_t kTables = 4;
 
   uint8_t raw_[kDeltaClasses] = {};
@@ -104,7 +105,7 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) 
   });
   const std::vector<Mean> means = robust_means<uint8_t>(classes, numbers, kDeltaClasses);
   for (unsigned c = 0; c < section.classes.size(); ++c) {
-    // So many that numbers are 3 to 6 on average above them.
+    // The number of bits above which numbers are 3 to 6 on average.
     int raw = static_cast<int>(section.shape.near_raw);
     if (c < section.shape.near) {
       raw = means[c].sum == 0 ? 0 : (means[c].log() >> 12) - 1;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Means of groups of numbers, of which some may be far larger than the others.
+// Means of groups of numbers among which some may be far larger than the others.
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +16,7 @@ namespace bf16codecs::delta {
 struct Mean {
   uint64_t sum = 0, count = 0;
 
-  // In 4096ths; the sum must not be 0.
+  // log2 of the mean, in 4096ths; the sum must not be 0.
   int log() const {
     constexpr unsigned kUp = 20;
     return grid::log2_floor(std::max<uint64_t>(1, (sum << kUp) / count)) -
@@ -24,9 +24,10 @@ struct Mean {
   }
 };
 
-// The mean of each of so many groups; groups[i] is that of numbers[i]. Numbers count as no more
-// than twice to four times what nine in ten of their group stay below: of differences, one in a
-// hundred that has nothing to do with the others would be most of a mean otherwise.
+// The means of `group_count` groups; groups[i] is the group of numbers[i]. A number counts as no
+// more than two to four times what nine in ten of its group stay below. Otherwise the one
+// difference in a hundred that has nothing to do with the others would make up most of a mean:
+// frames were four times as large (docs/design_codecs.md, "Differences").
 template <typename Group>
 std::vector<Mean> robust_means(std::span<const Group> groups, std::span<const uint16_t> numbers,
                                size_t group_count) {

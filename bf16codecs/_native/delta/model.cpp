@@ -1,5 +1,4 @@
-// The difference model as it stands in a frame (docs/format_differences.md, "The difference
-// model").
+// Reading and writing of difference models (docs/format_differences.md, "The difference model").
 
 #include "delta/model.h"
 
@@ -26,8 +25,8 @@ constexpr int kMaxShift = 4;
   throw CorruptDataError(std::string("difference model: ") + what);
 }
 
-// What the coder has learnt of a section's numbers, beside those of its grid; it goes on learning
-// from section to section.
+// The adaptive integers and bits of a section's numbers, beside those of its grid. They last from
+// section to section.
 struct Learnt {
   AdaptiveInteger range, place, raw, frequency;
   AdaptiveBit next;
@@ -172,7 +171,8 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
   model.layout_ = layout;
   model.first_section_ = first / grid::kSectionItems;
   SectionReader reader(layout, bytes, size);
-  // Of the sections before those that are wanted, each needs the one before it alone.
+  // Sections before those that are wanted are read and dropped: a section may be changes to the one
+  // before.
   Section section;
   for (uint64_t begin = 0; begin < last; begin += grid::kSectionItems) {
     section = reader.get(section, std::min<uint64_t>(grid::kSectionItems, n - begin));

@@ -1,6 +1,6 @@
 #pragma once
 
-// The difference mode: items coded given those of a base (docs/format_differences.md).
+// The difference mode, which codes items given those of a base (docs/format_differences.md).
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace bf16codecs::delta {
 
 enum class Relation : uint8_t { ordered = 0, plain = 1, exclusive_or = 2 };
 
-// What the items of one section have in common.
+// The grid, the classes and the weights of one section.
 struct Section : grid::Grid {
   Relation relation = Relation::ordered;
   unsigned low = 0;  // bytes of a number that have planes of their own
@@ -24,7 +24,7 @@ struct Section : grid::Grid {
   std::vector<ClassCode> classes;
 };
 
-// Bits below the exponent, with the sign: Fw.
+// Fw, the bits below the exponent, with the sign.
 unsigned fraction_bits(const Layout& layout);
 
 // r of near classes.
@@ -32,13 +32,13 @@ unsigned near_raw_bits(const Layout& layout, unsigned low);
 
 class Model {
  public:
-  // Describes n items by those of their base. `row` is the length of a row in items, 0 if that is
-  // not known, to look for scales of rows and columns if it `is_best`.
+  // Fits a model to n items and those of their base. If it `is_best`, looks for scales of rows and
+  // columns; `row` is the length of a row in items, 0 if that is not known.
   static Model fit(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
                    size_t row, bool is_best);
 
-  // Reads what write() wrote, for a version of n items of which [first, last) are wanted, and keeps
-  // the columns and tables of their sections alone. Throws CorruptDataError.
+  // Reads a model that write() wrote, for a version of n items. Keeps the columns and tables of the
+  // sections of items [first, last) alone. Throws CorruptDataError.
   static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
                     uint64_t first, uint64_t last);
   std::vector<uint8_t> write() const;
@@ -61,7 +61,7 @@ class Model {
   uint64_t first_section_ = 0;  // of those that are kept
   std::vector<Section> sections_;
   std::vector<Tables> tables_;
-  // Of a model that was fitted: the scales of its sections' rows, and how many items it is of.
+  // For models that were fitted: the row scales of the sections, and the number of items.
   std::vector<grid::RowScales> fitted_rows_;
   uint64_t fitted_items_ = 0;
 };
@@ -80,7 +80,7 @@ struct BlockChoices {
   unsigned groups_log2 = 0;
 };
 
-// Does the same with given choices; the model may have been read.
+// Does the same with given choices. The model may have been read instead of fitted.
 size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* base,
                     const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
                     uint8_t* const low[], uint8_t* out, size_t capacity);
@@ -97,12 +97,12 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
-  // How many items the next call of decode() gives: 0 after the last.
+  // The number of items that the next call of decode() gives; 0 after the last.
   size_t next() const;
 
-  // Decodes the next strip; low[k] has its numbers' low bytes, as encode() gives them. `items` may
-  // be the memory of its base. With the last strip, checks that everything was used. Throws
-  // CorruptDataError.
+  // Decodes the next strip; low[k] has the low bytes of its numbers, as encode() makes them.
+  // `items` may be the memory of its base. With the last strip it checks that everything was used.
+  // Throws CorruptDataError.
   void decode(const uint8_t* const low[], uint8_t* items);
 
  private:

@@ -1,3 +1,8 @@
+// Classes and coded numbers of items of any width and relation (docs/format_differences.md,
+// "Numbers"), and the choice of kernels where there are some. Arithmetic is on unsigned numbers of
+// the item's width, modulo 2^W. Compilers extend the narrow ones to int, so that results are cast
+// back.
+
 #include "delta/numbers.h"
 
 #include <algorithm>
@@ -8,7 +13,7 @@
 namespace bf16codecs::delta {
 namespace {
 
-// Items of type T in one of the relations. The kernels of 16 bits have the same formulas.
+// Items of type T in one of the relations. The kernels for 16 bits have the same formulas.
 template <typename T>
 class Items {
  public:
@@ -21,7 +26,7 @@ class Items {
     return std::clamp(place, 0, static_cast<int>(shape_.places) - 1);
   }
 
-  // A coded number, and in `low` the low bytes.
+  // Returns the coded number, 65535 if it is larger; `low` becomes the low bytes.
   uint16_t subtract(T base, T item, uint16_t scale, unsigned c, T& low) const {
     const bool is_near = c >= shape_.near;
     const T z = is_near ? near_number(base, item, scale) : far_number(base, item);
@@ -87,7 +92,7 @@ class Items {
   const Relation relation_;
 };
 
-// Calls function with Items of the type that has so many bytes.
+// Calls function with Items<T>, where T is the unsigned type of `width` bytes.
 template <typename Function>
 void with_items(size_t width, const Section& section, Function function) {
   switch (width) {

@@ -9,12 +9,12 @@
 
 namespace bf16codecs::delta {
 
-// Items that are handled between two passes, while they are in the first-level cache; whole steps
-// of any number of groups.
+// Items that all passes handle before the next ones, while they are in the first-level cache. A
+// strip has whole steps of any number of groups.
 inline constexpr size_t kStrip = 4096;
 inline constexpr size_t kStripSteps = kStrip / kDeltaStep;
 
-// What follows from the number of items and of groups.
+// The sizes of a payload's parts, which follow from the numbers of items and groups.
 struct Counts {
   size_t lanes, coded, rest, steps;
 

@@ -1,3 +1,5 @@
+// Weights, frequencies and tables of classes (docs/format_differences.md, "The difference model").
+
 #include "delta/tables.h"
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 namespace bf16codecs::delta {
 namespace {
 
+// weight[j] of the format, with g = weight.
 uint64_t power_of(unsigned weight) {
   return weight == 0 ? 0 : uint64_t{grid::kEighths[(weight - 1) % 8]} << (weight - 1) / 8;
 }
@@ -14,13 +17,13 @@ uint64_t power_of(unsigned weight) {
 }  // namespace
 
 void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCode& code) {
-  // Each count as quarters, and one more for what the sample may have missed.
+  // Counts in quarters, and a quarter more for entries that the sample missed.
   std::array<uint64_t, kDeltaEntries> likely;
   uint64_t total = 0, most = 0;
   for (unsigned j = 0; j < kDeltaEntries; ++j) total += likely[j] = 4 * uint64_t{counts[j]} + 1;
   for (unsigned j = 0; j < kDeltaEscape; ++j) {
-    // An entry of many raw bits takes a share that is worth more than it saves where it is rare:
-    // an escape takes 12 bits and the item.
+    // The frequency of an entry with many raw bits is a large share of all. If the entry is rare,
+    // that costs more than it saves, and it is left out: an escape takes 12 bits and the item.
     const unsigned q = raw_bits(code, j);
     const uint64_t taken = total * frequency_unit(q) * 3 / (2 * kTotal);
     const uint64_t saved = likely[j] * (12 + 8 * width - q);
@@ -40,7 +43,7 @@ void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCod
   }
   Frequencies frequencies;
   if (make_frequencies(code, frequencies)) return;
-  // Something that always makes some.
+  // Fall back to weights that always make frequencies.
   for (unsigned j = 0; j < kDeltaEntries; ++j) {
     code.weights[j] = j == kDeltaEscape || raw_bits(code, j) <= kMaxDeltaRaw + 1;
   }
@@ -77,7 +80,8 @@ bool make_frequencies(const ClassCode& code, Frequencies& frequencies) {
     }
   }
   if (largest == kDeltaEscape) return false;
-  // What is left goes to the largest in its units, and what is less than one of them to the escape.
+  // The rest of 4096 goes to the largest frequency in whole units, and what is less than a unit to
+  // the escape.
   const int unit = static_cast<int>(frequency_unit(raw_bits(code, largest)));
   const int left = static_cast<int>(kTotal) - static_cast<int>(total);
   const int rest = (left % unit + unit) % unit;
