@@ -11,6 +11,8 @@
 
 namespace bf16codecs::grid {
 
+// The encoder of adaptive bits. Between bits, the top bytes of low_ and high_ differ: where they
+// agree, that byte is final and is put out.
 class SideEncoder {
  public:
   void put(AdaptiveBit& model, bool bit) {
@@ -18,7 +20,8 @@ class SideEncoder {
     model.update(bit);
   }
 
-  // One byte is enough to end: the decoder reads zeros after it.
+  // Ends the stream with one byte, or none: a decoder reads zeros after the end. The byte above
+  // that of low_, followed by zeros, is above low_ and, as the top bytes differ, not above high_.
   std::vector<uint8_t> finish() {
     if (low_ != 0) bytes_.push_back(static_cast<uint8_t>((low_ >> 24) + 1));
     return std::move(bytes_);

@@ -1,20 +1,21 @@
 #pragma once
 
-// Numbers of side information, and how they are decoded (docs/format_scale.md, "Adaptive
-// integers"). The code for CUDA includes this, which has no standard library.
+// Numbers of side information, and their decoding (docs/format_scale.md, "Adaptive integers"). The
+// code for CUDA includes this file and has no standard library.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace bf16codecs::grid {
 
-// Probability of a 1 in 65536ths, and how often it was updated.
+// The probability of a 1 in 65536ths, and the number of updates, up to 8.
 struct AdaptiveBit {
   uint16_t probability = 1 << 15;
   uint16_t seen = 0;
 
-  // Moves a fraction of the way that shrinks with experience: fast at first, fine later. No bit
-  // ever costs less than 0.011 bits, so that the size bounds how many numbers there can be.
+  // Moves the probability towards the bit, by a fraction that shrinks with the number of updates.
+  // Limits keep every bit's cost at 0.011 bits or more, so that a stream's size bounds the number
+  // of integers in it.
   void update(bool bit) {
     static constexpr uint8_t kRates[8] = {1, 2, 2, 3, 3, 4, 4, 4};
     static constexpr int kMargin = 512;
@@ -58,8 +59,8 @@ class SideDecoder {
   uint32_t low_ = 0, high_ = UINT32_MAX, code_ = 0;
 };
 
-// A signed integer as adaptive bits: is it zero, its sign, and the magnitude as an exponent in
-// unary and the bits after the leading one, where the first four are adaptive.
+// A signed integer as adaptive bits: whether it is zero, its sign, the place of the magnitude's
+// highest bit in unary, and the bits below that, the first four of them adaptive.
 class AdaptiveInteger {
  public:
   static constexpr int kMax = (1 << 20) - 1;

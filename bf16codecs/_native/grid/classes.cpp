@@ -1,3 +1,6 @@
+// The choice of classes by their cost: the bits that items lose by a class that is not quite their
+// scale, and the bits of the class itself, by how often all classes are used.
+
 #include "grid/classes.h"
 
 #include <algorithm>
@@ -12,7 +15,9 @@
 namespace bf16codecs::grid {
 namespace {
 
-// Bits lost an item, in 4096ths, where a Gaussian's scale is taken too large or too small.
+// The loss, in 4096ths of a bit an item, where a Gaussian's scale is taken as larger than it is by
+// `excess` 4096ths of an octave: log2 of the factor, and (1 / factor^2 - 1) log2(e) / 2. Distances
+// are rounded to kStep.
 class Mismatch {
  public:
   constexpr Mismatch() {
@@ -28,7 +33,7 @@ class Mismatch {
     return loss_[std::clamp((excess + kStep / 2) / kStep + kSize / 2, 0, kSize - 1)];
   }
 
-  // One of all distances to which every class loses the same.
+  // One value for all distances from which every class loses the same.
   static int typical(int distance) {
     const int above = kStep / 2 - distance;
     return kStep / 2 - (above & -kStep) - (above % kStep != 0);
@@ -63,13 +68,13 @@ uint64_t cost_of_one(const Scales& scales, int center) {
 
 namespace {
 
-constexpr int kReach = 3;  // how far a class may be from the one that is nearest to the scale
+constexpr int kReach = 3;  // how far a class may be from the class nearest to the scale
 
-// Scales of one count that lose the same bits in every class: they are given the same one. Columns
-// have one count, and 4096 of them make some 250 groups.
+// Scales with the same count that lose the same bits in every class, and so get the same one. All
+// columns have the same count; 4096 of them make some 250 groups.
 struct Group {
   uint64_t count;
-  int distance, nearest;  // to the center; class
+  int distance, nearest;  // from the center; the nearest class
   uint32_t scales;
   int16_t chosen;
 };
@@ -96,7 +101,8 @@ struct Groups {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Finds a group where the last one of its kind was, or begins one.
+  // Finds a group by a small hash table that remembers the last one in each place, or begins a
+  // group. A group that was forgotten there is begun again, which costs time alone.
   uint32_t find(uint64_t count, int distance, int nearest) {
     const int place = distance / (Mismatch::kStep / 2) + (nearest & 1);
     uint32_t& last = last_[static_cast<unsigned>(place) % std::size(last_)];
@@ -117,7 +123,7 @@ struct Groups {
 // Prices of classes by how often each is used, in 4096ths of a bit.
 class Prices {
  public:
-  // Of classes that are near those of the groups, and of 0.
+  // For classes within kReach of the groups' nearest ones, and for 0.
   explicit Prices(const std::vector<Group>& groups) {
     int least = 0, most = 0;
     for (const Group& group : groups) {
@@ -128,7 +134,7 @@ class Prices {
     end_ = prices_ + kMaxClass + most + 1;
   }
 
-  // Finds them, where `scales` have the classes that their groups have now.
+  // Sets the prices by the classes that the groups have now; `scales` is the number of all scales.
   void learn(const std::vector<Group>& groups, size_t scales) {
     std::fill(first_, end_, 0);
     for (const Group& group : groups) {
@@ -148,26 +154,26 @@ class Prices {
 
   uint64_t of(int c) const { return static_cast<uint64_t>(prices_[c + kMaxClass]); }
   uint64_t cheapest() const { return static_cast<uint64_t>(cheapest_); }
-  // What an adaptive coder pays to learn them.
+  // The cost for an adaptive coder of learning which classes are used.
   uint64_t to_learn() const { return to_learn_; }
 
  private:
   static constexpr int kNew = 4 * kOctave;
 
   int prices_[2 * kMaxClass + 1];  // [class + kMaxClass]
-  int *first_, *end_;              // those that are set
+  int *first_, *end_;              // the range that is set
   int cheapest_;
   uint64_t to_learn_;
 };
 
-// The best class of one scale.
+// Finds the best class of one scale.
 class Search {
  public:
   Search(const Prices& prices, uint64_t count, int distance, int unit)
       : prices_(prices), count_(count), distance_(distance), unit_(unit) {}
 
-  // Looks around the class nearest to the scale, `middle`. Of classes that cost the same, the least
-  // is taken, but 0 only if it costs less than those around `middle`.
+  // Looks around `middle`, the class nearest to the scale. Of classes with the same cost it takes
+  // the least, but 0 only if that costs less than all those around `middle`.
   void run(int middle) {
     take(middle, count_ * mismatch(excess(middle)) + prices_.of(middle));
     bool is_open = true;
@@ -193,7 +199,8 @@ class Search {
     chosen = static_cast<int16_t>(c);
   }
 
-  // Returns whether classes that lose more than c may still cost less than the best one so far.
+  // Tries class c; returns whether classes that lose more may still cost less than the best one so
+  // far.
   template <typename Order>
   bool consider(int c, Order order) {
     const uint64_t loss = count_ * mismatch(excess(c));

@@ -1,7 +1,7 @@
 #pragma once
 
-// The encoders' choice of classes for estimated scales. Integers alone: the encoders' bytes must be
-// the same on every platform.
+// The encoders' choice of classes for estimated scales. It uses integers alone, so that the
+// encoders' bytes are the same on every platform.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,21 +26,22 @@ struct Scales {
   std::vector<uint64_t> count;  // items behind the estimate; 0 if all are zero
 };
 
-// Their mean, each as often as it has items.
+// The mean of the scales, weighted by their items.
 int mean_log_scale(const Scales& scales);
 
-// Chooses classes, worth `unit` 4096ths of an octave each, a power of two, so that scales (less
-// `center`) and classes together cost least; returns that cost in 4096ths of a bit.
+// Chooses classes, worth `unit` 4096ths of an octave each, a power of two. They cost bits, and so
+// do items whose scale, less `center`, is not quite its class's: the sum is to be least. Returns it
+// in 4096ths of a bit.
 uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes);
 
-// What it costs to leave them all at `center`.
+// The cost of all scales being `center`.
 uint64_t cost_of_one(const Scales& scales, int center);
 
 // Rows of fewer items carry too little: look for a longer period.
 inline constexpr size_t kMinRow = 16;
 
-// How many items share a row scale, for rows of so many items, or 0 if that is not known. Very
-// short rows are taken together, and of very long ones a part is enough.
+// Chooses how many items share a row scale. `row` is the length of a row in items, 0 if that is not
+// known. Very short rows are taken together; a part of a very long row has a scale of its own.
 uint32_t choose_run(size_t row);
 
 }  // namespace bf16codecs::grid

@@ -1,7 +1,8 @@
 #pragma once
 
-// Fixed-point powers and logarithms (docs/format_scale.md, "Fixed-point functions"). Integers
-// alone: tables are derived from them on both sides and must agree on every platform.
+// Fixed-point powers and logarithms (docs/format_scale.md, "Fixed-point functions"). They use
+// integers alone: encoders and decoders derive tables from them, which must agree on every
+// platform.
 
 #include <bit>
 #include <cstdint>

@@ -1,3 +1,6 @@
+// Reading and writing the numbers of grids, with all limits of docs/format_scale.md, "The scale
+// model".
+
 #include "grid/grid.h"
 
 #include "format/errors.h"
@@ -6,7 +9,7 @@ namespace bf16codecs::grid {
 namespace {
 
 constexpr uint32_t kMinLength = 16;         // of runs and rows, where there are any
-constexpr uint64_t kColumnsPerByte = 1024;  // more cannot be coded: see AdaptiveBit
+constexpr uint64_t kColumnsPerByte = 1024;  // a byte holds fewer adaptive bits: see AdaptiveBit
 constexpr int kMaxStep = 3;
 
 }  // namespace
@@ -51,7 +54,7 @@ void GridWriter::put_columns(SideEncoder& coder, const Grid& grid, const Grid& b
   }
 }
 
-// Lengths reach 2^40 and more only in theory: 30 bits in two numbers.
+// A length has up to 30 bits, more than an adaptive integer: it is written as two numbers.
 void GridWriter::put_length(SideEncoder& coder, uint32_t length) {
   integers_.lengths.put(coder, static_cast<int>(length >> 15));
   integers_.lengths.put(coder, static_cast<int>(length & 0x7FFF));

@@ -1,7 +1,7 @@
 #pragma once
 
-// A grid of scales: what the items of one section have by the row and the column that they are in
-// (docs/format_scale.md, "Scales"), and how its numbers are coded (the same, "The scale model").
+// A grid of scales: those of a section's items by their rows and columns (docs/format_scale.md,
+// "Scales"), and the coding of its numbers ("The scale model", there).
 
 #include <algorithm>
 #include <cstddef>
@@ -21,20 +21,20 @@ struct Grid {
   uint32_t run = 0;                       // items that share one row scale; 0: a whole block
   uint32_t period = 0;                    // length of a row, for columns; 0: no column scales
   uint16_t base = 0;                      // scale of an item in a row and a column of class 0
-  uint8_t row_step = 0, column_step = 0;  // log2 of what one class more adds to the scale
+  uint8_t row_step = 0, column_step = 0;  // log2 of how much one class more adds to the scale
   bool columns_change = false;            // columns are written as changes to the section before
   std::vector<int16_t> columns;           // class of each column
 
   bool has_one_scale() const { return run == 0 && period == 0; }  // in a block
 };
 
-// Scales of a block's rows over the grid's base: an offset and a class for each run.
+// The scales of a block's rows, relative to the grid's base: an offset, and a class for each run.
 struct RowScales {
   int offset = 0;
   std::vector<int16_t> rows;
 };
 
-// Number of runs that items [first, first + n) touch.
+// The number of runs that items [first, first + n) touch.
 inline size_t rows_in(const Grid& grid, uint64_t first, size_t n) {
   if (grid.run == 0) return 0;
   return static_cast<size_t>((first + n - 1) / grid.run - first / grid.run) + 1;
@@ -62,25 +62,24 @@ void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Fun
   }
 }
 
-// A block's own numbers.
+// Writes a block's own numbers.
 std::vector<uint8_t> write_rows(const RowScales& scales);
 
 // Reads them for items [first, first + n) of the frame. Throws CorruptDataError.
 RowScales read_rows(const Grid& grid, const uint8_t* bytes, size_t size, uint64_t first, size_t n);
 
-// One adaptive integer for each kind of number of a grid; they go on learning from section to
-// section.
+// One adaptive integer for each kind of number of a grid. They last from section to section.
 struct GridIntegers {
   AdaptiveInteger lengths, base, steps, column;
 };
 
-// Writes the grids of a frame's sections, each in two parts: a model may have numbers of its own
-// between them.
+// Writes the grids of a frame's sections, each in two parts, between which a model may have numbers
+// of its own.
 class GridWriter {
  public:
-  // All but the columns.
+  // Writes everything but the columns.
   void put_head(SideEncoder& coder, const Grid& grid);
-  // Nothing if there are none. `before` is the grid of the section before.
+  // Writes the columns, if there are any. `before` is the grid of the section before.
   void put_columns(SideEncoder& coder, const Grid& grid, const Grid& before);
 
  private:
@@ -92,10 +91,10 @@ class GridWriter {
 // Reads what GridWriter wrote. Throws CorruptDataError.
 class GridReader {
  public:
-  // `size` is that of all that the coder reads: it bounds how many columns there are.
+  // `size` is the size of the stream that the coder reads, which bounds the number of columns.
   GridReader(size_t size, int max_base);
 
-  // `items` is how many the section has.
+  // `items` is the number of the section's items.
   void get_head(SideDecoder& coder, uint64_t items, Grid& grid);
   void get_columns(SideDecoder& coder, const Grid& before, Grid& grid);
 

@@ -6,7 +6,7 @@
 
 namespace bf16codecs::grid {
 
-// The grid's scales are what kernels take apart.
+// The kernels take scales of the grid apart.
 static_assert(kScaleSteps == kScaleFractions);
 
 void ItemScales::fill(size_t begin, size_t n, uint16_t* scales) const {

@@ -15,7 +15,7 @@ class ItemScales {
   ItemScales(const KeyFormat& format, const Grid& grid, const RowScales& rows, uint64_t first)
       : grid_(grid), rows_(rows), most_(format.max_scale()), first_(first) {}
 
-  // Scales of items [begin, begin + n) of the block.
+  // Writes the scales of items [begin, begin + n) of the block.
   void fill(size_t begin, size_t n, uint16_t* scales) const;
 
  private:

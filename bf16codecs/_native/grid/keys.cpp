@@ -36,7 +36,8 @@ void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys)
 template <typename Float, typename Bits>
 void load_distances(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
   constexpr Bits kInfinity = std::bit_cast<Bits>(std::numeric_limits<Float>::infinity());
-  // Subnormal numbers count as zeros: what a processor makes of them is up to its settings.
+  // Subnormal numbers count as zeros: whether a processor flushes them depends on its settings, and
+  // the encoder's bytes must not.
   const auto normal = [](Bits bits) { return (bits & kInfinity) != 0 ? bits : Bits{0}; };
   const auto load = [&](const uint8_t* from) {
     return std::bit_cast<Float>(normal(load_le<Bits>(from)));

@@ -21,27 +21,29 @@ struct KeyFormat {
   uint16_t mask() const { return static_cast<uint16_t>((1u << bits) - 1); }
 };
 
-// Whether a model can describe the items: those of planes by byte are not rotated.
+// Whether models can describe the items: items that are split by byte are not rotated, and have no
+// keys.
 inline bool has_keys(const Layout& layout) {
   return !layout.by_byte;
 }
 
-// How many planes, from plane 0 on, the keys are, and so a model codes.
+// The number of planes, from plane 0 on, that keys come from and models code.
 inline size_t key_planes(const Layout& layout) {
   return layout.planes() == 1 ? 1 : 2;
 }
 
 void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
 
-// Whether differences of such items are themselves such items, however small.
+// Whether differences of such items are numbers of the dtype even where they are far smaller than
+// the items: that needs a wide exponent.
 inline bool has_difference_keys(const Layout& layout) {
   return has_keys(layout) && (layout.dtype == DType::bfloat16 || layout.dtype == DType::float32 ||
                               layout.dtype == DType::float64);
 }
 
-// The same of how far items are from those of a base, without a sign. They are at least 2, which is
-// not zero: a mean of magnitudes counts what is not zero, and here it has to count what did not
-// change. What is no number is nothing either.
+// Loads keys of the distances between items and those of a base, without a sign. Keys are at least
+// 2, which is not zero: means of magnitudes leave zeros out, but must count items that did not
+// change. Distances that are infinite or not a number count as 0.
 void load_difference_keys(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
                           uint16_t* keys);
 

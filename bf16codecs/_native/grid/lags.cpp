@@ -18,6 +18,8 @@ size_t first_outstanding(const std::vector<int64_t>& agreements, int64_t least) 
   const int64_t most = *std::max_element(agreements.begin(), agreements.end()) - usual;
   if (most <= least) return 0;
   for (size_t i = 0; i < agreements.size(); ++i) {
+    // Four fifths of the most are enough: a multiple of the length may agree a little more than the
+    // length itself.
     if ((agreements[i] - usual) * 5 >= most * 4) return (i + 1) * kLagUnit;
   }
   return 0;
