@@ -1,3 +1,5 @@
+// Decoding of a block with the scale model (docs/format_scale.md, "Payload of a block of n items").
+
 #include <cstring>
 #include <memory>
 
@@ -10,8 +12,12 @@
 namespace bf16codecs::scale {
 namespace {
 
-// What a decoder needs of one symbol at one scale, in one load:
-// bits 0-11 frequency, 12-23 start, 24-28 raw bits, 32-47 base, 48-63 mask of the scale's key.
+// A symbol at one scale, in one load:
+//
+//   bits   63 - 48                    47 - 32   28 - 24   23 - 12   11 - 0
+//          mask of the scale's key    base      raw bits  start     frequency
+//
+// The mask is 0 where keys are counted from 0 instead of from the scale.
 using Entry = uint64_t;
 
 struct DecodeTables {
@@ -39,8 +45,10 @@ struct Lanes {
   const uint8_t* words;
 };
 
-// Decodes n items, a multiple of the lanes. Preconditions: room for kLanes words after
-// words + 4 x (n - kLanes).
+// Decodes n items, a multiple of the lanes. 4 n bytes of words must be readable: every item loads a
+// word at the place of the next one, whether it uses it or not.
+// In each lane x is below 2^63 and at least 2^31 before and after: f (x >> 12) + rank is below f
+// 2^51, and what is left of it after the raw bits at least 8.
 void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
                   const uint16_t* scales, size_t n, uint16_t* keys) {
   uint64_t x[kLanes];
@@ -59,7 +67,7 @@ void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
       state >>= raw_bits;
       keys[i + lane] = static_cast<uint16_t>(
           ((scale / kScaleSteps << fraction) & static_cast<unsigned>(e >> 48)) + (e >> 32) + raw);
-      // Without a branch: one renormalization in three cannot be predicted.
+      // Without a branch, which could not be predicted: about one item in three takes a word.
       const uint64_t refilled = state << 32 | load_le<uint32_t>(words);
       const bool refill = state < kStateMin;
       x[lane] = refill ? refilled : state;
@@ -115,7 +123,8 @@ void decode_tile(const DecodeTables& tables, unsigned fraction, Lanes& lanes, co
       n -= safe, scales += safe, keys += safe;
       continue;
     }
-    // Too near the end for a step that might use a word in every lane: from a padded copy.
+    // Too near the end for a step that might use a word in every lane: this step reads a copy with
+    // zeros after it.
     uint8_t padded[step_bytes + 4] = {};
     std::memcpy(padded, lanes.words, left);
     Lanes copy = lanes;

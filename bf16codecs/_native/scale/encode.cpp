@@ -1,3 +1,5 @@
+// Encoding of a block with the scale model (docs/format_scale.md, "Payload of a block of n items").
+
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -13,8 +15,16 @@
 namespace bf16codecs::scale {
 namespace {
 
-// What an encoder needs of one symbol at one scale. The division by the frequency is a
-// multiplication with its inverse (Alverson), exact below 2^63.
+// A symbol at one scale. With q = x div f, the new state 4096 q + start + x mod f is x + start +
+// (4096 - f) q. The quotient is a multiplication with the inverse of f (Alverson), exact for x
+// below 2^63:
+//
+//   q = (x inverse div 2^64) >> shift,  inverse = ceil(2^(63 + log2_up) / f),  shift = log2_up - 1
+//
+// with 2^log2_up the first power of two that is not below f.
+//
+// A state from `limit` on, f 2^(51 - raw), puts a word out: so it is below f 2^51 <= 2^63 with the
+// raw bits, and the new state below 2^63.
 struct Entry {
   uint64_t inverse, limit;
   uint32_t bias;
@@ -26,7 +36,8 @@ struct Entry {
       : limit(uint64_t{f} << (63 - kModelBits - raw)),
         rest(static_cast<uint16_t>(kModelTotal - f)),
         raw_bits(static_cast<uint8_t>(raw)) {
-    if (f == 1) {  // x times (2^64 - 1) / 2^64 is x - 1 for every x > 0
+    if (f == 1) {
+      // x (2^64 - 1) div 2^64 is x - 1 for every x > 0: the bias makes up for the missing 1.
       inverse = UINT64_MAX;
       shift = 0;
       bias = start + kModelTotal - 1;
@@ -60,7 +71,7 @@ struct EncodeTables {
   }
 };
 
-// One item, ready to be coded.
+// An item as its symbol and raw bits.
 struct Step {
   uint16_t entry;  // scale fraction x kSymbolStride + symbol
   uint16_t raw;
@@ -77,8 +88,9 @@ void find_steps(const SymbolSet& symbols, const SymbolLookup& lookup, unsigned f
   }
 }
 
-// Codes the steps from the last to the first, lanes in turn, and writes words downwards from
-// `words`, which has room for n. Returns the first word.
+// Codes the steps from the last to the first, the lanes in turn, and writes words downwards from
+// `words`, below which is room for n. Returns the first word. Every step stores a word, and keeps
+// it only if the state was full: there is no branch.
 uint8_t* encode_steps(const EncodeTables& tables, const Step* steps, size_t n, uint64_t* x,
                       uint8_t* words) {
   const Entry* entries = &tables.entry[0][0];
@@ -143,7 +155,8 @@ size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n
     const uint16_t* seed = keys.data() + coded + 2 * lane;
     x[lane] = uint64_t{1} << 32 | uint64_t{seed[1]} << 16 | seed[0];
   }
-  // Words are made from the last to the first: at the end of the room, then moved.
+  // Words are made from the last to the first: they are written at the end of the room, and moved
+  // later.
   uint8_t* const end = out + capacity - 2 * rest;
   uint8_t* words = end;
   uint16_t scales[kTile];

@@ -1,3 +1,5 @@
+// Finding the length of rows that nobody gave, by the autocorrelation of logarithms of magnitudes.
+
 #include <algorithm>
 
 #include "grid/keys.h"
@@ -13,8 +15,8 @@ int mean(const std::vector<int>& values) {
   return static_cast<int>(sum / static_cast<int64_t>(values.size()));
 }
 
-// Logarithms of magnitudes in 8ths of an octave, less their mean, and cut where the long tail of
-// small numbers would drown the rest.
+// Logarithms of magnitudes in 8ths of an octave, less their mean, and limited: the long tail of
+// small numbers would outweigh the rest.
 std::vector<int16_t> log_magnitudes(const grid::KeyFormat& format, const uint16_t* keys, size_t n) {
   constexpr int kBelow = 20, kAbove = 60;
   const unsigned shift = format.fraction - std::min(format.fraction, 3u);
@@ -28,7 +30,7 @@ std::vector<int16_t> log_magnitudes(const grid::KeyFormat& format, const uint16_
   return result;
 }
 
-// At most 2^15 products of at most 80 x 80.
+// A sum of at most 2^15 products of at most 80 x 80, which 32 bits hold.
 int32_t product_sum(const int16_t* a, const int16_t* b, size_t n) {
   int32_t sum = 0;
   for (size_t i = 0; i < n; ++i) sum += a[i] * b[i];

@@ -1,3 +1,5 @@
+// Fitting a scale model: grid, curve and frequencies of each section.
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -20,8 +22,8 @@ namespace {
 
 constexpr int kCurveUnit = kOctave / 8;
 
-// The exponent that a Gaussian's standard deviation has if these are Gaussian: just below the
-// largest that is not rare.
+// Estimates the exponent of the standard deviation of keys that are Gaussian: one below the largest
+// exponent that is not rare.
 int typical_exponent(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   std::vector<uint32_t> histogram(size_t{1} << (format.bits - format.fraction));
   constexpr size_t kSample = 1 << 16;
@@ -54,8 +56,8 @@ class SectionFit {
     return row_scales(magnitudes_, keys_.data(), first_, keys_.size(), section_.run, columns);
   }
 
-  // Finds column scales, given row scales found without them (every row has the same columns,
-  // so that does not bias them), and keeps them where they pay: new ones, or what changes against
+  // Finds column scales, given row scales that were found without them; every row has the same
+  // columns, so that this does not bias them. Keeps them if they pay: new classes, or changes to
   // those of the section before.
   void fit_columns(size_t period, const Section* before) {
     const Scales by_row = rows({});
@@ -105,7 +107,7 @@ class SectionFit {
   struct Choice {
     uint64_t cost;
     uint8_t step;
-    std::vector<int16_t> classes;  // none if none pay
+    std::vector<int16_t> classes;  // empty if classes do not pay
   };
 
   // Chooses the step and the classes that cost least.
@@ -152,7 +154,7 @@ class SectionFit {
     fit_nodes(symbols, counts);
   }
 
-  // Where items are denser or rarer than a Gaussian says.
+  // Chooses the curve's heights: where items are denser or rarer than a Gaussian.
   void fit_nodes(const SymbolSet& symbols, const SymbolCounts& counts) {
     std::array<uint64_t, kCurveNodes> found{}, expected{};
     for (unsigned t = 0; t < kScaleSteps; ++t) {
@@ -176,8 +178,8 @@ class SectionFit {
     }
   }
 
-  // The height that pays best, where another than the one before costs a few bits; `expected`
-  // is in 4096ths.
+  // Chooses the height that saves most; one that differs from the height before costs a few bits.
+  // `expected` is in 4096ths.
   static int choose_height(uint64_t found, uint64_t expected, int before) {
     constexpr int kChange = 5 * kOctave, kLimit = 120, kLog2E = 5909;
     const auto gain = [&](int height) {

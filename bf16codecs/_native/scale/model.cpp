@@ -1,4 +1,4 @@
-// The scale model's side information, as it stands in a frame (docs/format_scale.md).
+// Reading and writing of scale models (docs/format_scale.md, "The scale model").
 
 #include "scale/model.h"
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int kMaxFrequencies = 4032;  // of the zero symbol and the escape together
 constexpr int kMaxCurve = 255;
 
-// One integer model for each kind of number; they go on learning from section to section.
+// One adaptive integer for each kind of number. They last from section to section.
 struct SideModels {
   AdaptiveInteger frequencies, curve;
 };
@@ -83,7 +83,7 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
   SideDecoder coder(bytes, size);
   GridReader grids(size, grid::KeyFormat(layout).max_scale());
   SideModels models;
-  Section skipped;  // the last one before those that are wanted, which the next one needs
+  Section skipped;  // the last section before those that are wanted; the next may be changes to it
   for (uint64_t begin = 0; begin < last; begin += grid::kSectionItems) {
     const uint64_t items = std::min<uint64_t>(grid::kSectionItems, n - begin);
     const Section& before = sections.empty() ? skipped : sections.back();

@@ -1,8 +1,8 @@
 #pragma once
 
-// The scale model: BF16Arithmetic(level="best"). It codes the leading two bytes of every item
-// (planes 0 and 1, or plane 0 alone where items have one byte) with one symbol and raw bits,
-// given the scale of the item's row and column (docs/format_scale.md).
+// The scale model, of BF16Arithmetic(level="best") in format version 1 (docs/format_scale.md). It
+// codes the leading two bytes of every item (planes 0 and 1, or plane 0 alone where items have one
+// byte) with one symbol and raw bits, given the scale of the item's row and column.
 
 #include <array>
 #include <cstddef>
@@ -16,21 +16,21 @@ namespace bf16codecs::scale {
 
 inline constexpr unsigned kCurveNodes = 44;
 
-// What the items of one section have in common.
+// The grid and the densities of one section.
 struct Section : grid::Grid {
   std::array<int16_t, kCurveNodes> curve{};           // 8 log2 of density over a Gaussian's
   uint16_t zero_frequency = 0, escape_frequency = 1;  // of 4096
-  // For encoding, what rows are estimated with: inverse scales of the columns.
+  // For encoding: the inverse scales of the columns, with which rows are estimated.
   std::vector<uint32_t> inverse_columns;
 };
 
 class Model {
  public:
-  // Describes n items; `row` is the length of a row in items, 0 if that is not known.
+  // Fits a model to n items; `row` is the length of a row in items, 0 if that is not known.
   static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 
-  // Reads what write() wrote, for a frame of n items of which [first, last) are wanted, and keeps
-  // their sections alone. Throws CorruptDataError.
+  // Reads a model that write() wrote, for a frame of n items. Keeps the sections of items [first,
+  // last) alone. Throws CorruptDataError.
   static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
                     uint64_t first, uint64_t last);
   std::vector<uint8_t> write() const;

@@ -1,7 +1,9 @@
 #pragma once
 
-// The coder of the scale model: rANS with 64-bit states and 32-bit words. A symbol and its raw
-// bits use at most 28 bits, so one renormalization a step is enough.
+// The coder of the scale model: rANS with 64-bit states and 32-bit words (docs/format_scale.md,
+// "Payload of a block of n items"). Between steps a state is 2^31 <= x < 2^63. A symbol and its raw
+// bits take at most 12 + 16 bits off it, which leaves at least 2^3: one word is enough to bring it
+// back.
 
 #include <cstdint>
 #if defined(_MSC_VER) && !defined(__SIZEOF_INT128__)
@@ -14,6 +16,7 @@ namespace bf16codecs::scale {
 
 inline constexpr uint64_t kStateMin = uint64_t{1} << 31;  // and below 2^63
 
+// The upper 64 bits of the product.
 inline uint64_t multiply_high(uint64_t a, uint64_t b) {
 #if defined(__SIZEOF_INT128__)
   __extension__ using Wide = unsigned __int128;

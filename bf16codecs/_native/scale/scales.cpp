@@ -15,7 +15,7 @@ using grid::log2_floor;
 namespace {
 
 constexpr int kUnitBits = 15;           // a magnitude of 1 at the exponent
-constexpr uint32_t kLargest = 1 << 24;  // times 2^16 inverse scale, 2^22 times: below 2^63
+constexpr uint32_t kLargest = 1 << 24;  // so that sums of 2^22 products with 2^16 are below 2^63
 constexpr int kInverseBits = 10;
 constexpr int kMaxInverse = 6 * kOctave;
 
@@ -28,7 +28,7 @@ Magnitudes::Magnitudes(const KeyFormat& format, int exponent)
   for (size_t i = 0; i < values_.size(); ++i) {
     const int e = static_cast<int>(i >> g);
     const auto part = static_cast<uint32_t>(2 * (i & ((size_t{1} << g) - 1)) + 1);
-    // Exponent 0 has no leading one, and the weight of exponent 1.
+    // Numbers of exponent 0 have no leading one, and the place values of exponent 1.
     const uint32_t digits = e ? (2u << g) + part : 2 * part;
     const int shift = kUnitBits - static_cast<int>(g) - 1 + e - exponent;
     if (shift >= 0) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The encoder's estimates of row and column scales. Integers alone: the encoder's bytes must be
-// the same on every platform.
+// The encoder's estimates of row and column scales. They use integers alone, so that the encoder's
+// bytes are the same on every platform.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ using grid::kScaleUnit;
 using grid::mean_log_scale;
 using grid::Scales;
 
-// |x| as a number, for keys near an exponent; far smaller ones are 0, far larger ones saturate.
+// |x| as a number, for keys near an exponent. Far smaller ones are 0, far larger ones saturate.
 class Magnitudes {
  public:
   Magnitudes(const KeyFormat& format, int exponent);
@@ -34,22 +34,23 @@ class Magnitudes {
   std::vector<uint32_t> values_;
 };
 
-// The inverse scales that the sums below take: 2^(-log_scale / 4096) in 1024ths.
+// The inverse scales by which the sums below multiply: 2^(-log_scale / 4096) in 1024ths.
 std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales);
 
-// The same of a section's columns; none if it has none.
+// The inverse scales of a section's columns; none if it has none.
 std::vector<uint32_t> inverse_columns(const Section& section);
 
-// Scales of the runs of items [first, first + n), given inverse scales of the columns.
+// Estimates the scales of the runs of items [first, first + n), given inverse scales of the
+// columns.
 Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                   uint64_t run, const std::vector<uint32_t>& columns);
 
-// Scales of the columns, given inverse scales of the runs.
+// Estimates the scales of the columns, given inverse scales of the runs.
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                      uint64_t run, uint64_t period, const std::vector<uint32_t>& rows);
 
-// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which
-// logarithms of the magnitudes correlate.
+// Finds the length of the rows in which scales repeat, 0 if there are none: the shortest lag at
+// which logarithms of the magnitudes correlate.
 size_t find_row(const grid::KeyFormat& format, const std::vector<uint16_t>& keys);
 
 }  // namespace bf16codecs::scale

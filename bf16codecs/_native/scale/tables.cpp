@@ -100,15 +100,15 @@ int curve_place(const SymbolSet& symbols, unsigned s, unsigned fraction) {
 
 namespace {
 
-// What the curve adds to the logarithm of a density.
+// The term that the curve adds to the logarithm of a density.
 int curve_height(const Section& section, int place) {
   const size_t node = std::min<size_t>(static_cast<size_t>(place) / kOctave, kCurveNodes - 2);
   const int part = place - static_cast<int>(node) * kOctave;
   return (section.curve[node] * (kOctave - part) + section.curve[node + 1] * part) >> 3;
 }
 
-// Rounds weights to frequencies of the given sum; what cannot happen once in eight tables' worth
-// gets none, and is escaped.
+// Rounds weights to frequencies with the given sum. A symbol whose share is below an eighth of one
+// slot gets none, and is escaped.
 void round_weights(const uint64_t* weights, unsigned n, unsigned sum, uint16_t* frequencies) {
   uint64_t total = 0;
   for (unsigned s = 0; s < n; ++s) total += weights[s];
@@ -158,8 +158,8 @@ void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
       std::fill(scales + at, scales + end, static_cast<uint16_t>(std::clamp(scale, 0, max_scale_)));
       return;
     }
-    // Straight from the classes: a copy of all that they add would cost a short block more than the
-    // block itself.
+    // The classes are read as they are: a copy of what all columns add would cost a short block
+    // more than the block itself.
     const int16_t* columns = section_.columns.data() + column;
     const int step = section_.column_step, most = max_scale_;
     for (size_t i = at; i < end; ++i) {

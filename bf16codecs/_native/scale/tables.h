@@ -1,6 +1,7 @@
 #pragma once
 
-// Inside the scale model: symbols, frequencies, and how classes become scales.
+// Inside the scale model: symbols, frequencies, and the scales of items (docs/format_scale.md,
+// "Symbols", "Frequencies" and "Scales").
 
 #include <algorithm>
 #include <array>
@@ -24,11 +25,11 @@ inline constexpr unsigned kSymbolStride = 64;
 inline constexpr int kLowestExponent = -22, kHighestExponent = 6;  // of a symbol, over the scale's
 inline constexpr unsigned kLookupBits = 4;  // fraction bits that distinguish symbols, at most
 inline constexpr size_t kLanes = 4;
-// The last items, which the lanes' seeds hold.
+// The last items that are coded: their keys are what the lanes begin with in an encoder.
 inline constexpr size_t kSeedItems = 2 * kLanes;
-inline constexpr size_t kTile = 4096;  // items handled between two passes
+inline constexpr size_t kTile = 4096;  // items that all passes handle before the next ones
 
-// How many of a key's fraction bits distinguish symbols.
+// The number of a key's fraction bits that distinguish symbols.
 inline unsigned lookup_bits(const KeyFormat& format) {
   return std::min(format.fraction, kLookupBits);
 }
@@ -56,11 +57,12 @@ struct SymbolSet {
   void add_octave(const KeyFormat& format, int exponent, unsigned split_bits);
 };
 
-// log2, in 4096ths, of a Gaussian's mass in the symbol, up to a constant, for a scale `fraction`
-// 16ths of an octave above the exponent.
+// log2, in 4096ths, of a Gaussian's mass in the symbol, up to a constant, for a scale that is
+// `fraction` 16ths of an octave above its exponent.
 int gaussian_log_mass(const SymbolSet& symbols, unsigned symbol, unsigned fraction);
 
-// Place of the symbol on the curve, in 4096ths of a node, for the same scale.
+// The place of the symbol on the curve, in 4096ths of the distance of two nodes, for the same
+// scale.
 int curve_place(const SymbolSet& symbols, unsigned symbol, unsigned fraction);
 
 using Frequencies = std::array<std::array<uint16_t, kSymbolStride>, kScaleSteps>;
@@ -71,7 +73,7 @@ class SymbolLookup {
  public:
   SymbolLookup(const KeyFormat& format, const SymbolSet& symbols);
 
-  // Escapes what has no frequency.
+  // Gives the escape to keys whose symbol has no frequency.
   void restrict_to(const SymbolSet& symbols, const Frequencies& frequencies);
 
   unsigned find(uint16_t key, unsigned scale) const {
