@@ -10,10 +10,11 @@ namespace bf16codecs {
 
 namespace {
 
-// What has a digest of its own: as large as a block of the default size, whose checksum it gives.
+// The bytes that have a digest of their own: a block of the default size, so that the digest,
+// folded, is the block's checksum as well.
 constexpr size_t kSpan = kDefaultBlockBytes;
 
-// The digest of each span of bytes, the last of which may be shorter.
+// Computes the digest of each span of bytes; the last span may be shorter.
 std::vector<uint64_t> digest_spans(const uint8_t* bytes, size_t size, size_t span) {
   std::vector<uint64_t> digests(size / span + (size % span != 0));
   parallel_for(digests.size(), [&](size_t i, Workspace&) {

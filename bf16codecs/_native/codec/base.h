@@ -1,6 +1,6 @@
 #pragma once
 
-// How a base is known again (docs/format_differences.md, "The base field").
+// The digest by which a base is recognized (docs/format_differences.md, "The base field").
 
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace bf16codecs {
 
 struct BaseDigest {
-  uint64_t digest = 0;           // of its bytes
-  std::vector<uint32_t> blocks;  // checksums
+  uint64_t digest = 0;           // of the base's bytes
+  std::vector<uint32_t> blocks;  // checksums of its blocks
 };
 
-// Of a base of raw_size bytes.
+// Computes both, of a base of header.raw_size bytes.
 BaseDigest digest_base(const Header& header, const uint8_t* base);
 
 }  // namespace bf16codecs

@@ -1,7 +1,6 @@
 #pragma once
 
-// What callers ask for, checked before it is done: the bindings and the C API know neither what
-// fits together nor what a base is compared with.
+// Checks of what callers ask for, before it is done. The bindings and the C API share them.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +10,17 @@
 
 namespace bf16codecs {
 
-// Throws std::invalid_argument unless there can be so many steps.
+// Throws std::invalid_argument unless a frame can have this many steps.
 void check_steps(unsigned steps);
 
-// Throws std::invalid_argument unless the options fit together, and to `size` bytes and the base.
+// Throws std::invalid_argument unless the options fit together, fit `size` bytes, and fit the base.
 void check_request(const EncodeOptions& options, size_t size, OptionalBytes base);
 
-// Reads the head of a frame of which all bytes are there, and no more. Throws as read_index() and
+// Reads the head of a frame, given all of its bytes and no others. Throws as read_index() and
 // check_frame_size() do.
 FrameIndex read_whole(std::span<const uint8_t> frame);
 
-// Throws BaseMismatchError unless a frame that needs a base is given its own.
+// Throws BaseMismatchError if the frame needs a base and `base` is not the frame's.
 void check_outside_base(const FrameIndex& index, OptionalBytes base);
 
 // Decodes a whole frame, whose base was checked, as decode_frame() does.
@@ -31,13 +30,13 @@ void decode_whole(const FrameIndex& index, std::span<const uint8_t> frame, const
 // Throws std::out_of_range unless there are blocks [first, last), all of one version.
 void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last);
 
-// Throws TruncatedDataError or std::invalid_argument unless blocks [first, last) have so many
-// bytes.
+// Throws TruncatedDataError or std::invalid_argument unless blocks [first, last) have `size` bytes.
 void check_payload_size(const FrameIndex& index, size_t first, size_t last, size_t size);
 
-// Decodes blocks that are there as decode_blocks() does. `payload` has their bytes, and `base` the
-// items of the same places in the base or the parent. Throws TruncatedDataError for fewer bytes,
-// std::invalid_argument for more, and BaseMismatchError for another base than the blocks'.
+// Decodes blocks [first, last), which must exist, as decode_blocks() does. `payload` has their
+// bytes, and `base` the items of the same places in the base or the parent. Throws
+// TruncatedDataError for fewer bytes, std::invalid_argument for more, and BaseMismatchError for
+// another base than the blocks'.
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
                   size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out);
 

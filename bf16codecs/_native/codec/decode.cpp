@@ -1,3 +1,5 @@
+// Decoding of frames and of blocks of them, by several threads, and the checks of a base.
+
 #include <algorithm>
 #include <string>
 
@@ -29,8 +31,8 @@ void decode_one(const FrameIndex& index, size_t b, const BlockContext& context,
   }
 }
 
-// Decodes versions [begin, end): a place's blocks one after the other, those of several places at
-// once.
+// Decodes versions [begin, end): the blocks of one place one after the other, because each may need
+// an earlier one, and those of several places at once.
 void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, const uint8_t* payload,
                           const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
@@ -55,7 +57,7 @@ void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, con
 
 void decode_versions(const FrameIndex& index, const uint8_t* payload, const Zstd* zstd,
                      uint8_t* out) {
-  // A model of a few bytes has tables of up to 256 KiB.
+  // A limit on memory: a model of a few bytes may have tables of 256 KiB.
   constexpr size_t kModelsAtATime = 32;
   for (size_t v = 0; v < index.header.versions; v += kModelsAtATime) {
     const size_t end = std::min<size_t>(v + kModelsAtATime, index.header.versions);

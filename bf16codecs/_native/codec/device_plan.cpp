@@ -14,7 +14,7 @@ bool is_on_device(Mode mode) {
   return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles;
 }
 
-// What a section's columns take, which end where the next may begin.
+// The size of a section's columns, rounded up to where the next ones may begin.
 size_t columns_size(const grid::Grid& grid) {
   return (grid.columns.size() * sizeof(int16_t) + 7) / 8 * 8;
 }
@@ -87,7 +87,7 @@ std::optional<size_t> DevicePlan::scratch(const uint8_t* payload) const {
       if (!is_on_device(planes[p].mode)) return std::nullopt;
       coded += is_coded(planes[p].mode) && planes[p].mode != Mode::difference ? 1 : 0;
     }
-    // One goes where the items go, unless their base may be there.
+    // One coded plane is decoded to where the items go, unless their base may be there.
     const size_t beside = coded != 0 && !needs_base() ? coded - 1 : coded;
     most = std::max(most, beside * static_cast<size_t>(cuda::plane_stride(n)));
   }

@@ -23,29 +23,31 @@ struct DeviceAddresses {
 
 class DevicePlan {
  public:
-  // For blocks [first, last), all of one version; they belong to `index`, which the plan keeps.
-  // Throws CorruptDataError for a model that is none.
+  // For blocks [first, last) of `index`, all of one version. The plan keeps a reference to `index`.
+  // Throws CorruptDataError for a damaged model.
   DevicePlan(const FrameIndex& index, size_t first, size_t last);
 
   // Whether the blocks have a base: in the frame, or outside of it.
   bool needs_base() const;
 
-  // What follows the items of the last block, if these are of the frame's last one.
+  // The bytes after the items, if the last block is the frame's last one.
   const std::vector<uint8_t>& tail() const;
 
-  // Throws TruncatedDataError or std::invalid_argument unless the blocks have so many bytes.
+  // Throws TruncatedDataError or std::invalid_argument unless the blocks have `size` bytes.
   void check_payload(size_t size) const;
 
-  // How much memory a warp needs beside the blocks, whose bytes these are; nothing if the device
-  // cannot decode them all. A block that is no block is the host's, too: it says what is wrong.
+  // The memory that a warp needs beside the blocks, whose bytes are `payload`; nothing if the
+  // device cannot decode all of them. Damaged blocks are left to the host as well, which reports
+  // what is wrong.
   std::optional<size_t> scratch(const uint8_t* payload) const;
 
-  // The most that any block of the frame's size needs.
+  // The most memory that any block of this size needs.
   size_t most_scratch() const;
 
-  // What the jobs need of the version's model, for that place; empty if they need nothing.
+  // The part of the version's model that the jobs need, to be put at this address; empty if they
+  // need none.
   std::vector<uint8_t> model(uint64_t address) const;
-  // Its size, whatever the place.
+  // The size of that part, which does not depend on the address.
   size_t model_size() const;
 
   std::vector<cuda::Job> jobs(const DeviceAddresses& at) const;

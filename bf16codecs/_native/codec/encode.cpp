@@ -1,3 +1,8 @@
+// Encoding of a frame. Where several ways may be the smallest, each is a Plan, and SmallestFrame
+// encodes one after the other and keeps the smallest frame. The blocks of a plan are encoded by
+// several threads: straight to their places in the frame where these are known in time, otherwise
+// to memory of the thread, and copied.
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -22,15 +27,15 @@ struct Plan {
   size_t size;
   const uint8_t* base = nullptr;  // outside of the frame
   BaseDigest base_digest = {};
-  std::vector<uint16_t> parents = {};   // of versions; none in a frame without differences
-  std::vector<FrameModel> models = {};  // of each version
+  std::vector<uint16_t> parents = {};   // by version; empty in a frame without differences
+  std::vector<FrameModel> models = {};  // by version
 
   bool has_differences() const { return !parents.empty(); }
   bool has_models() const {
     return std::any_of(models.begin(), models.end(),
                        [](const FrameModel& model) { return model.exists(); });
   }
-  // Gives the next version, of so many bytes, a model, unless that is larger than can pay.
+  // Gives the next version, of `version` bytes, a model, unless the model is too large to pay.
   void add_model(FrameModel model, size_t version) {
     models.push_back(model.bytes.size() <= model_room(version) ? std::move(model) : FrameModel{});
   }
@@ -54,7 +59,7 @@ Header make_header(const Plan& plan) {
   return header;
 }
 
-// The frame's model, as it is written.
+// Writes the frame's model.
 std::vector<uint8_t> model_bytes(const Header& header, const Plan& plan) {
   if (!header.has_model) return {};
   if (!header.has_differences) return plan.models[0].bytes;
@@ -83,7 +88,8 @@ class FrameEncoder {
     }
   }
 
-  // Bytes that a version's model saves: over coding each plane alone, or storing what differs.
+  // The bytes that a version's model saves, compared with coding each plane alone, or with storing
+  // blocks that differ from their base.
   uint64_t saved(size_t version) const { return saved_[version]; }
 
  private:
@@ -121,8 +127,8 @@ class FrameEncoder {
   std::unique_ptr<std::atomic<uint64_t>[]> saved_;
 };
 
-// Removes the models that save less than they take, and the only one of a frame that would be
-// larger than without; returns whether there are any.
+// Removes the models that save less than they take, and the model of a frame that is larger than
+// frame_bound(); returns whether it removed any.
 bool remove_unpaid(const FrameEncoder& encoder, size_t frame_size, Plan& plan) {
   const EncodeOptions& options = plan.options;
   const bool is_too_large =
@@ -139,7 +145,8 @@ bool remove_unpaid(const FrameEncoder& encoder, size_t frame_size, Plan& plan) {
   return is_any;
 }
 
-// Encodes a plan. Returns the frame's size; or 0 where a model does not pay, and removes that.
+// Encodes a plan and returns the frame's size. If some models do not pay, removes them from the
+// plan and returns 0.
 size_t encode_plan(Plan& plan, uint8_t* frame) {
   FrameIndex index;
   Header& header = index.header = make_header(plan);
@@ -190,9 +197,9 @@ class SmallestFrame {
   std::vector<uint8_t> other_;
 };
 
-// Whether the scale model may well be worth its time. It has a symbol for zeros: one costs up to 20
-// bits less. And it takes 10 bytes less to begin with, up to a third of a bit for each of few
-// items.
+// Whether the scale model is likely to be worth its time. It has a symbol for zeros, each of which
+// may cost 20 bits less. And it is 10 bytes smaller to begin with, up to a third of a bit an item
+// where there are few.
 bool may_gain_by_scale(uint64_t share_of_zeros, uint64_t items) {
   constexpr uint64_t kFewZeros = 2;  // of 4096
   constexpr uint64_t kFewItems = 1 << 10;
@@ -238,7 +245,7 @@ void add_to_base(Plan plan, SmallestFrame& smallest) {
   }
   plan.add_model(fit_delta_model(plan.base, plan.raw, plan.size, options), plan.size);
   smallest.add_paying(plan);
-  // Where differences take this much, the items may well take less alone.
+  // Where differences take 60 % of the items or more, the items may take less without the base.
   if (!options.is_best() || 5 * smallest.size() < 3 * plan.size) return;
   plan.models.clear();
   plan.add_model(fit_tile_model(plan.raw, plan.size, options), plan.size);
@@ -266,10 +273,10 @@ void add_versions(Plan plan, SmallestFrame& smallest) {
   smallest.add_paying(plan);
 }
 
-// Of fewer bytes, the table of versions takes more than their differences save.
+// For steps of fewer bytes, the table of versions takes more than the differences save.
 constexpr size_t kLeastStepBytes = 512;
 
-// Versions of a few KiB may cost more than they share: each has a model, states and a head.
+// Whether one version may take less: each of several small ones has a model, states and a head.
 bool may_be_smaller_whole(const EncodeOptions& options, size_t size, size_t with) {
   constexpr size_t kFew = size_t{1} << 15;
   return size / options.steps < kFew && 2 * with > size;

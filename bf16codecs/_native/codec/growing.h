@@ -1,6 +1,6 @@
 #pragma once
 
-// Decoding growing frames whole (docs/format_growing.md).
+// Decoding of whole growing frames (docs/format_growing.md).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace bf16codecs {
 
-// Reads the heads of all frames that are there, of which all bytes have to be. What follows the
-// last one is not looked at. Throws as read_growing_frame() does.
+// Reads the heads of all frames in a growing frame, given all of their bytes. Does not look at
+// bytes after the last one. Throws as read_growing_frame() does.
 std::vector<FrameIndex> read_growing_frames(const GrowingIndex& index, const uint8_t* bytes,
                                             size_t size);
 
-// Decodes all versions that are there to `out`, which has room for them. Throws CorruptDataError.
+// Decodes all versions to `out`, which has room for them. Throws CorruptDataError.
 void decode_growing(const GrowingIndex& index, const std::vector<FrameIndex>& frames,
                     const uint8_t* bytes, const Zstd* zstd, uint8_t* out);
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// The places of a frame's blocks while they are encoded.
+
 #include <cstdint>
 #include <vector>
 
@@ -14,13 +16,14 @@ class Placement {
  public:
   explicit Placement(std::vector<uint64_t>& offsets) : offsets_(offsets) {}
 
-  // Where block b begins, if that is known already, or else 0.
+  // The place where block b begins, or 0 if it is not known yet.
   uint64_t place_if_known(size_t b) {
     const Lock lock(mutex_);
     return b < offsets_.size() ? offsets_[b] : 0;
   }
 
-  // Waits until the place of block b is known, and settles that of the next.
+  // Waits until the place of block b is known, and settles that of the next one. Returns the place
+  // of block b, or 0 after fail().
   uint64_t settle(size_t b, size_t size) {
     Lock lock(mutex_);
     placed_.wait(lock, [&] { return failed_ || b < offsets_.size(); });
