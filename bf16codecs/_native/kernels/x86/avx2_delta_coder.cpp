@@ -98,6 +98,7 @@ BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __
   return _mm256_add_epi32(_mm256_sllv_epi32(base, raw), rest);
 }
 
+// Decodes a step, given its slots; returns the mask of its escapes.
 BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots[4],
                                        const uint8_t* classes, Avx2Group& group,
                                        const uint8_t*& words, uint16_t* numbers) {
@@ -180,6 +181,7 @@ struct Step {
   uint32_t escapes;
 };
 
+// Looks up the table's words for a step, and finds the escapes by their flag.
 BF16CODECS_INLINE void prepare(const DeltaTables& t, const EncodingTable& table,
                                const uint8_t* classes, const uint16_t* numbers, Step& step) {
   const __m256i raw_row = twice(t.raw);
@@ -206,6 +208,7 @@ BF16CODECS_INLINE void prepare(const DeltaTables& t, const EncodingTable& table,
   step.escapes = item_mask(escapes[0], escapes[1]);
 }
 
+// Puts numbers on eight states.
 BF16CODECS_INLINE void encode_lanes(__m256i& x, __m256i number, __m256i entry, uint8_t*& words) {
   const __m256i low12 = _mm256_set1_epi32(4095);
   const __m256i f = _mm256_and_si256(entry, low12), q = _mm256_srli_epi32(entry, 28);

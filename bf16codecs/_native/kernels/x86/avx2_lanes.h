@@ -3,9 +3,9 @@
 // The states of the rANS kernels for AVX2 (docs/format.md, "Interleaved rANS"): eight 32-bit states
 // in a register, four registers a group.
 //
-//   register   x[0]   x[1]    x[2]     x[3]
-//   lanes      0-7    8-15    16-23    24-31
-//   symbols    even, 0-14     even, 16-30    odd, 1-15    odd, 17-31
+//   register   x[0]         x[1]          x[2]         x[3]
+//   lanes      0-7          8-15          16-23        24-31
+//   symbols    even, 0-14   even, 16-30   odd, 1-15    odd, 17-31
 //
 // lower_halves() joins x[0] with x[2], and x[1] with x[3]: words in the order of the symbols.
 // Words are handed out, and collected, by byte shuffles from a table by the mask of eight lanes,

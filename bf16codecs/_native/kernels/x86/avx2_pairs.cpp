@@ -43,7 +43,8 @@ BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256
   const __m256i f = _mm256_mullo_epi16(fi, fj);
   const __m256i r = _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(rest, 8), fi),
                                      _mm256_and_si256(rest, byte));
-  // x = f (x >> 16) + r
+  // x = f (x >> 16) + r, below 2^32; the even lanes' f and r are in the even words, the odd lanes'
+  // in the odd ones
   even = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(even, 16), even_lanes(f)),
                           even_lanes(r));
   odd =
@@ -164,6 +165,8 @@ BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
 }
 
+// Encodes a group's 64 symbols, eight lanes at a time from the last ones to the first, as the words
+// need it.
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32],
                                     uint8_t*& words) {
   const __m256i escape = _mm256_set1_epi8(static_cast<char>(e.escape));

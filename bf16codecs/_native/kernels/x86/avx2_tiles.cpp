@@ -153,6 +153,7 @@ struct Rotation {
   }
 };
 
+// Puts records together: see restore_records().
 template <unsigned kRawBits>
 class Joiner {
  public:
@@ -161,6 +162,7 @@ class Joiner {
         key_mask_(_mm256_set1_epi16(static_cast<short>(shape.key_mask))),
         origin_(_mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits))) {}
 
+  // With one class, symbols lie in the order of the items.
   BF16CODECS_INLINE Symbols load(const uint8_t* symbols) const {
     return {{load16(symbols), load16(symbols + 16), load16(symbols + 32), load16(symbols + 48)}};
   }
@@ -217,6 +219,7 @@ BF16CODECS_INLINE __m256i symbols_of(__m256i keys, __m256i scales, __m256i first
   return _mm256_and_si256(v, _mm256_cmpeq_epi16(_mm256_min_epu16(offset, most), offset));
 }
 
+// Takes records apart: see arrange_records().
 template <unsigned kRawBits>
 class Splitter {
  public:
@@ -239,6 +242,8 @@ class Splitter {
     return byte_mask(_mm256_cmpeq_epi8(low, zero), _mm256_cmpeq_epi8(high, zero));
   }
 
+  // Eight symbols at a time: each store writes 8 bytes, and the next one overwrites those that are
+  // not moved symbols.
   BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < kRecordItems; k += 8) {

@@ -2,8 +2,8 @@
 //
 // A step's 32 lanes are looked up at once, as bytes: a table of 32 words becomes four rows of 16
 // bytes, for the low and the high bytes of its first and of its last 16 entries, and a look-up of
-// words is four byte shuffles. A step takes 25 ns so, 34 ns with gathers (docs/experiments.md,
-// "Tiles").
+// words is four byte shuffles. So a step takes 25 ns; with gathers it takes 34
+// (docs/experiments.md, "Tiles").
 //
 // Registers hold 32 lanes in three forms:
 //
@@ -41,6 +41,7 @@ struct WordRow {
   Row low, high;
 };
 
+// Parts 32 words into rows of their low and of their high bytes.
 BF16CODECS_INLINE WordRow make_word_row(__m256i first16, __m256i last16) {
   const __m256i byte = _mm256_set1_epi16(255);
   return {make_row(pack(_mm256_and_si256(first16, byte), _mm256_and_si256(last16, byte))),
@@ -75,10 +76,12 @@ struct Words {
   BF16CODECS_INLINE __m256i operator[](unsigned k) const { return v[k]; }
 };
 
+// Packs words below 256 to bytes in the order above.
 BF16CODECS_INLINE __m256i to_bytes(const Words& words) {
   return _mm256_packus_epi16(words[0], words[1]);
 }
 
+// Makes words of their low and high bytes.
 BF16CODECS_INLINE Words zip(__m256i low, __m256i high) {
   return {{_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)}};
 }
@@ -104,6 +107,8 @@ struct Coder {
   __m256i f, n;
 };
 
+// Part words n << 13 | f: those of the even lanes are in the low halves of dwords, those of the odd
+// lanes in the high halves.
 BF16CODECS_INLINE Coder even_coder(__m256i words) {
   return {_mm256_and_si256(words, _mm256_set1_epi32(0x1FFF)),
           _mm256_srli_epi32(_mm256_slli_epi32(words, 16), 29)};
@@ -157,6 +162,7 @@ BF16CODECS_INLINE __m256i advance(__m256i x, __m256i f, __m256i r) {
   return _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), r);
 }
 
+// Decodes a step: 32 slots are looked up together, and the states advance in four registers.
 BF16CODECS_INLINE void decode_step(const DecodingRows& t, Avx2Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
   __m256i* const x = group.x;
@@ -192,6 +198,7 @@ struct EncodingRows {
   __m256i entry_of[256 / 16];
 };
 
+// Makes the rows of a table, when a block's first step of its class comes.
 BF16CODECS_COLD void make_encoding_rows(const TileCodeTable& table, EncodingRows& rows) {
   rows.table = &table;
   rows.coder = make_word_row(table.coder);
@@ -251,6 +258,7 @@ struct Step {
   Divided divided[4];
 };
 
+// The first phase of a step: looks up the entries of its symbols and all that belongs to them.
 BF16CODECS_INLINE void prepare(const EncodingRows& t, const uint8_t* symbols, Step& step) {
   const __m256i packed = _mm256_permute4x64_epi64(load(symbols), 0xD8);
   const Index entry(find_entries(t, packed));

@@ -9,6 +9,15 @@
 
 namespace bf16codecs {
 
+// The immediates of _mm512_ternarylogic_epi32(a, b, c, ...) in these files. Bit 4 a + 2 b + c of an
+// immediate is the result for bits a, b and c.
+//
+//   0xCA   a ? b : c
+//   0xEA   a & b | c
+//   0xF8   a | b & c
+//   0xF2   a | ~b & c
+//   0x5F   ~(a & c)
+
 static BF16CODECS_INLINE unsigned popcount(unsigned v) {
   return static_cast<unsigned>(_mm_popcnt_u32(v));
 }

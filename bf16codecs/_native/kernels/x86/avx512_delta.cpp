@@ -170,8 +170,7 @@ struct CodeTables {
   }
 };
 
-// What the encoder puts on the states for 32 items, in words: f, q and start of the entry, and the
-// raw bits.
+// The entries of 32 items and their raw bits, in words.
 struct Symbols {
   __m512i f, q, raw, start;
 };

@@ -99,9 +99,8 @@ struct Found {
 // The search of one group. d = start + ~a is start - a - 1: as a word it is negative where start <=
 // a, otherwise 0 ... 4095. As unsigned numbers, the largest d that was met, of those that are
 // negative, is that of the entry found, and the smallest, of the others, that of the next entry.
-// Their difference is f, which is faster than a look-up, and ~last is a - start, the rank. Before
-// the first comparison these are the start of entry 0, which is 0, and the end of the last one,
-// 4096.
+// Their difference is f, which is faster than a look-up, and ~last is a - start, the rank. They
+// begin as those of entry 0, whose start is 0, and of the end of the last entry, 4096.
 template <typename Index>
 struct Place {
   __m512i not_a, last, next, i;

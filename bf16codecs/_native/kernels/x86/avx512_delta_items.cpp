@@ -104,6 +104,8 @@ struct Differences {
     const __m512i d = _mm512_sub_epi16(order(x, sign_mask(x)), order(base, negative));
     return zigzag(negate(d, negative));
   }
+  // Adds the number to order(b), negated if b is negative. The result is order(x), whose own
+  // inverse gives x.
   BF16CODECS_INLINE __m512i add(__m512i base, __m512i number) const {
     const __m512i negative = sign_mask(base);
     const __m512i d = negate(unzigzag(number), negative);

@@ -36,9 +36,11 @@ BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRo
                                     __m512i& entries) {
   const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
   const __m512i word = _mm512_set1_epi32(0xFFFF);
+  // The low halves of the odd states move to the odd words, over the high halves of the even ones.
   const __m512i slots = _mm512_mask_blend_epi16(0xAAAAAAAA, even, _mm512_slli_epi32(odd, 16));
 
-  // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]
+  // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]. There
+  // is no shift of bytes: words are shifted, and what comes in from the byte above is masked.
   const __m512i bucket = _mm512_and_si512(_mm512_srli_epi16(slots, 4), nibble);
   __m512i e = _mm512_shuffle_epi8(t.base, bucket);
   e = _mm512_mask_sub_epi8(e,
@@ -57,7 +59,8 @@ BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRo
   const __m512i f = _mm512_mullo_epi16(fi, fj);
   const __m512i r = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(rest, 8), fi),
                                      _mm512_and_si512(rest, byte));
-  // x = f (x >> 16) + r
+  // x = f (x >> 16) + r, below 2^32; the even lanes' f and r are in the even words, the odd lanes'
+  // in the odd ones
   even =
       _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(even, 16), _mm512_and_si512(f, word)),
                        _mm512_and_si512(r, word));

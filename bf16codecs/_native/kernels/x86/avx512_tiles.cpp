@@ -80,6 +80,8 @@ BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   x = _mm512_or_si512(_mm512_maskz_slli_epi32(low, x, 16), next);
 }
 
+// Decodes a step of each group at a time, so that their chains from state to state overlap, and
+// then hands out the words in the order of the groups.
 template <unsigned kGroups>
 void decode_steps(TileDecoder& d, const TileTable tables[], const uint8_t* classes, size_t steps,
                   uint8_t* symbols) {
@@ -188,6 +190,8 @@ BF16CODECS_INLINE void encode_group(const TileCodeTable& t, const uint8_t* step,
   const __m512i symbols = _mm512_cvtepu8_epi16(load32(step));
   const __m512i entries = find_entries(t.entry_of, symbols);
   const __m512i coder = _mm512_permutexvar_epi16(entries, load(t.coder));
+  // Words of the even lanes are masked out of dwords, those of the odd lanes are shifted down.
+  // Symbols and the indices of look-ups may have noise above them.
   const __m512i f_mask = _mm512_set1_epi32(0x1FFF), n_mask = _mm512_set1_epi32(7);
   const Lanes even = {_mm512_and_si512(coder, f_mask),
                       _mm512_and_si512(_mm512_srli_epi32(coder, 13), n_mask), symbols,

@@ -9,8 +9,9 @@
 // how bytes are ordered by class:
 //
 //   struct Classes {
-//     // Joins 64 symbols: those in mask[c] are the next ones of class c. May read 64 bytes of
-//     each. static __m512i join(const uint64_t mask[4], const uint8_t* next[4]);
+//     // Joins 64 symbols: those in mask[c] are the next ones of class c. May read 64 bytes
+//     // of each class.
+//     static __m512i join(const uint64_t mask[4], const uint8_t* next[4]);
 //     // Appends those of 64 symbols that are in the mask; may write 64 bytes.
 //     static void append(uint64_t mask, const uint8_t* symbols, uint8_t*& next);
 //   };
@@ -161,6 +162,7 @@ class Restorer {
   TileEscapes& escapes_;
 };
 
+// Implements TileKernels::restore for one shape.
 template <typename Classes, unsigned kClasses, unsigned kRawBits, bool kToItems>
 void restore_as(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   Restorer<Classes, kClasses, kRawBits, kToItems> restore_next(shape, items, escapes);
@@ -171,11 +173,14 @@ void restore_as(const TileShape& shape, const TileItems& items, TileEscapes& esc
 // the others in the high halves.
 template <int kFrom>
 BF16CODECS_INLINE void save_part(const Halves& keys, uint8_t* part) {
+  // 15 ? first >> kFrom : second << (4 - kFrom); only the low bytes are kept.
   const __m512i both = _mm512_ternarylogic_epi32(words_of(15), shift<-kFrom>(keys.first),
                                                  shift<4 - kFrom>(keys.second), 0xCA);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(part), _mm512_cvtepi16_epi8(both));
 }
 
+// Stores the raw bits of 64 keys as a record. The single bits come from tests, whose masks are in
+// the order of the items.
 template <unsigned kRawBits>
 BF16CODECS_INLINE void save_record(const Halves& keys, uint8_t* record) {
   constexpr int kBits = kRawBits % 4, kParts = kRawBits / 4;
@@ -208,6 +213,7 @@ BF16CODECS_INLINE __m512i symbols_of(__m512i keys, const uint16_t* scales, const
   return _mm512_maskz_mov_epi16(in_range, symbols);
 }
 
+// Takes 64 keys apart, to a record and to symbols in the order of the items.
 template <unsigned kRawBits>
 BF16CODECS_INLINE uint16_t* arrange_record(const uint16_t* keys, const uint16_t* scales,
                                            const Range& range, uint8_t* symbols, uint8_t* record,
@@ -237,6 +243,8 @@ BF16CODECS_INLINE void order_symbols(const TileOrder& order, const uint8_t* symb
   }
 }
 
+// Implements TileKernels::arrange for one shape. With four classes, symbols are collected in the
+// order of the items first, and then ordered.
 template <typename Classes, unsigned kClasses, unsigned kRawBits>
 uint16_t* arrange_as(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                      const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
@@ -255,6 +263,7 @@ uint16_t* arrange_as(const TileShape& shape, const TileOrder& order, const uint1
 // The choice of a kernel for a shape. By R: 0 and 1 are 8-bit keys, which are never made items; 2
 // is float64, 5 bfloat16 and float32, 8 float16.
 
+// Keys of 8 bits are never made items, and one kernel serves them for either value of kToItems.
 template <typename Classes, unsigned kClasses, bool kToItems>
 BF16CODECS_INLINE auto choose_restore(unsigned raw_bits) {
   switch (raw_bits) {

@@ -27,6 +27,8 @@ struct Planes {
   __m512i low, high;
 };
 
+// States from memory to planes: the low and the high words of all 32 lanes are narrowed to a
+// register each.
 Planes load_planes(const uint32_t x[32]) {
   const __m512i even = load(x), odd = load(x + 16);
   const auto half = [](__m512i v) { return _mm512_cvtepi32_epi16(v); };

@@ -62,9 +62,8 @@ struct Planes {
 // of a bucket's own entry and of its alias are looked up while the comparison is made that chooses
 // between them, instead of one after the other as in avx512_tiles.cpp.
 BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint8_t*& words) {
-  // p = x >> 5 & 127;  own = p < threshold[b] ? -1 : 0, by the sign of the difference, which is
-  // within
-  // +-128; a comparison to a mask register takes longer
+  // p = x >> 5 & 127;  own = p < threshold[b] ? -1 : 0. The difference is -128 ... 127, and its
+  // sign is spread over the word; a comparison to a mask register takes longer.
   const __m512i p = _mm512_and_si512(_mm512_srli_epi16(x.low, 5), words_of(127));
   const __m512i threshold = _mm512_permutexvar_epi16(x.low, load(t.threshold));
   const __m512i own = _mm512_srai_epi16(_mm512_sub_epi16(p, threshold), 15);
@@ -104,9 +103,9 @@ BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint
   return decoded;
 }
 
-// Permutes the low bytes of the words of two groups from the order of the lanes to that of the
-// symbols: symbol 2 i is word i of its group, byte 2 i, and symbol 2 i + 1 word 16 + i, byte 32 + 2
-// i.
+// The permutation of the low bytes of the words of two groups from the order of the lanes to that
+// of the symbols. Symbol 2 i is word i of its group, at byte 2 i; symbol 2 i + 1 is word 16 + i, at
+// byte 2 i + 32.
 BF16CODECS_INLINE __m512i symbol_order() {
   alignas(64) static constexpr uint8_t kOrder[64] = {
       0,  32,  2,  34,  4,  36,  6,  38,  8,  40,  10, 42,  12, 44,  14, 46,
@@ -116,6 +115,8 @@ BF16CODECS_INLINE __m512i symbol_order() {
   return load(kOrder);
 }
 
+// States from memory to planes: the low and the high words of all 32 lanes are narrowed to a
+// register each.
 Planes load_planes(const uint32_t x[32]) {
   const __m512i even = load(x), odd = load(x + 16);
   const auto half = [](__m512i v) { return _mm512_cvtepi32_epi16(v); };
@@ -226,7 +227,7 @@ BF16CODECS_INLINE __m512i load_lanes(const uint8_t* symbols) {
 }
 
 // The entries of the symbols, in both bytes of words. A permute of two registers takes the low 7
-// bits of an index, and bit 7 chooses between two of them.
+// bits of an index, and bit 7 chooses between two such permutes.
 BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symbols) {
   return _mm512_mask_blend_epi8(
       _mm512_movepi8_mask(symbols),
