@@ -62,7 +62,8 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const uint8x16x2_t item = vld2q_u8(items + 2 * i);
-    // item >> 7 and item << 1 | item >> 15, a byte of each
+    // The loads part low and high bytes. Bytes of item >> 7 and of item << 1 | item >> 15, each
+    // made of both by a shift with insertion.
     vst1q_u8(high + i, vsliq_n_u8(vshrq_n_u8(item.val[0], 7), item.val[1], 1));
     vst1q_u8(low + i, vsliq_n_u8(vshrq_n_u8(item.val[1], 7), item.val[0], 1));
   }

@@ -81,6 +81,8 @@ BF16CODECS_INLINE uint16x8_t decode_octet(const uint32_t slots[], uint16x8_t cla
   return vaddq_u16(vshlq_u16(base, vreinterpretq_s16_u16(raw)), low_bits(lower_halves(v, w), q));
 }
 
+// Decodes a step; returns the mask of its escapes. The stores of pairs interleave the even items,
+// of octet i, with the odd ones, of octet 2 + i.
 BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, Octet x[4], const uint8_t*& words,
                                        const uint8_t* classes, uint16_t* numbers) {
   const Classes of(vld2q_u8(classes), vld1q_u8(t.raw));
@@ -207,6 +209,8 @@ BF16CODECS_INLINE Items find_items(const EncodingTable& table, uint16x8_t number
   return Items(table, numbers, indices);
 }
 
+// Encodes a step: first words for all lanes that need room, and then the numbers; returns the mask
+// of its escapes.
 BF16CODECS_INLINE uint32_t encode_step(const DeltaTables& t, const EncodingTable& table, Octet x[4],
                                        uint8_t*& words, const uint8_t* classes,
                                        const uint16_t* numbers) {

@@ -3,9 +3,9 @@
 // The states of the rANS kernels for NEON (docs/format.md, "Interleaved rANS"): four octets a
 // group, each of eight lanes, with the low and the high words of their states in two registers.
 //
-//   octet      x[0]   x[1]    x[2]     x[3]
-//   lanes      0-7    8-15    16-23    24-31
-//   symbols    even, 0-14     even, 16-30    odd, 1-15    odd, 17-31
+//   octet      x[0]         x[1]          x[2]         x[3]
+//   lanes      0-7          8-15          16-23        24-31
+//   symbols    even, 0-14   even, 16-30   odd, 1-15    odd, 17-31
 //
 // So look-ups by the low bits read x.low alone, 16 lanes at a time as bytes, and a lane needs a
 // word exactly if its x.high is 0. For products of 32 bits the words are zipped to four states a
@@ -34,6 +34,7 @@ struct Octet {
   uint16x8_t low, high;
 };
 
+// The low, and the high, halves of eight 32-bit numbers.
 static BF16CODECS_INLINE uint16x8_t lower_halves(uint32x4_t v, uint32x4_t w) {
   return vuzp1q_u16(vreinterpretq_u16_u32(v), vreinterpretq_u16_u32(w));
 }

@@ -49,7 +49,7 @@ BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], uint8x16_t& i
   const uint8x16_t a = vuzp1q_u8(v, w), b = vuzp2q_u8(v, w);
   i = entries_of_slots(t, a), j = entries_of_slots(t, b);
 
-  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i]), in words by widening products of bytes
   const uint8x16_t fi = vqtbl1q_u8(t.frequency, i), fj = vqtbl1q_u8(t.frequency, j);
   const uint8x16_t ra = vsubq_u8(a, vqtbl1q_u8(t.start, i));
   const uint8x16_t rb = vsubq_u8(b, vqtbl1q_u8(t.start, j));

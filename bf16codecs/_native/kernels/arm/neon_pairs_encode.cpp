@@ -41,6 +41,7 @@ struct EncoderRows {
   }
 };
 
+// Quotients and remainders of four lanes.
 struct Divided {
   uint32x4_t q, r2, r;  // x / f, x % f / f[i], x % f
 };
@@ -97,6 +98,7 @@ BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* 
   }
 }
 
+// Encodes a group's 64 symbols. h counts halves of 16 lanes: the even places, then the odd ones.
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
                                     Octet x[4], uint8_t*& words) {
   uint8x16_t entries[4], fi[2];

@@ -77,6 +77,7 @@ BF16CODECS_INLINE int16x8_t word_shift(int left) {
   return vdupq_n_s16(static_cast<int16_t>(left));
 }
 
+// Loads the raw bits of a record, a byte an item.
 BF16CODECS_INLINE RecordBytes load_raw(const uint8_t* record, unsigned raw_bits) {
   const unsigned bits = raw_bits % 4, parts = raw_bits / 4;
   RecordBytes raw;
@@ -105,6 +106,8 @@ BF16CODECS_INLINE RecordBytes load_raw(const uint8_t* record, unsigned raw_bits)
   return raw;
 }
 
+// Stores raw bits as a record. The bytes are the low bytes of keys, and may have other bits above
+// the raw ones.
 BF16CODECS_INLINE void store_raw(uint8_t* record, unsigned raw_bits, const RecordBytes& raw) {
   const unsigned bits = raw_bits % 4, parts = raw_bits / 4;
   for (unsigned part = 0; part < parts; ++part, record += 32) {
@@ -123,6 +126,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, unsigned raw_bits, const Recor
 
 // --- decoding ------------------------------------------------------------------------------------
 
+// Puts records together: see restore_records().
 struct Joiner {
   unsigned raw_bits;
   uint16x8_t key_mask, origin;
@@ -200,6 +204,7 @@ BF16CODECS_INLINE uint8x16_t low_bytes(uint16x8_t v, uint16x8_t w) {
   return vuzp1q_u8(vreinterpretq_u8_u16(v), vreinterpretq_u8_u16(w));
 }
 
+// Takes records apart: see arrange_records().
 struct Splitter {
   unsigned raw_bits;
   uint16x8_t first, most;
@@ -235,6 +240,8 @@ struct Splitter {
     return zeros_mask(v);
   }
 
+  // Eight symbols at a time: each store writes 8 bytes, and the next one overwrites those that are
+  // not moved symbols. The counts of all bytes of the mask come from one instruction.
   BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
     const uint64_t counts = count_by_byte(mask);
     BF16CODECS_UNROLL

@@ -33,6 +33,7 @@ struct Words {
   uint16x8_t v[2];
 };
 
+// Makes words of their low and high bytes.
 BF16CODECS_INLINE Words zip(uint8x16_t low, uint8x16_t high) {
   return {{vreinterpretq_u16_u8(vzip1q_u8(low, high)), vreinterpretq_u16_u8(vzip2q_u8(low, high))}};
 }
@@ -211,6 +212,8 @@ BF16CODECS_INLINE void encode_octet(const uint16_t slots[], Octet& x, const Code
                  vaddw_u16(vshlq_n_u32(w.q, 12), vget_high_u16(slot)));
 }
 
+// Encodes a step: first words for all lanes that need room, and then 16 symbols at a time, the even
+// places and the odd ones.
 BF16CODECS_INLINE void encode_step(const EncodingRows& t, Octet x[4], uint8_t*& words,
                                    const uint8_t* symbols) {
   const uint8x16x2_t places = vld2q_u8(symbols);
