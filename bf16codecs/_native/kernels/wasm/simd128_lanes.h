@@ -3,9 +3,9 @@
 // The states of the rANS kernels for WebAssembly's vectors (docs/format.md, "Interleaved rANS"):
 // four times eight lanes a group, with the low and the high words of their states in two vectors.
 //
-//   lanes      x[0]   x[1]    x[2]     x[3]
-//              0-7    8-15    16-23    24-31
-//   symbols    even, 0-14     even, 16-30    odd, 1-15    odd, 17-31
+//   states     x[0]         x[1]          x[2]         x[3]
+//   lanes      0-7          8-15          16-23        24-31
+//   symbols    even, 0-14   even, 16-30   odd, 1-15    odd, 17-31
 //
 // So look-ups by the low bits read x.low alone, 16 lanes at a time as bytes, and a lane needs a
 // word exactly if its x.high is 0. Words are handed out by a swizzle from a table by the mask of
@@ -22,6 +22,7 @@ struct EightLanes {
   v128_t low, high;
 };
 
+// The low, and the high, halves of eight 32-bit numbers.
 static BF16CODECS_INLINE v128_t lower_halves(v128_t v, v128_t w) {
   return wasm_i16x8_shuffle(v, w, 0, 2, 4, 6, 8, 10, 12, 14);
 }

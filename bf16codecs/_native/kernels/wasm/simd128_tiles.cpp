@@ -98,6 +98,7 @@ BF16CODECS_INLINE v128_t load_raw(const uint8_t* record, unsigned k) {
   return raw;
 }
 
+// Puts records together: see restore_records().
 template <unsigned kRawBits>
 struct Joiner {
   v128_t key_mask, origin;
