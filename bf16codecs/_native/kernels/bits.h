@@ -5,7 +5,7 @@
 // would be compiled here with instructions that the rest of the program must not use, and the
 // linker might keep this copy for the whole program.
 //
-// first_bit() and last_bit() need v != 0.
+// last_bit() needs v != 0.
 
 #include <cstdint>
 

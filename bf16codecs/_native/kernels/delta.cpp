@@ -28,11 +28,13 @@ uint16_t order(unsigned item) {
   return u ^ magnitude(sign_mask(u));
 }
 
+// d < 0 ? -2 d - 1 : 2 d, for d as a signed word.
 uint16_t zigzag(unsigned difference) {
   const auto d = static_cast<uint16_t>(difference);
   return static_cast<uint16_t>(d << 1) ^ sign_mask(d);
 }
 
+// z % 2 ? -(z + 1) / 2 : z / 2, modulo 2^32; callers use the low 16 bits.
 unsigned unzigzag(unsigned z) {
   return z >> 1 ^ (0u - (z & 1));
 }
@@ -59,11 +61,13 @@ void subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* ite
   for (size_t i = 0; i < n; ++i) {
     const auto b = load_le<uint16_t>(base + 2 * i), x = load_le<uint16_t>(items + 2 * i);
     if (classes[i] < shape.near) {
+      // (d ^ m) - m is -d if m is all bits, and d if m is 0.
       const uint16_t negative = sign_mask(b);
       const unsigned d = static_cast<unsigned>(order(x)) - order(b);
       numbers[i] = zigzag((d ^ negative) - negative);
       continue;
     }
+    // y has 16 bits, and the number, with a sign above its r low bits, 17.
     const unsigned y = zigzag(magnitude(x) - anchor(shape, b, scales[i]));
     const unsigned sign = (b ^ x) >> 15;
     const unsigned number = y >> r << (r + 1) | sign << r | (y & ((1u << r) - 1));

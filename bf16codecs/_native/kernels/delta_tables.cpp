@@ -1,3 +1,5 @@
+// The forms of the difference mode's tables that kernels read.
+
 #include "kernels/delta_tables.h"
 
 namespace bf16codecs {

@@ -1,5 +1,7 @@
 #pragma once
 
+// The kernel sets to choose from.
+
 #include <string>
 #include <vector>
 

@@ -5,6 +5,11 @@
 // set gives the same bytes. This header and those of the modes state the preconditions, and callers
 // check them. Damaged input leads to wrong symbols and flags, never to an access outside of the
 // memory that is named here: the callers reject it by the flags and by the last states.
+//
+// To read a kernel, begin with lanes.h, which describes the lanes, and with the scalar function,
+// which has the formulas and the ranges of what they give. The layouts of lanes in registers are in
+// x86/pairs.h, x86/avx2_lanes.h, arm/neon_lanes.h, wasm/simd128_lanes.h, and at the top of the
+// files for AVX-512.
 
 #include <cstddef>
 #include <cstdint>

@@ -57,6 +57,7 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   }
 }
 
+// The item is rotated << 8 | low, rotated right by one bit.
 void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
   for (size_t i = 0; i < n; ++i) {
     const unsigned rotated = static_cast<unsigned>(high[i]) << 8 | low[i];
@@ -112,6 +113,8 @@ void patch_escapes(PairsDecoder& d, const uint8_t entries[64], uint8_t symbols[6
   }
 }
 
+// Decodes a step: first the symbols of all groups, and then words for all lanes in their order.
+// Vector kernels hand out the words group after group, which is the same order.
 void decode_step(PairsDecoder& d, uint8_t* symbols) {
   uint8_t entries[kPairSymbols];
   for (unsigned g = 0; g < d.groups; ++g) {
@@ -161,8 +164,8 @@ void encode_pair(PairsEncoder& e, uint32_t& x, uint32_t first, uint32_t second) 
   x = q << 16 | ((second >> 16) + r / f1) << 8 | ((first >> 16) + r % f1);
 }
 
-// The groups of all steps backwards: group k of the plane's 64s belongs to lanes' group k mod
-// groups.
+// Goes backwards through the plane's groups of 64 symbols. Group k is coded by group k mod groups
+// of the lanes.
 void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   for (size_t group = steps * e.groups; group-- != 0;) {
     const uint8_t* symbols = plane + kPairSymbols * group;
@@ -172,6 +175,8 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
       encode_pair(e, x[lane], e.entry[e.entry_of[symbols[p]]],
                   e.entry[e.entry_of[symbols[p + 32]]]);
     }
+    // Without an escape entry e.escape is 255, which no symbol of a plane has as its entry:
+    // encoders choose entries for all symbols of the plane then.
     for (unsigned p = kPairSymbols; p-- != 0;) {
       if (e.entry_of[symbols[p]] == e.escape) *--e.escapes = symbols[p];
     }

@@ -29,6 +29,7 @@ uint8_t gather_bits(uint64_t bytes) {
   return static_cast<uint8_t>(bytes * 0x0102040810204080 >> 56);
 }
 
+// A class is two bits: masks of each of them give the masks of all four classes.
 void order(const uint16_t* scales, size_t n, TileOrder& order) {
   uint32_t counts[kTileClasses] = {};
   for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
@@ -133,6 +134,8 @@ uint16_t next_escape(TileEscapes& escapes) {
   return load_le<uint16_t>(escapes.next - 2);
 }
 
+// The lists hold the symbols of each class in the order of its items: going through the items and
+// taking the next symbol of each one's class undoes the order.
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   auto [order, symbols, scales, records, n, out] = items;
   ClassLists<const uint8_t> lists(shape, *order, symbols);
@@ -149,6 +152,7 @@ void restore(const TileShape& shape, const TileItems& items, TileEscapes& escape
       const unsigned relative = v[i] + scales[i] / kScaleFractions * 8 - kSymbolOrigin;
       keys[i] = static_cast<uint16_t>(((relative << shape.raw_bits) + raw[i]) & shape.key_mask);
     }
+    // Symbol 0 stands for escapes alone: lo, the first symbol of the intervals, is at least 1.
     if (std::memchr(v, 0, kRecordItems) != nullptr) {
       for (unsigned i = 0; i < kRecordItems; ++i) {
         if (v[i] == 0) keys[i] = next_escape(escapes);

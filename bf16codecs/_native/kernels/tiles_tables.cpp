@@ -29,6 +29,7 @@ struct Lenders {
       const uint32_t end = table.first[alias.alias[b]] + alias.shift[b] + kBucketSlots;
       bucket[n++] = end << 8 | b;
     }
+    // An entry's positions are a range, so that sorting by position sorts by entry first.
     std::sort(bucket, bucket + n);
     for (unsigned i = 0; i < n; ++i) bucket[i] &= 255;
   }
@@ -59,11 +60,14 @@ unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
 void index_pieces(unsigned pieces, TileCodeTable& table) {
   std::fill(table.last + pieces, table.last + std::size(table.last), uint16_t{UINT16_MAX});
   std::fill(table.place + pieces, table.place + kTilePieces, uint16_t{0});
+  // piece_at[i] is the first piece that ends at position 32 i or later: no position from 32 i on
+  // has an earlier one.
   unsigned at = 0;
   for (unsigned i = 0; i < std::size(table.piece_at); ++i) {
     while (table.last[at] < kPieceSpan * i) ++at;
     table.piece_at[i] = static_cast<uint8_t>(at);
   }
+  // The first position of a piece is the farthest from where its search begins.
   table.steps = 0;
   for (unsigned k = 1, j = 0; k < pieces; ++k) {
     while (j + 1 < kTileEntries && table.pieces[j + 1] <= k) ++j;
@@ -87,7 +91,8 @@ AliasTable::AliasTable(const uint16_t frequency[kTileEntries]) {
   for (unsigned s = 0; s < kTileEntries; ++s) {
     if (frequency[s] >= kBucketSlots) continue;
     // Entry s has fewer than 128 slots: the giver fills its bucket up. That may leave the giver
-    // with fewer than 128, and then the next giver fills up its bucket.
+    // with fewer than 128, and then the next giver fills up its bucket. There is a giver wherever
+    // one is needed, because the frequencies have the sum 32 x 128.
     for (unsigned b = s;;) {
       threshold[b] = rest[b];
       alias[b] = static_cast<uint16_t>(giver);
