@@ -1,5 +1,8 @@
 #pragma once
 
+// Encoding and decoding of one block (docs/format.md, "Block"; docs/format_differences.md,
+// "Blocks").
+
 #include <atomic>
 
 #include "delta/model.h"
@@ -26,10 +29,10 @@ inline size_t block_bound(size_t width, size_t n) {
   return width + width * n;
 }
 
-// Where a block lies in its frame, and what else its coding needs.
+// The place of a block in its frame, and what else its coding needs.
 struct BlockContext {
   Workspace& workspace;
-  uint64_t first = 0;  // the block's first item, of the version's
+  uint64_t first = 0;  // the block's first item, counted in the version
   // The frame's model, if it has one: of version 1, or of version 2.
   const scale::Model* scale = nullptr;
   const tiles::Model* tiles = nullptr;

@@ -1,3 +1,7 @@
+// Decoding of one block. What is usual is decoded in one pass, strip by strip, straight to the
+// items: pairs over a stored plane, differences, and tiles of 16-bit items. Of all other blocks the
+// planes are decoded to memory of the workspace first, and then merged.
+
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -15,17 +19,17 @@
 namespace bf16codecs {
 namespace {
 
-// Items that are merged, or decoded, between two updates of the checksum: they are still in the
-// first-level cache then.
+// Items that are decoded or merged between two updates of the checksum, which finds them in the
+// first-level cache.
 constexpr size_t kStrip = 4096;
-// What the difference mode decodes at most at a time.
+// The most items that the difference mode decodes at a time.
 constexpr size_t kMaxStrip = kStrip + kMaxLanes;
 
 [[noreturn]] void corrupt(const char* what) {
   throw CorruptDataError(std::string("block: ") + what);
 }
 
-// Decoded bytes, summed as they come.
+// The output of a block, whose bytes are added to the checksum as they come.
 class Output {
  public:
   Output(uint8_t* items, bool want_checksum) : next_(items), want_checksum_(want_checksum) {}
@@ -56,7 +60,8 @@ void decode_zstd(const PlaneView& view, uint8_t* plane, size_t n, const Zstd* zs
   zstd->decompress(view.payload, view.size, plane, n);
 }
 
-// A plane as merging reads it: strip by strip, or the same strip again and again.
+// A plane as merging reads it: strip by strip, or the same strip every time, which is enough for a
+// constant plane.
 struct PlaneSource {
   const uint8_t* symbols;
   bool is_repeated;
@@ -87,7 +92,7 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
     case Mode::same:
     case Mode::difference:
     case Mode::joined:
-      break;  // decoded with others at once
+      break;  // decoded together with other planes
   }
   return {scratch, false};
 }
@@ -120,7 +125,7 @@ void decode_tiles(const BlockContext& context, const PlaneView& view, size_t n,
   }
 }
 
-// The same, of 16-bit items that have no other planes.
+// Decodes a block of 16-bit items in the tiles mode, which has no other planes.
 void decode_tiles16(const BlockContext& context, const PlaneView& view, size_t n, Output& out) {
   tiles::Reader reader = tiles_reader(context, view, n);
   while (const size_t decoded = reader.decode(true, out.next())) out.advance(2 * decoded);
@@ -159,7 +164,7 @@ void decode_and_merge(const Layout& layout, const BlockContext& context, const P
   }
 }
 
-// The usual case, in one pass: a coded exponent plane over a stored one.
+// Decodes the usual block in one pass: a coded exponent plane over a stored plane.
 void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Output& out) {
   PairsReader reader(views[0].payload, views[0].size, n);
   const size_t strip = kStrip / reader.step_symbols();
@@ -177,7 +182,7 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
   out.advance(2 * reader.remainder_size());
 }
 
-// Copies a block from its base, which it may be.
+// Copies a block from its base, which may be the output itself.
 void decode_same(const BlockContext& context, size_t size, Output& out) {
   if (context.base == nullptr) corrupt("a same mode without a base");
   if (out.next() != context.base) std::memcpy(out.next(), context.base, size);
@@ -212,8 +217,8 @@ void decode_difference(const Layout& layout, const BlockContext& context, const 
   }
 }
 
-// A mode of several planes is plane 0's alone. How many are joined to a difference is up to the
-// model.
+// Checks which planes are joined. Only plane 0 may have a mode of several planes. How many planes
+// are joined to a difference is up to the model, and checked with it.
 void check_joined(size_t width, const PlaneView planes[]) {
   const Mode first = planes[0].mode;
   const size_t joined = first == Mode::same ? width : is_modelled(first) ? 2 : 1;

@@ -1,3 +1,8 @@
+// Encoding of one block. A block that equals its base is `same`. With a model of differences it is
+// coded as differences, unless a sample says that the items alone take less. Otherwise its planes
+// are coded: the first ones with the frame's model if that is smaller than each of them alone, all
+// others one by one.
+
 #include <algorithm>
 #include <cstring>
 
@@ -14,25 +19,27 @@
 namespace bf16codecs {
 namespace {
 
-// Items that are summed and split before the next ones are looked at, while they are in the
-// first-level cache.
+// Items that are both summed and split, while they are in the first-level cache, before the next
+// ones.
 constexpr size_t kStrip = 4096;
 
-// A plane is coded only where that saves more than 1/32 of it: less is not worth the time to
-// decode it. A sign-and-mantissa byte has 7.97 bits and stays as it is.
+// A plane is coded only if that saves more than 1/32 of it: less is not worth the time of decoding.
+// Signs and mantissas have 7.97 bits of 8, and are stored (docs/design_codecs.md, "Which plane is
+// coded").
 constexpr size_t kLeastSaving = 32;
 
-// A coded plane is preceded by its size, so it must be smaller by that much to pay.
+// A coded plane has a size field of 4 bytes, and must be smaller than the plane by more than that.
 constexpr size_t kCodedOverhead = 5;
 
 // No table is smaller than a plane of fewer symbols.
 constexpr size_t kLeastCoded = 64;
 
-// Wide tables decode several times slower than pairs, and are taken where they save this many
-// 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits to the pairs' short probabilities.
+// Wide tables decode several times slower than pairs. They are taken where they save this many
+// 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits by the pairs' short probabilities.
 constexpr uint64_t kWideSaving = 1 << 13;
 
-// The scale model's encoder needs room for the worst case of the items that it codes at a time.
+// Room that the scale model's encoder needs besides, for the worst case of the items that it codes
+// at a time.
 constexpr size_t kModelSlack = size_t{1} << 16;
 
 bool is_constant(const uint8_t* plane, size_t n) {
@@ -44,7 +51,7 @@ struct Coded {
   size_t size = 0;
 };
 
-// Counts of a plane, or of a sample of it.
+// The counts of a plane, or of a sample of it.
 struct Counts {
   uint32_t of[256];
   size_t counted;
@@ -58,7 +65,7 @@ struct Counts {
     counted = n;
     is_sample = false;
   }
-  // Size of a wide table beyond a pairs' one, in units of 2^-16 bit.
+  // By how much a wide table is larger than one of pairs, in units of 2^-16 bit.
   uint64_t wide_table() const {
     const auto distinct = 256 - std::count(of, of + 256, uint32_t{0});
     return (32 + static_cast<uint64_t>(distinct)) << 19;
@@ -66,7 +73,7 @@ struct Counts {
   bool may_pay() const { return entropy_size(of) >> 19 < counted - counted / kLeastSaving; }
 };
 
-// The smaller of the two forms, however small the saving.
+// Codes the plane in the smaller one of the two modes, however little it saves.
 Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
                     Scratch& words) {
   const size_t capacity = n - kCodedOverhead;
@@ -89,8 +96,7 @@ Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* o
   return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words)};
 }
 
-// Writes the plane's payload in the mode that the codec has for it, if that is smaller than
-// storing it.
+// Writes the plane's payload in the mode that the codec chooses, if that is smaller than the plane.
 Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
                  Workspace& workspace) {
   if (options.codec == Codec::split) return {};
@@ -126,7 +132,7 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
 // Items that lie side by side in a sample.
 constexpr size_t kRun = 64;
 
-// Splits a block, and sums it if `sum` is there, in one pass over the items.
+// Splits a block, and adds it to `sum` unless that is null, in one pass over the items.
 void split_and_sum(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[],
                    Checksum* sum) {
   const size_t width = layout.planes();
@@ -147,17 +153,17 @@ size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, size_t
   for (size_t r = 0; r < runs; ++r) {
     uint8_t* at[kMaxItemSize];
     for (size_t p = 0; p < width; ++p) at[p] = planes[p] + kRun * r;
-    // Somewhere in its part of the block: at one distance they would meet the same columns again
-    // and again.
+    // Somewhere in its part of the block: samples at equal distances would meet the same columns
+    // again and again.
     const size_t place = (static_cast<uint32_t>(r * 2654435769u) >> 12) % (part - kRun + 1);
     split_planes(layout, items + (part * r + place) * width, kRun, at);
   }
   return runs * kRun;
 }
 
-// Nearly the size of the first planes if each is coded alone: constant, stored, or by its order-0
-// entropy and the lanes' states. That of a sample of so many runs, 0 for all items, is rather less
-// than that of all. The planes have room for n symbols each.
+// The approximate size of the first planes if each is coded alone: constant, stored, or by its
+// order-0 entropy and the lanes' states. It is found by `runs` samples, or by all items if that is
+// 0; samples make it rather too small. The planes have room for n symbols each.
 size_t size_alone(const Layout& layout, const uint8_t* items, size_t n, size_t first_planes,
                   size_t runs, uint8_t* const planes[]) {
   size_t counted = n;
@@ -186,7 +192,8 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   const bool has_model = context.scale != nullptr || context.tiles != nullptr;
   if (!has_model || n < kLeastCoded) return 0;
   const size_t joined = grid::key_planes(options.layout);
-  // Its size is written too: beyond that, the block would outgrow block_bound() by up to 3 bytes.
+  // The payload's size field takes 4 bytes: without this limit, the block would outgrow
+  // block_bound() by up to 3 bytes.
   const size_t room = joined * n - sizeof(uint32_t);
   const size_t size =
       context.tiles != nullptr
@@ -194,8 +201,8 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
                           room)
           : scale::encode(*context.scale, items, context.first, n, out, joined * n + kModelSlack);
   if (size == 0 || size > room) return 0;
-  // Where there are two planes, signs and mantissas alone would take as long to count as the tiles
-  // to code.
+  // Of two planes, counting all signs and mantissas would take as long as coding the tiles: a
+  // sample is counted.
   constexpr size_t kSampled = size_t{1} << 14, kRuns = 128;
   const bool is_sampled = context.tiles != nullptr && joined == 2 && n >= kSampled;
   const size_t alone = size_alone(options.layout, items, n, joined, is_sampled ? kRuns : 0, planes);
@@ -228,7 +235,7 @@ uint8_t* write_block(size_t width, size_t n, const Coded coded[], uint8_t* const
   return end;
 }
 
-// Where the planes of a block and their payloads are put together.
+// Memory for the planes of a block and for their payloads.
 struct Room {
   uint8_t* planes[kMaxItemSize];
   uint8_t* payloads[kMaxItemSize];
@@ -247,8 +254,8 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
                     size_t n, uint8_t* out, Checksum* sum) {
   const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
   Room room(width, n, context.workspace);
-  // A payload of the tile model lies where it stays if there is no other plane; one of the scale
-  // model may take the room of all planes that it codes.
+  // A payload of the tile model is written where it stays if there is no other plane. One of the
+  // scale model may need the room of all planes that it codes.
   const bool is_in_place = context.tiles != nullptr && width <= 2;
   uint8_t* const modelled = is_in_place ? out + width + sizeof(uint32_t) : room.payloads[0];
   Coded coded[kMaxItemSize];
@@ -257,8 +264,8 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   if (p == width) {
     if (sum != nullptr) sum->update(items, width * n);
   } else {
-    // The last plane is first in the block, and as a rule it is stored and the others are coded:
-    // so it is split right to where it will lie.
+    // The last plane comes first in the block, and usually it is stored while the others are coded:
+    // so it is split to where it will lie.
     if (n >= kLeastCoded) room.planes[width - 1] = out + width + 4 * (width - 1);
     split_and_sum(options.layout, items, n, room.planes, sum);
   }
@@ -280,7 +287,7 @@ size_t encode_difference(const EncodeOptions& options, const BlockContext& conte
   const size_t width = std::min(options.layout.planes(), kMaxItemSize);
   const size_t low = context.delta->section(context.first).low, joined = width - low;
   Room room(width, n, context.workspace);
-  // A payload lies where it stays if there is no other plane.
+  // The payload is written where it stays if there is no other plane.
   if (low == 0) room.payloads[0] = out + width + sizeof(uint32_t);
   Coded coded[kMaxItemSize];
   const size_t capacity = joined * n - sizeof(uint32_t);
@@ -296,13 +303,13 @@ size_t encode_difference(const EncodeOptions& options, const BlockContext& conte
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
-// Whether the items are likely to be smaller without their base than `size`.
+// Whether the items are likely to take less than `size` without their base.
 bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
                       const uint8_t* items, size_t n, size_t size) {
   if (options.codec == Codec::split) return false;  // which codes nothing without a base
   const size_t width = options.layout.planes();
-  // Nothing but zeros, and few other numbers, take less than half of their size alone: a short look
-  // is enough to find them.
+  // Items that take less than half of their size without a base have nothing but zeros, or few
+  // other numbers: a few samples are enough to find them.
   const size_t runs = 2 * size < width * n ? 16 : 128;
   Room room(width, n, context.workspace);
   return size_alone(options.layout, items, n, width, n < runs * kRun * 2 ? 0 : runs, room.planes) <

@@ -1,5 +1,7 @@
 #pragma once
 
+// Counts of symbols, bytes and words.
+
 #include <cstddef>
 #include <cstdint>
 
@@ -8,9 +10,10 @@ namespace bf16codecs {
 // Counts the n symbols of a plane.
 void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]);
 
-// The same for a sample of long planes: 32 runs of 256 symbols, spread evenly. Returns how many
-// symbols were counted. A table made from 8,192 symbols codes the rest with 0.001 bits a symbol
-// more than one made from all, at a thirtieth of the time.
+// Counts a sample of a plane that is longer than 16,384 symbols, 32 ranges of 256 that are spread
+// evenly, and all symbols of a shorter one. Returns the number of symbols that were counted. A
+// table from 8,192 symbols of 262,144 costs 0.001 bits a symbol more than a table from all of them,
+// and takes a thirtieth of the time (docs/design_codecs.md, "Tables from a sample").
 size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]);
 
 // Add to `counts` how often each value occurs among the bytes, or the little-endian 16-bit words,

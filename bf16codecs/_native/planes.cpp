@@ -32,7 +32,8 @@ void merge(const uint8_t* const planes[], size_t n, uint8_t* items) {
   }
 }
 
-// Calls function with the type of a layout's items and how far they are rotated.
+// Calls function.operator()<T, rotation>() with the type of a layout's items and the bits that they
+// are rotated by.
 template <typename Function>
 void with_items(const Layout& layout, Function function) {
   const auto rotated = [&]<typename T>(T) {

@@ -1,5 +1,7 @@
 #pragma once
 
+// Items as planes of bytes (docs/format.md, "Element layout").
+
 #include <cstddef>
 #include <cstdint>
 
@@ -7,10 +9,11 @@
 
 namespace bf16codecs {
 
-// Splits n items into planes[0 ... w - 1], most significant first.
+// Splits n items, rotated if the layout says so, into planes[0 ... w - 1], the most significant
+// first.
 void split_planes(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[]);
 
-// The inverse.
+// Merges planes to items again.
 void merge_planes(const Layout& layout, const uint8_t* const planes[], size_t n, uint8_t* items);
 
 }  // namespace bf16codecs
