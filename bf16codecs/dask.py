@@ -26,11 +26,11 @@ from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
-from bf16codecs.convert.pieces import Progress, file_hash, read_chunk
+from bf16codecs.convert.pieces import file_hash, read_chunk
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed
 from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.summary import Summary
+from bf16codecs.convert.summary import BytesDone, Summary
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.opening import open_store
@@ -124,7 +124,7 @@ def _encode(
     plan: ModelPlan,
     kinds: Sequence[str],
     keep_checksums: bool,
-    progress: Progress | None,
+    progress: BytesDone | None,
 ) -> Encoded:
     """Encode all tensors on the cluster."""
     if not isinstance(writer, ZarrWriter):
@@ -157,7 +157,7 @@ def _verify(
     reader: ModelReader,
     headers: Sequence[Header],
     packed: Packed,
-    progress: Progress | None,
+    progress: BytesDone | None,
 ) -> None:
     """Decode the store on the cluster and compare it with what was packed."""
     expected = dict(packed.checksums)

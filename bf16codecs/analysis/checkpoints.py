@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bf16codecs._base.paths import last_name
-from bf16codecs.convert.runs.step_numbers import step_told
+from bf16codecs.convert.runs.step_numbers import find_number
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run
@@ -154,7 +154,7 @@ def _numbers_told(models: Sequence[Model]) -> Sequence[int | None]:
 
 def _number_told(model: Model) -> int | None:
     _, step = split_step(model.where)
-    return step_told([model.metadata() or {}], model.where) if step is None else step
+    return find_number([model.metadata() or {}], model.where) if step is None else step
 
 
 def _alternatives(label: str) -> Iterator[str]:

@@ -137,7 +137,7 @@ def measure_run(
     place = None if folder is None else given_path(folder, "folder of the stores")
     if place is not None:
         require_folder_of(Path(place) / "stores")
-    paths = {step_of(opened_source(path), path).number: path for path in sources}
+    paths = {step_of(opened_source(path), path).value: path for path in sources}
     checkpoints = ordered_steps(sources)
     check_series(checkpoints, allow_changed_tensors=True)
     numbers = [number for number, _ in checkpoints]

@@ -1,4 +1,4 @@
-"""The model that a conversion stores differences to."""
+"""The base of a conversion: the model that a store's differences refer to."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ __all__ = [
     "take_samples",
 ]
 
-#: Before a folder: the best of the models in it.
+#: Prefix of a folder from which the best base is taken.
 AUTO = "auto:"
-# What a difference has to gain, by the sample, so that a store depends on another one.
+# Least saving of differences, by the sample, that justifies depending on another model.
 _LEAST_GAIN = 0.02
-# How many of the models that were tried are told.
+# Models in a message, of those that were tried.
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Base:
-    """The model that differences are made to, and how the store will name it."""
+    """A base, and how the store will name it."""
 
     model: ModelReader
     reference: BaseReference
     state: Any
-    #: Why it was picked, if nobody named it.
+    #: Why it was picked from a folder; empty if the caller named it.
     reason: str = ""
 
     def check_unchanged(self) -> None:
-        """Raise if it is no longer what `reference` says.
+        """Raise if the base has changed since it was opened.
 
         Raises
         ------
         BaseMismatchError
-            If it is not.
+            If it has.
         """
         try:
             is_same = self.model.state() == self.state
@@ -76,9 +76,9 @@ class Base:
 def check_not_base(
     base: str | os.PathLike[str] | None, target: Path, options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse a target that is there and is a base of what it would be made of.
+    """Refuse an existing target that is the base, or that the base depends on.
 
-    Otherwise, who is told that it can be overwritten would be refused only then.
+    Otherwise, the first error would advise to overwrite it, and only the second one refuse that.
 
     Raises
     ------
@@ -87,13 +87,13 @@ def check_not_base(
     """
     if base is None or not os.path.lexists(target):
         return
-    place = given_path(base, "base")
-    if place.startswith(AUTO):  # which leaves out the target
+    location = given_path(base, "base")
+    if location.startswith(AUTO):  # which leaves out the target
         return
     try:
-        model = open_any(place, Opening(options, chain=("",)))
+        model = open_any(location, Opening(options, chain=("",)))
     except (BF16CodecsError, OSError):
-        return  # told when it is needed
+        return  # `opened_base` raises it
     with closing(model):
         _check_target(model, target)
 
@@ -118,31 +118,31 @@ def opened_base(
     Parameters
     ----------
     base
-        Its path or address; ``"auto:"`` and a folder for the best of the models there, and of the
-        last steps of runs; or None.
+        Its path or address; ``"auto:"`` and a folder for the best of the models there, including
+        the last steps of runs; or None.
     source
-        What is converted, None if that is not known yet: then no base is found in a folder.
+        The model to convert; None if it is not known yet, and no base can be chosen from a folder.
     target
         The store that will have differences to the base.
     choice
-        What codes them.
+        Codec of the differences.
     kinds
-        Digests by which the base is known again, if it is a safetensors model.
+        Digests that identify the base later, if it is a safetensors model.
     options
-        Of the file system, if the base is at an address.
+        Options of the file system of a base at an address.
 
     Yields
     ------
     Base or str
-        The base, or why there is none: empty if nobody asked for one.
+        The base, or why there is none: empty if `base` is None.
 
     Raises
     ------
     ValueError
-        If the target would replace the base, or one of the bases that it has itself, if the codec
-        stores no differences, or if there are `options`, and no base at an address.
+        If the target would replace the base, or a model in the base's own chain of bases, if the
+        codec cannot store differences, or if `options` are given without a base at an address.
     StoreError
-        If the base is not a model, or there is none in the folder, or no store can name it.
+        If the base is not a model, if the folder has none, or if stores cannot name the base.
     """
     if base is None:
         if options:
@@ -150,26 +150,26 @@ def opened_base(
             raise ValueError(f"{name} are for a base at an address, and there is no base")
         yield ""
         return
-    codec, place = choice.for_difference("bfloat16"), given_path(base, "base")
+    codec, location = choice.for_difference("bfloat16"), given_path(base, "base")
     reason = ""
-    if place.startswith(AUTO):
+    if location.startswith(AUTO):
         if options:
             raise ValueError(
-                f"{place}: {argument('storage_options')} are for a base at an address, and only"
+                f"{location}: {argument('storage_options')} are for a base at an address, and only"
                 " local folders are searched for one"
             )
-        picked, reason = _pick(place.removeprefix(AUTO), source, target, choice)
+        picked, reason = _pick(location.removeprefix(AUTO), source, target, choice)
         if picked is None:
             yield reason
             return
-        place = str(picked)
+        location = str(picked)
     # The new store is the first of the chain.
-    with closing(open_any(place, Opening(options, chain=("",)))) as model:
+    with closing(open_any(location, Opening(options, chain=("",)))) as model:
         where, step = model.location
         _check_target(model, target)
         state = model.state()
         path = path_to(where, target)
-        if not path.isprintable():  # as readers demand
+        if not path.isprintable():  # readers would refuse it
             odd = next(c for c in path if not c.isprintable())
             raise StoreError(f"{where}: stores cannot name it as their base: rename {odd!a} in it")
         if "://" in path and not is_nameable(path):
@@ -182,7 +182,7 @@ def opened_base(
 
 
 def local_chain(model: ModelReader | None) -> Iterator[Path]:
-    """Yield the paths of a model and of its bases, as far as they are local."""
+    """Yield the local paths of a model and of its chain of bases; addresses are left out."""
     while model is not None:
         where, _ = model.location
         path = path_of(where)
@@ -194,20 +194,20 @@ def local_chain(model: ModelReader | None) -> Iterator[Path]:
 def _pick(
     folder: str, source: ModelReader | None, target: Path, choice: CodecChoice
 ) -> tuple[Path | None, str]:
-    """Return the best base in a folder, if any is worth it, and why."""
+    """Return the best base in a folder, None if it saves too little, and a line that says why."""
     if "://" in folder:
         raise ValueError(f"{AUTO}{folder}: only local folders are searched for a base")
     paths = sorted(Path(given_path(folder, "folder of bases")).iterdir())
     samples = [] if source is None else take_samples(source)
-    own = {resolved(path) for path in (target, *([] if source is None else source.paths))}
-    # A folder of shards is the source too.
-    own |= {parent for path in own for parent in path.parents}
+    excluded = {resolved(path) for path in (target, *([] if source is None else source.paths))}
+    # A folder of shards is the source as well.
+    excluded |= {parent for path in excluded for parent in path.parents}
     sizes: list[tuple[int | None, Path]] = []
     depending: list[str] = []
     unread: dict[str, str] = {}
     for path in paths:
         try:
-            if path.name[0] != "." and resolved(path) not in own and detect(path) is not None:
+            if path.name[0] != "." and resolved(path) not in excluded and detect(path) is not None:
                 found = _sample_nbytes(path, samples, target, choice)
                 if found is None:
                     depending.append(path.name)
@@ -217,9 +217,9 @@ def _pick(
             unread[path.name] = one_line(e)
     if not sizes and not depending:
         reason = f": {next(iter(unread.values()))}" if unread else ""
-        raise StoreError(f"{AUTO}{folder}: no model is there that can be its base{reason}")
-    fitting = sorted((size, place) for size, place in sizes if size is not None)
-    text, best = _best(fitting, samples, coded_nbytes(samples, choice) or 0)
+        raise StoreError(f"{AUTO}{folder}: no model in this folder can be the base{reason}")
+    fitting = sorted((size, path) for size, path in sizes if size is not None)
+    best, text = _best(fitting, samples, coded_nbytes(samples, choice) or 0)
     if not fitting:
         strangers = f"none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
         text = f"no base: {strangers if sizes else f'no other model is in {folder}'}"
@@ -233,23 +233,23 @@ def _pick(
 
 def _best(
     found: list[tuple[int, Path]], samples: list[Sample], alone: int
-) -> tuple[str, Path | None]:
-    """Return what to say of the bases that were found, and the best if it is worth it."""
+) -> tuple[Path | None, str]:
+    """Return the first of bases, ordered by size, if it saves enough, and a line about them."""
     values = sum(sample.data.size // np.dtype(sample.dtype).itemsize for sample in samples)
     bits = 8 / max(1, values)
-    listed = ", ".join(f"{place.name} {size * bits:.2f}" for size, place in found[:_SHOWN])
+    listed = ", ".join(f"{path.name} {size * bits:.2f}" for size, path in found[:_SHOWN])
     text = f"by a sample: {alone * bits:.2f} bits a value alone, as a difference to {listed}"
     if not found or found[0][0] > (1 - _LEAST_GAIN) * alone:
-        return f"no base is worth it, {text}", None
-    return text, found[0][1]
+        return None, f"no base is worth it, {text}"
+    return found[0][1], text
 
 
 def _sample_nbytes(
     path: Path, samples: list[Sample], target: Path, choice: CodecChoice
 ) -> tuple[int | None, Path] | None:
-    """Return the samples' size against a model, or against the last step of a run, and its place.
+    """Return the size of samples as differences to a model or the last step of a run, and its path.
 
-    The size is None if it has none of them, and all is None if it needs `target`.
+    The size is None if it has none of their tensors; the result is None if it depends on `target`.
     """
     is_file = detect(path) is Kind.SAFETENSORS
     with closing(open_any(path) if is_file else open_either(path)) as reader:
@@ -257,13 +257,13 @@ def _sample_nbytes(
         if isinstance(reader, RunReader):
             model = reader.step(reader.run.numbers[-1])
         step = model.location[1]
-        place = path if step is None else path.with_name(f"{path.name}@{step}")
         if resolved(target) in {resolved(base) for base in local_chain(model)}:
             return None
-        return coded_nbytes(samples, choice, model), place
+        named = path if step is None else path.with_name(f"{path.name}@{step}")
+        return coded_nbytes(samples, choice, model), named
 
 
-# Of each part, and how many there are at most, spread evenly: coding 2 MiB takes some milliseconds.
+# Size and largest number of the parts of a sample: coding 2 MiB takes some milliseconds.
 _PART_BYTES = 1 << 16
 _PARTS = 32
 
@@ -280,7 +280,7 @@ class Sample(NamedTuple):
 
 
 def take_samples(source: ModelReader) -> list[Sample]:
-    """Read parts of a model's tensors, in all at most 2 MiB."""
+    """Read at most 2 MiB of a model's tensors, in parts that are spread evenly."""
     _, arrays = plan_arrays(source.headers, _PART_BYTES)
     names = [tensor.name for header in source.headers for tensor in header.tensors]
     return [
@@ -293,15 +293,15 @@ def take_samples(source: ModelReader) -> list[Sample]:
 def _spread(
     names: Sequence[str], arrays: Sequence[ArrayPlan]
 ) -> Iterator[tuple[str, ArrayPlan, int]]:
-    """Yield places that are spread evenly over all bytes, of each array a few at most."""
+    """Yield offsets in arrays, in bytes, that are spread evenly over all of them."""
     total = sum(array.nbytes for array in arrays)
-    step = max(1, total // _PARTS)
-    before, next_at = 0, step // 2
+    stride = max(1, total // _PARTS)
+    before, next_at = 0, stride // 2
     for name, array in zip(names, arrays, strict=True):
         while next_at < before + array.nbytes:
             start = min(next_at - before, max(0, array.nbytes - _PART_BYTES))
             yield name, array, start - start % array.item_size
-            next_at += max(step, array.nbytes if array.nbytes <= _PART_BYTES else step)
+            next_at += max(stride, array.nbytes if array.nbytes <= _PART_BYTES else stride)
         before += array.nbytes
 
 
@@ -319,16 +319,16 @@ def coded_nbytes(
     Parameters
     ----------
     samples
-        Of the model that is coded.
+        Samples of the model that is coded.
     choice
         The codec.
     model
-        What it is compared with, if anything: of the same tensors, the same parts are read.
+        The base, if any: the same parts of its tensors are read.
 
     Returns
     -------
     int or None
-        In bytes; tensors that `model` lacks are coded alone. None if it has none of them.
+        Size in bytes; tensors that `model` lacks are coded alone. None if it has none of them.
     """
     size, common = 0, 0
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Compares a store with its source in all but the tensors' data."""
+"""Checks of sources and stores, and comparison of all but the tensors' data."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ __all__ = [
     "stored_index",
 ]
 
-# Of files that differ.
+# Names of files in a message.
 _SHOWN = 3
 
 
 def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
-    """Warn of a model that is cut into very many chunks, and refuse it if they are tiny, too.
+    """Warn if a model is cut into very many chunks, or refuse it if they are tiny.
 
     Raises
     ------
     ValueError
-        If they are.
+        If there are very many, and `chunk_size` is below `LEAST_CHUNK_SIZE`.
     """
     arrays = list(arrays)
     count = sum(math.prod(chunk_counts(array.shape, array.chunks)) for array in arrays)
-    # Each tensor is a chunk at least, whatever their size, and 4 MiB is what the advice is.
+    # A tensor is one chunk at least, whatever their size; the message advises 4 MiB.
     if count <= MANY_FILES or count < 2 * len(arrays) or chunk_size >= DEFAULT_STEP_SIZE:
         return
     text = f"a chunk size of {chunk_size} bytes cuts the model into {count} chunks"
     if chunk_size < LEAST_CHUNK_SIZE:
         raise ValueError(
-            f"{text}: for so many, the smallest is {LEAST_CHUNK_SIZE}, and 4M a good one"
-            f" ({argument('chunk_size')}): parts of chunks can be read, too"
+            f"{text}: choose at least {LEAST_CHUNK_SIZE}, better 4M ({argument('chunk_size')}),"
+            " since readers decode parts of chunks as well"
         )
     text += (
-        ", which are slow to make, and where the store is a folder each a file to copy and to"
-        f" remove; a larger one, such as 4M ({argument('chunk_size')}), makes fewer, and parts of"
-        " chunks can be read, too"
+        ": they are slow to write, and in a folder each one is a file to copy and to remove;"
+        f" choose a larger size, such as 4M ({argument('chunk_size')}), since readers decode parts"
+        " of chunks as well"
     )
     warnings.warn(text, ManyFilesWarning, stacklevel=2)
 
@@ -61,7 +61,7 @@ def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
 def check_restored_size(reader: ModelReader) -> None:
     """Refuse a store whose files would be larger than the caller allows, or than is credible.
 
-    So are chunks that are far larger than their arrays: all of them have to be decoded.
+    Chunks count as a whole: restoring decodes all of them, even if they exceed their arrays by far.
     """
     work = sum(
         work_with_bases(reader, name, reader.array(path).whole_work)
@@ -71,19 +71,19 @@ def check_restored_size(reader: ModelReader) -> None:
 
 
 def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:
-    """Refuse a source one of whose files has changed since it had the state `before`.
+    """Refuse a source whose files have changed since it had the state `before`.
 
     Raises
     ------
     SafetensorsError
-        If one has.
+        If a file has changed.
     """
     now = source.state()
     if now.keys() - before.keys():
         raise SafetensorsError(f"{source.where}: changed while it was read")
-    for place, state in before.items():
-        if now.get(place) != state:
-            raise SafetensorsError(f"{place}: changed while it was read")
+    for path, state in before.items():
+        if now.get(path) != state:
+            raise SafetensorsError(f"{path}: changed while it was read")
 
 
 def stored_index(reader: ModelReader) -> bytes:
@@ -92,15 +92,15 @@ def stored_index(reader: ModelReader) -> bytes:
     Raises
     ------
     CorruptDataError
-        If it has another digest than the original, or names other files than the store, or is
-        there and the attributes do not tell.
+        If its digest is not the original's, if it names other files than the store, or if the store
+        has an index that its attributes do not name.
     """
     index = reader.info.index
     if index is None:
         try:
             reader.plan(INDEX_PATH)
         except (StoreError, OSError):
-            return b""  # servers have many ways to say that there is none
+            return b""  # servers report a missing array in many ways
         raise CorruptDataError(f"{reader.where}: has an index that its attributes do not name")
     raw = reader.text(index.path)
     difference = index.digests.difference(Digests.of(raw, index.digests.kinds))
@@ -111,21 +111,21 @@ def stored_index(reader: ModelReader) -> bytes:
     ours, theirs = {file.name for file in reader.info.files}, set(shard_names(raw, index.name))
     if ours != theirs:
         name = min(ours ^ theirs)
-        where, other = ("the store", index.name) if name in ours else (index.name, "the store")
-        raise CorruptDataError(f"{reader.where}: file {name!r:.80} is in {where}, not in {other}")
+        holder, other = ("the store", index.name) if name in ours else (index.name, "the store")
+        raise CorruptDataError(f"{reader.where}: file {name!r:.80} is in {holder}, not in {other}")
     return raw
 
 
 def differing_names(
     reader: ModelReader, headers: Sequence[Header], index: bytes, source: ModelReader
 ) -> str | None:
-    """Tell what the source has otherwise, the tensors' data apart; None if nothing."""
+    """Describe how a store differs from its source except in data; None if it does not."""
     ours = [file.name for file in reader.info.files]
     theirs = [file.name for file in source.info.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
         return f"has {few(ours, _SHOWN)}, not {few(theirs, _SHOWN)}"
-    for number, (header, own) in enumerate(zip(source.headers, headers, strict=True)):
-        if header.raw != own.raw:
+    for number, (header, stored) in enumerate(zip(source.headers, headers, strict=True)):
+        if header.raw != stored.raw:
             return f"its header differs from {source.place(number)}"
     if index == stored_index(source):
         return None

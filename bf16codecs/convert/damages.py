@@ -1,4 +1,4 @@
-"""Collects damage in a store, and differences to a source, to raise them as one error."""
+"""Collect the damage in a store, and its differences to a source, and raise them as one error."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bf16codecs.errors import (
 
 __all__ = ["NO_DAMAGE", "Damages"]
 
-#: Errors that say nothing of a store.
+#: Errors that are no fault of the store.
 NO_DAMAGE = (LimitError, ServerError)
 
-# A damaged store may promise any number of chunks: in 1 GiB, as many as there are bytes.
+# A damaged store may claim any number of chunks: in 1 GiB, as many as it has bytes.
 _MOST = 10_000
-# Without what tells of all of it: this does.
+# Without the hint at the command that lists all damage, as this error does.
 _ADVICE = DAMAGE_ADVICE.partition(" (")[0]
 
 
@@ -29,19 +29,19 @@ class Damages:
     Parameters
     ----------
     where
-        What is verified, for messages.
-    place
-        The store, which is that, or of which that is a step.
+        The verified store, or step of a run, as messages name it.
+    store
+        The store alone.
     """
 
-    def __init__(self, where: str, place: str) -> None:
-        self._where, self._place = where, place
-        #: Without those that are found again on another way.
+    def __init__(self, where: str, store: str) -> None:
+        self._where, self._store = where, store
+        # A dict as an ordered set: several checks may find the same damage.
         self._found = dict[Damage, None]()
         self._differing = list[Damage]()
-        #: Steps and tensors of which some of the data differ.
+        #: Steps and names of tensors whose data differ.
         self._other_tensors = set[tuple[int | None, str]]()
-        #: Of arrays with other faults than chunks'.
+        #: Paths of arrays with faults other than damaged chunks.
         self.paths = set[str]()
         self._first: BF16CodecsError
         self._advice = ""
@@ -57,12 +57,12 @@ class Damages:
         chunk: tuple[int, ...] | None = None,
         path: str | None = None,
     ) -> None:
-        """Note what cannot be read, or is not what it should be; raise if it is too much.
+        """Note damage, and raise all of it once it is too much.
 
         Raises
         ------
         BF16CodecsError
-            As `check`, after 10,000; or the error, if it says nothing of the store.
+            As `check` after 10,000 faults; or `error`, if it is no fault of the store.
         """
         if isinstance(error, NO_DAMAGE):
             raise error
@@ -71,7 +71,7 @@ class Damages:
         text = one_line(error)
         if text.endswith(f"; {DAMAGE_ADVICE}"):
             text, self._advice = text.removesuffix(f"; {DAMAGE_ADVICE}"), f"; {_ADVICE}"
-        for name in (self._where, self._place):
+        for name in (self._where, self._store):
             text = text.removeprefix(f"{name}: ")
         self._found[Damage(step, tensor, chunk, text)] = None
         if path is not None:
@@ -86,7 +86,7 @@ class Damages:
         tensor: str | None = None,
         chunk: tuple[int, ...] | None = None,
     ) -> None:
-        """Note what is otherwise in the model that the store is compared with."""
+        """Note a difference to the model that the store is compared with."""
         if tensor is not None:
             self._other_tensors.add((step, tensor))
         if len(self._differing) < _MOST:
@@ -98,11 +98,11 @@ class Damages:
         Raises
         ------
         BF16CodecsError
-            Of the type of the first. Its `damage` has all.
+            An error of the first damage's type, whose `damage` has all.
         """
         if not self._found:
             return
-        text = self._told(next(iter(self._found)))
+        text = self._message(next(iter(self._found)))
         if len(self._found) > 1:
             text = f"{self._summary()}; the first: {text}"
         error = type(self._first)(f"{self._where}: {text}{self._advice}")
@@ -110,7 +110,7 @@ class Damages:
         raise error from self._first
 
     def stop(self, error: Exception) -> None:
-        """Raise what is damaged, if anything is, before an error that says nothing of the store.
+        """Raise the damage, if there is any, instead of an error that is no fault of the store.
 
         Raises
         ------
@@ -122,25 +122,25 @@ class Damages:
             self.check()
 
     def check_same(self, state: str, source: str, tensors: int) -> None:
-        """Raise if something is otherwise in the model that a sound store was compared with.
+        """Raise if a sound store differs from the model that it was compared with.
 
         Parameters
         ----------
         state
-            What the store is.
+            The store's state in words: ``"intact"``.
         source
-            What it was compared with.
+            Path of the model.
         tensors
-            How many there are.
+            Number of its tensors.
 
         Raises
         ------
         SourceMismatchError
-            Its `differences` have all.
+            If it differs. `differences` has all.
         """
         if not self._differing:
             return
-        text = self._told(self._differing[0])
+        text = self._message(self._differing[0])
         if count := len(self._other_tensors):
             verb = "differs" if count == 1 else "differ"
             text = f"{count} of {counted(tensors, 'tensor')} {verb}; the first: {text}"
@@ -150,7 +150,7 @@ class Damages:
         raise error
 
     def _summary(self) -> str:
-        """Say how much is damaged."""
+        """Return how much is damaged, in words."""
         chunks = sum(damage.chunk is not None for damage in self._found)
         tensors = len({damage.tensor for damage in self._found if damage.tensor is not None})
         others = len(self._found) - chunks
@@ -161,7 +161,7 @@ class Damages:
         within = f" in {counted(tensors, 'tensor')}" if tensors else ""
         return f"not intact: {limit}{' and '.join(parts)}{within}"
 
-    def _told(self, own: Damage) -> str:
-        """Say what is damaged: of a run, users know steps, and messages the chunks' versions."""
-        is_known = own.step is None or self._where != self._place
-        return own.message if is_known else f"step {own.step}: {own.message}"
+    def _message(self, damage: Damage) -> str:
+        """Return the message of some damage, with the step if `where` does not name it."""
+        is_named = damage.step is None or self._where != self._store
+        return damage.message if is_named else f"step {damage.step}: {damage.message}"

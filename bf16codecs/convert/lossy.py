@@ -1,9 +1,9 @@
-"""Models whose FP32 tensors lose what float16 has no room for."""
+"""Models whose FP32 tensors are rounded to float16."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from bf16codecs.convert.checks import stored_index
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
+from bf16codecs.convert.summary import BytesDone
 from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import loss_entry
 from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
@@ -25,12 +26,12 @@ __all__ = ["half_source", "measure_loss"]
 
 
 def half_source(source: ModelReader) -> FilesReader:
-    """Return a model as a lossy store of it restores it.
+    """Return a model with its FP32 tensors rounded to float16, as a lossy store restores it.
 
     Parameters
     ----------
     source
-        The model. Its files are read when that one's are.
+        The model, from which the result reads.
 
     Raises
     ------
@@ -60,8 +61,8 @@ def half_source(source: ModelReader) -> FilesReader:
 
 
 def _half_content(source: ModelReader, file: int, header: Header) -> ReadBytes:
-    """Return a file whose FP32 numbers are read as float16 has them."""
-    # Where its FP32 tensors begin and end, ascending.
+    """Return the content of a file with its FP32 numbers rounded to float16."""
+    # Offsets of the FP32 tensors, ascending.
     wide = [tensor for tensor in header.tensors if is_convertible(tensor)]
     starts = [header.data_start + tensor.start for tensor in wide]
     stops = [start + tensor.nbytes for start, tensor in zip(starts, wide, strict=True)]
@@ -80,24 +81,24 @@ def _half_content(source: ModelReader, file: int, header: Header) -> ReadBytes:
 def measure_loss(
     source: ModelReader,
     kinds: Sequence[str],
-    progress: Callable[[int, int], None] | None,
+    progress: BytesDone | None,
     plan: ModelPlan,
 ) -> Measured:
-    """Find out what a model loses, before it is converted.
+    """Measure the loss of a model before it is converted.
 
     Parameters
     ----------
     source
-        The original model: all of it is read.
+        The original model, which is read completely.
     kinds
-        Digests of its files to compute.
+        Digests to compute of its files.
     progress
-        Called with the bytes done and all bytes.
+        Called with the bytes done and the total bytes.
     plan
-        Of its lossy store.
+        Plan of the lossy store.
     """
     hashes = [file_hash(header, kinds) for header in source.headers]
-    # Of those that share an array, together.
+    # By path: tensors that share an array have one loss.
     losses: dict[str, HalfLoss] = {}
 
     def work(piece: Piece, chunk: Bytes) -> HalfLoss | None:
@@ -115,16 +116,16 @@ def measure_loss(
     total = HalfLoss()
     for loss in losses.values():
         total = total.joined(loss)
-    return Measured(_noted(plan, losses), [own.digests() for own in hashes], total)
+    return Measured(_with_losses(plan, losses), [hasher.digests() for hasher in hashes], total)
 
 
-def _noted(plan: ModelPlan, losses: Mapping[str, HalfLoss]) -> ModelPlan:
-    """Return a plan whose arrays say what they lose."""
+def _with_losses(plan: ModelPlan, losses: Mapping[str, HalfLoss]) -> ModelPlan:
+    """Return a plan whose arrays have their losses as attributes."""
     arrays = []
     for array in plan.arrays:
         if array.is_lossy:
             entry = loss_entry(losses.get(array.path, HalfLoss()))
-            own = {**array.attributes[ATTRIBUTES_KEY], "lossy": entry}
-            array = replace(array, attributes={ATTRIBUTES_KEY: own})
+            attributes = {**array.attributes[ATTRIBUTES_KEY], "lossy": entry}
+            array = replace(array, attributes={ATTRIBUTES_KEY: attributes})
         arrays.append(array)
     return replace(plan, arrays=arrays)

@@ -29,12 +29,12 @@ __all__ = ["Options", "RunOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a model is converted to a store: see `bf16codecs.convert.safetensors_to_zarr`.
+    """Options of a conversion to a store: see `bf16codecs.convert.safetensors_to_zarr`.
 
     Raises
     ------
     TypeError, ValueError
-        If an option makes no sense.
+        If an option is invalid, or contradicts another.
     """
 
     codec: str = DEFAULT_CODEC
@@ -50,7 +50,7 @@ class Options:
     overwrite: bool = False
     sync: bool = True
     progress: Progress | None = None
-    #: Who does the work; by default this process.
+    #: This process by default, or a cluster.
     engine: Engine | None = None
 
     def __post_init__(self) -> None:
@@ -59,16 +59,16 @@ class Options:
         if self.lossy is not None and (self.base is not None or self.engine is not None):
             raise ValueError("a lossy store has no base, and is made by one process")
         _ = self.choice
-        # NumPy's numbers of 16 bits overflow.
+        # NumPy's 16-bit integers would overflow in computations.
         object.__setattr__(self, "chunk_size", positive("chunk_size", self.chunk_size))
 
     @property
     def choice(self) -> CodecChoice:
-        """The codec of the tensors."""
+        """Codec of the tensors."""
         return CodecChoice(self.codec, self.level, self.lossy)
 
     def check_kind(self, kind: Kind) -> None:
-        """Refuse options that a kind of store does not have."""
+        """Refuse options that a kind of store does not support."""
         if kind is not Kind.HDF5:
             return
         if self.lossy is not None or self.zarr_format != 3:
@@ -83,12 +83,12 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How checkpoints become steps of a run: see `bf16codecs.convert.safetensors_to_run`.
+    """Options of a conversion to a run: see `bf16codecs.convert.safetensors_to_run`.
 
     Raises
     ------
     TypeError, ValueError
-        If an option makes no sense.
+        If an option is invalid, or contradicts another.
     """
 
     keyframe_every: int = DEFAULT_GROUP
@@ -114,11 +114,11 @@ class RunOptions:
 
     @property
     def choice(self) -> CodecChoice:
-        """The codec of the tensors."""
+        """Codec of the tensors."""
         return CodecChoice(self.codec, self.level)
 
     def kind_of(self, target: Path) -> Kind:
-        """Return the kind of store that a new run at a path is."""
+        """Return the kind of store that a new run at `target` becomes."""
         if self.as_hdf5:
             return Kind.HDF5
         return Kind.ZIP if suffix_of(target.name)[1] is Kind.ZIP else Kind.FOLDER

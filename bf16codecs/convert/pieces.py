@@ -1,4 +1,4 @@
-"""Work on the pieces of a model's files: several threads, several files, digests on the way."""
+"""Process the pieces of a model's files in several threads, and hash the files on the way."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from bf16codecs._base.limits import IN_FLIGHT_BYTES
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.digests import FileHash
 from bf16codecs.convert.plan import pad
+from bf16codecs.convert.summary import BytesDone
 from bf16codecs.safetensors import Header
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["Progress", "do_pieces", "file_hash", "read_chunk"]
+__all__ = ["do_pieces", "file_hash", "read_chunk"]
 
 Result = TypeVar("Result")
-#: Called with the bytes done so far and the bytes in all.
-Progress = Callable[[int, int], None]
 
 
 def read_chunk(source: ModelReader, piece: Piece, chunk: Bytes) -> Bytes:
-    """Read a chunk from its file, fill its padding, and return the part read."""
+    """Read a chunk from its file, fill its padding, and return the part that was read."""
     data = chunk[: piece.nbytes]
     source.read_range(piece.array.file, piece.offset, data)
     pad(piece, chunk)
@@ -36,7 +35,7 @@ def read_chunk(source: ModelReader, piece: Piece, chunk: Bytes) -> Bytes:
 
 
 def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
-    """Return what computes digests of a file, beginning with its header."""
+    """Return the hash of a file, to which its header is already added."""
     return FileHash(kinds, header.file_size, header.prefix)
 
 
@@ -44,18 +43,18 @@ def do_pieces(
     work: Callable[[Piece, Bytes], Result],
     arrays: Sequence[ArrayPlan],
     hashes: Sequence[FileHash],
-    progress: Progress | None,
+    progress: BytesDone | None,
 ) -> Generator[tuple[Piece, Result], None, None]:
-    """Do the work on all pieces with several threads, and yield pieces and results.
+    """Call `work` for all pieces in several threads, and yield pieces and results.
 
-    Those of one file come in the order of its bytes, and several files go on side by side: what is
-    done in order in a file, its digest, must not hold up the others.
+    The pieces of one file come in the order of its bytes, as its digest requires. Several files
+    take turns, so that the digest of one does not hold up the others.
 
-    `work` is called with a piece and memory for a whole chunk, whose first bytes are then the
-    piece's. They are hashed, if `hashes` has something for each file.
+    `work` takes a piece and memory for a whole chunk, and stores the piece in its first bytes,
+    which are hashed unless `hashes` is empty.
     """
     largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
-    free: list[Bytes] = []  # used again: fresh pages cost more than decoding into them
+    free: list[Bytes] = []  # memory is reused: fresh pages cost more than decoding into them
 
     def job(piece: Piece, memory: Bytes) -> tuple[Piece, Result]:
         result = work(piece, memory[: piece.array.chunk_nbytes])
@@ -81,11 +80,14 @@ def do_pieces(
 
 
 def _side_by_side(arrays: Sequence[ArrayPlan], files: int) -> Iterator[Piece]:
-    """Yield the pieces of each file in their order, and in turns those of so many files."""
+    """Yield the pieces of each file in their order, while up to `files` files take turns."""
     by_file: dict[int, list[ArrayPlan]] = {}
     for array in arrays:
         by_file.setdefault(array.file, []).append(array)
-    waiting = ((piece for array in own for piece in array.pieces()) for own in by_file.values())
+    waiting = (
+        (piece for array in file_arrays for piece in array.pieces())
+        for file_arrays in by_file.values()
+    )
     turns = deque(itertools.islice(waiting, files))
     while turns:
         pieces = turns.popleft()

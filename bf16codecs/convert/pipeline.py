@@ -1,4 +1,4 @@
-"""The two directions of a conversion, for every kind of store: pack a model, and unpack it."""
+"""The two directions of a conversion, for every kind of store: pack a model, or unpack a store."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE
-from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
+from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
+from bf16codecs.convert.summary import BytesDone
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import ROUNDED, StoredFile
@@ -37,32 +38,31 @@ __all__ = [
     "Measure",
     "Measured",
     "Packed",
-    "Progress",
     "pack",
     "unpack",
     "verify_packed",
 ]
 
-#: Called with the file's number, the piece, and its decoded bytes; by several threads.
+#: Called by several threads with the number of a file, a piece of it, and the decoded bytes.
 Consume = Callable[[int, Piece, Bytes], None]
-#: Called with an error, and with the piece that it is about if it is not about a whole file.
+#: Called with an error, and with the damaged piece, None if the error concerns a whole file.
 Failed = Callable[[BF16CodecsError, Piece | None], None]
 
 
 @dataclass(frozen=True)
 class Packed:
-    """The result of packing: the store's attributes, sizes, and a checksum of each piece."""
+    """Result of packing: the store's attributes, sizes, and checksums of the pieces."""
 
     info: StoreInfo
     nbytes: int
     stored_nbytes: int
-    #: By file number and offset; empty if nothing is to be verified.
+    #: By number of the file and offset in it; empty without verification.
     checksums: dict[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Result of encoding all tensors: digests of each file, stored bytes, checksums by piece."""
+    """Result of encoding all tensors: digests of the files, stored bytes, checksums of pieces."""
 
     digests: list[Digests]
     stored_nbytes: int
@@ -71,7 +71,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured loss of a lossy store, with its plan and the digests of the original files."""
+    """Measured loss of a lossy store, with its plan and the digests of the original files."""
 
     plan: ModelPlan
     digests: list[Digests]
@@ -84,9 +84,9 @@ def encode(
     plan: ModelPlan,
     kinds: Sequence[str],
     keep_checksums: bool,
-    progress: Progress | None,
+    progress: BytesDone | None,
 ) -> Encoded:
-    """Encode all tensors, reading every byte of them once."""
+    """Encode all tensors, and read every byte of them once."""
     buffer = ThreadBuffer()
 
     def work(piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
@@ -105,7 +105,7 @@ def encode(
             stored += size
             if checksum is not None:
                 checksums[piece.array.file, piece.offset] = checksum
-    return Encoded([own.digests() for own in hashes], stored, checksums)
+    return Encoded([hasher.digests() for hasher in hashes], stored, checksums)
 
 
 def pack(
@@ -115,7 +115,7 @@ def pack(
     *,
     chunk_size: int,
     keep_checksums: bool,
-    progress: Progress | None,
+    progress: BytesDone | None,
     engine: Engine,
     base: Base | None,
     measure: Measure | None,
@@ -123,12 +123,11 @@ def pack(
 ) -> Packed:
     """Write a model into a store, with digests of these kinds.
 
-    `measure` makes the store lossy. `levels` are those of tensors that are coded at another than
-    the writer's.
+    `measure` makes the store lossy. `levels` override the writer's level for some tensors.
     """
     before = source.state()
-    on = None if base is None else base.model
-    plan = plan_model(source, chunk_size, on, measure is not None, levels)
+    base_model = None if base is None else base.model
+    plan = plan_model(source, chunk_size, base_model, measure is not None, levels)
     check_chunk_count((array for array in plan.arrays if array.is_written), chunk_size)
     measured = None if measure is None else measure(plan)
     if measured is not None:
@@ -141,10 +140,10 @@ def pack(
     encoded = engine.encode(source, writer, plan, kinds, keep_checksums, progress)
     check_unchanged(source, before)
     for file, digests in zip(source.info.files, encoded.digests, strict=True):
-        other = file.digests.difference(digests)
-        if other is not None:
+        difference = file.digests.difference(digests)
+        if difference is not None:
             raise CorruptDataError(
-                f"{source.where}: {file.name} has another {other[0]} than the original"
+                f"{source.where}: {file.name} has another {difference[0]} than the original"
             )
     files = _stored_files(source, encoded.digests, measured)
     index, raw = None, stored_index(source)
@@ -169,8 +168,8 @@ def _stored_files(
     source: ModelReader, digests: Sequence[Digests], measured: Measured | None
 ) -> tuple[StoredFile, ...]:
     files = [
-        StoredFile(file.name, file.size, own, header_path(i))
-        for i, (file, own) in enumerate(zip(source.info.files, digests, strict=True))
+        StoredFile(file.name, file.size, file_digests, header_path(i))
+        for i, (file, file_digests) in enumerate(zip(source.info.files, digests, strict=True))
     ]
     if measured is not None:
         files = [
@@ -184,7 +183,7 @@ def _create(writer: ModelWriter, plan: ModelPlan) -> None:
     for array in plan.arrays:
         if array.is_written:
             writer.create(array)
-    # Where a tensor shares another's array, HDF5 can still have it at the path it would have had.
+    # In HDF5, a tensor that shares another's array gets a link at the path of an array of its own.
     for name, path in array_paths(plan.paths).items():
         if path != plan.paths[name] and not plan.paths[name].endswith(ROUNDED):
             writer.share(path, plan.paths[name])
@@ -195,22 +194,22 @@ def unpack(
     headers: Sequence[Header],
     consume: Consume,
     expected: Sequence[Digests],
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
     failed: Failed | None = None,
 ) -> None:
     """Decode a whole store, each file in the order of its bytes.
 
-    With `failed`, which the calling thread calls, damage is told there, and the rest goes on.
+    Damage is raised, or, with `failed`, reported to it by the calling thread, and the rest is
+    decoded. `expected` has the digests of each file, or is empty.
 
     Raises
     ------
     CorruptDataError
-        If a file's bytes do not have the digests that are expected, if there are some for each
-        file. All were consumed by then.
+        If a file does not have its expected digests. All of it was consumed by then.
     """
     hashes = [
-        file_hash(header, own.kinds)
-        for own, header in zip(expected, headers, strict=bool(expected))
+        file_hash(header, digests.kinds)
+        for digests, header in zip(expected, headers, strict=bool(expected))
     ]
 
     def work(piece: Piece, chunk: Bytes) -> BF16CodecsError | None:
@@ -218,7 +217,7 @@ def unpack(
             reader.read(piece, chunk)
         except OSError as e:
             if not is_on_disk or _is_of_process(e):
-                raise  # what fails so would do so for each chunk
+                raise  # every other chunk would fail alike
             return StoreError(one_line(e))
         except BF16CodecsError as e:
             if failed is None or isinstance(e, NO_DAMAGE):
@@ -235,30 +234,31 @@ def unpack(
                 damaged.add(piece.array.file)
                 failed(error, piece)
     files = zip(reader.info.files, expected, hashes, strict=bool(expected))
-    for number, (file, own, found) in enumerate(files):
-        if number in damaged:  # of what was hashed, a part was not the file's
+    for number, (file, digests, hasher) in enumerate(files):
+        if number in damaged:  # the hash lacks what could not be decoded
             continue
-        other = own.difference(found.digests())
-        if other is not None:
-            what = "the original" if reader.info.loss is None else "when it was stored"
-            text = f"{reader.where}: {file.name} has another {other[0]} than {what}"
+        difference = digests.difference(hasher.digests())
+        if difference is not None:
+            original = "the original" if reader.info.loss is None else "when it was stored"
+            text = f"{reader.where}: {file.name} has another {difference[0]} than {original}"
             if failed is None:
                 raise CorruptDataError(text)
             failed(CorruptDataError(text), None)
 
 
 def _is_of_process(error: OSError) -> bool:
-    """Tell whether an error is that no more files may be opened, which says nothing of a store."""
-    return any(getattr(own, "errno", None) in (errno.EMFILE, errno.ENFILE) for own in causes(error))
+    """Return whether the process ran out of open files, which is no fault of the store."""
+    limits = (errno.EMFILE, errno.ENFILE)
+    return any(getattr(cause, "errno", None) in limits for cause in causes(error))
 
 
 def verify_packed(
     reader: ModelReader,
     headers: Sequence[Header],
     packed: Packed,
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
 ) -> None:
-    """Decode a store that was just packed and compare each piece with the source's checksum."""
+    """Decode a new store, and compare each piece with the checksum of its source."""
     remaining = dict(packed.checksums)
 
     def consume(file: int, piece: Piece, data: Bytes) -> None:
@@ -271,16 +271,16 @@ def verify_packed(
 
 
 #: Encodes all arrays of a source into a writer: `encode`.
-Encode = Callable[[ModelReader, Any, ModelPlan, Sequence[str], bool, Progress | None], Encoded]
-#: Finds out what a lossy store of a plan loses.
+Encode = Callable[[ModelReader, Any, ModelPlan, Sequence[str], bool, BytesDone | None], Encoded]
+#: Measures the loss of a lossy store.
 Measure = Callable[[ModelPlan], Measured]
 #: Compares a store with what was packed into it: `verify_packed`.
-Verify = Callable[[ModelReader, Sequence[Header], Packed, Progress | None], None]
+Verify = Callable[[ModelReader, Sequence[Header], Packed, BytesDone | None], None]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Who does the work of a conversion: this process, or a cluster."""
+    """The functions that do the work of a conversion, in this process or on a cluster."""
 
     encode: Encode
     verify: Verify

@@ -1,4 +1,4 @@
-"""Plans a store: which tensors become arrays or differences, and which follow from others."""
+"""Plan a store: which tensors become arrays or differences, and which follow from others."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class NoCommonTensorError(StoreError):
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Paths of all tensors, arrays in the order of their data, and which of them are differences.
+    """The arrays of a new store, and the differences among them.
 
     Attributes
     ----------
     paths : mapping
-        By tensor, as `StoreInfo` has them.
+        By tensor, the path of its array, as in `StoreInfo`.
     arrays : list of ArrayPlan
-        One for each tensor; not all are written.
+        One for each tensor, in the order of the data; not all are written.
     differences : mapping
         By path.
     bases : mapping
@@ -58,14 +58,14 @@ class ModelPlan:
     bases: Mapping[str, RangeReader]
 
     def read_base(self, piece: Piece, out: Bytes) -> Bytes | None:
-        """Read the base of a whole chunk, padded as that is; None if it has none."""
+        """Read the base of a chunk, and pad it like the chunk; None if the array has no base."""
         if not piece.array.has_base:
             return None
         return read_base(self.bases[piece.array.path], piece, out)
 
 
 def read_base(base: RangeReader, piece: Piece, out: Bytes) -> Bytes:
-    """Read what a whole chunk is coded against, padded as that is, and return it."""
+    """Read what a chunk is coded against, pad it like the chunk, and return it."""
     start = piece.offset - piece.array.offset
     base.read_range(start, start + piece.nbytes, out[: piece.nbytes])
     pad(piece, out)
@@ -73,12 +73,12 @@ def read_base(base: RangeReader, piece: Piece, out: Bytes) -> Bytes:
 
 
 def pad(piece: Piece, chunk: Bytes) -> None:
-    """Fill what a chunk has behind the array's items."""
+    """Fill the end of a chunk, behind the array's items."""
     chunk[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
 
 
 def is_convertible(tensor: TensorInfo) -> bool:
-    """Tell whether a lossy store has a tensor in half precision."""
+    """Return whether a lossy store holds a tensor in half precision."""
     return tensor.dtype == "F32" and array_form(tensor)[0] == "float32"
 
 
@@ -98,11 +98,11 @@ def plan_model(
     chunk_size
         Largest size of a chunk, in bytes.
     base
-        What tensors are stored as differences to, where it has the same ones.
+        The model that tensors are stored as differences to, if it has the same ones.
     is_lossy
-        Store FP32 tensors in half precision: the source's numbers are such.
+        Store FP32 tensors in half precision, to which `source` has rounded them.
     levels
-        Those of tensors that are coded at another than most.
+        By tensor, levels that override the store's.
 
     Raises
     ------
@@ -128,12 +128,12 @@ def plan_model(
         elif name in repeated.roundings:
             wide = by_name[repeated.roundings[name]]
             paths[name] = wide.path + ROUNDED
-            # In the pieces in which it will be read.
+            # Readers will read it in the chunks of the FP32 tensor.
             array = replace(array, path=paths[name], chunks=wide.chunks, is_written=False)
         elif base is not None and (found := _counterpart(base, tensor, array)) is not None:
             bases[array.path] = found
-            form = tensor.dtype, tensor.shape, array.chunks
-            differences[array.path] = Difference(name, *form, *others, array.level)
+            layout = tensor.dtype, tensor.shape, array.chunks
+            differences[array.path] = Difference(name, *layout, *others, array.level)
             array = replace(array, has_base=True)
         else:
             array = with_others(array, *others)
@@ -147,7 +147,7 @@ def plan_model(
 
 
 def _by_owner(followers: Mapping[str, str]) -> defaultdict[str, tuple[str, ...]]:
-    """Return which tensors follow from each."""
+    """Return the tensors that follow from each tensor."""
     found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for name, owner in followers.items():
         found[owner] += (name,)
@@ -155,15 +155,15 @@ def _by_owner(followers: Mapping[str, str]) -> defaultdict[str, tuple[str, ...]]
 
 
 def _counterpart(base: ModelReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:
-    # Scalars are not in chunks in HDF5, and nothing has no difference.
+    # HDF5 stores scalars without chunks; empty arrays have nothing to differ in.
     if not array.shape or not array.nbytes:
         return None
     return base.counterpart(tensor.name, np.dtype(array.dtype).name, array.shape)
 
 
-# Less than the metadata of an array take.
+# The metadata of an array take more than that.
 _LEAST_BYTES = 1024
-# Of each tensor, this many items in the middle are compared first.
+# This many items in the middle of each tensor are compared first.
 _SAMPLE_ITEMS = 2048
 _PART_ITEMS = 1 << 20
 
@@ -176,7 +176,7 @@ class Repeated(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """A tensor's bytes, in a file."""
+    """A tensor's bytes in a file."""
 
     source: ModelReader
     file: int
@@ -191,7 +191,7 @@ class _Data(NamedTuple):
         return self.tensor.nbytes // self.item_size
 
     def read(self, start: int, part: Bytes) -> Bytes:
-        """Read items from `start` on, as many as there is room for."""
+        """Fill `part` with the items from `start` on."""
         offset = self.source.headers[self.file].data_start + self.tensor.start
         self.source.read_range(self.file, offset + start * self.item_size, part)
         return part
@@ -203,24 +203,24 @@ class _Data(NamedTuple):
         return self.read(start, np.empty(count * self.item_size, np.uint8))
 
     def parts(self) -> Iterator[Bytes]:
-        """Read all, part by part, each to where the one before was."""
+        """Yield all items part by part; each overwrites the one before."""
         memory = np.empty(min(self.items, _PART_ITEMS) * self.item_size, np.uint8)
         for start in range(0, self.items, _PART_ITEMS):
             yield self.read(start, memory[: (self.items - start) * self.item_size])
 
 
 def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> Repeated:
-    """Find tensors that follow from others of the same model.
+    """Find the tensors of a model that are copies or roundings of others.
 
-    Tensors of less than 1024 bytes are left out, and those that have, in the middle, one value
-    alone: they take hardly anything, and so are arrays that every reader of the store can see.
+    Tensors below 1024 bytes, and those with a single value in their middle, are left out: they take
+    hardly any space, and with arrays of their own every reader of the store sees them.
 
     Parameters
     ----------
     source
-        The model. A few kilobytes of each tensor are read, and all of those that agree in these.
+        The model. A few kilobytes of each tensor are read, and all of the tensors that agree there.
     among
-        The tensors to look at; by default all.
+        Names of the tensors to compare; by default all.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
             copies.update(_find_copies(tensors))
     roundings: dict[str, str] = {}
     for (dtype, shape), tensors in alike.items():
-        # Of too many dimensions, they are stored as bytes, which have no rounding.
+        # Tensors with too many dimensions are stored as bytes, which cannot be rounded.
         if dtype == "BF16" and ("F32", shape) in alike and is_addressable(shape, 32):
             left = [data for data in tensors if data.tensor.name not in copies]
             roundings.update(_find_roundings(left, alike["F32", shape]))
@@ -282,5 +282,5 @@ def _rounded(part: Bytes) -> Bytes:
 
 
 def _is_constant(sample: Bytes, item_size: int) -> bool:
-    # Not `items == items[0]`: without memory for broadcasting, NumPy 2.4 crashes.
+    # Not `items == items[0]`: NumPy 2.4 crashes if it has no memory left for broadcasting.
     return np.array_equal(sample[item_size:], sample[:-item_size])

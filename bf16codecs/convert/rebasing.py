@@ -1,4 +1,4 @@
-"""Rewriting a store as a whole, or on another base."""
+"""Rewrite a store without its base, or on another base."""
 
 from __future__ import annotations
 
@@ -46,47 +46,47 @@ def rebase_store(
     sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
-    """Rewrite a store, in place, so that it needs no base, or another one.
+    """Rewrite a store in place, so that it needs no base, or another one.
 
-    One that is already whole, or has that base, is left as it is.
+    A store that already has no base, or that base, stays unchanged.
 
     Parameters
     ----------
     store
-        A Zarr store, in a folder or a ZIP file, or an HDF5 file. It keeps its codec and, if it is
-        Zarr, the format. At every moment, what has its name is the old or the new one, complete.
+        A Zarr store, in a folder or a ZIP file, or an HDF5 file. It keeps its codec and its Zarr
+        format. At every moment, its path holds the complete old or the complete new store.
     onto
         The new base, as for `safetensors_to_zarr`; by default there is none.
     base
-        The base that the store has, if it is not where the store says.
+        Location of the current base, if it is not where the store says.
     storage_options
-        Of the file system that a base at an address is in, the old or the new one.
+        Options of the file system of an old or new base at an address.
     threads, max_bytes, verify, sync, progress
         As for `safetensors_to_zarr` and `zarr_to_safetensors`.
 
     Returns
     -------
     Summary
-        It says whether there was nothing to do.
+        `is_unchanged` is true if there was nothing to do.
 
     Raises
     ------
     StoreError
-        If it is not a local model store, or damaged, or lossy, or a base cannot be opened, or if it
-        has attributes that somebody added, which would be lost.
+        If it is not a local model store, or is damaged or lossy, if a base cannot be opened, or if
+        attributes that a user has added would be lost.
     FileExistsError
-        If files, arrays or groups in it are not the store's.
+        If it contains files, arrays or groups that are not the store's.
     bf16codecs.errors.BaseMismatchError
         If its base is another model, or was altered.
     ValueError
-        If `onto` is the store itself, or has it as its base, or if there are storage options and no
+        If `onto` is the store itself, or depends on it, or if storage options are given without a
         base at an address.
     """
     text = given_path(store, "store")
     if "://" in text:
         raise StoreError(f"{text}: only local stores can be rewritten")
-    target = os.path.realpath(text)  # a link leads to what is rewritten, and stays
-    old, new = (_options_for(place, storage_options) for place in (base, onto))
+    target = os.path.realpath(text)  # a link stays, and the store that it leads to is rewritten
+    old, new = (_options_for(location, storage_options) for location in (base, onto))
     if storage_options and not (old or new):
         name = argument("storage_options")
         raise ValueError(f"{name} are for a base at an address, and there is none")
@@ -95,7 +95,7 @@ def rebase_store(
     with closing(open_store(text, opening=opening)) as reader:
         objects = len(sizes_of_objects(reader) or {})
         if base is None and _is_based_on(reader, onto):
-            recover(Path(target).parent)  # as writing does: whoever wrote it may have been killed
+            recover(Path(target).parent)  # as writing does: a killed process may have left files
             return replace(summarize(reader, reader.headers, start, objects), is_unchanged=True)
         if reader.info.loss is not None:
             raise StoreError(f"{text}: lossy stores cannot be rebased")
@@ -115,7 +115,6 @@ def rebase_store(
             chunk_size=_chunk_size(reader),
             threads=threads,
             base=onto,
-            # What is known of the files stays known.
             sha256=any(file.digests.sha256 for file in reader.info.files),
             storage_options=new,
             zarr_format=reader.stored.zarr_format or 3,
@@ -131,24 +130,25 @@ def rebase_store(
 
 
 def _options_for(
-    place: str | os.PathLike[str] | None, options: Mapping[str, Any] | None
+    location: str | os.PathLike[str] | None, options: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """Return the options for a model that may be at an address: one of two is."""
-    return options if place is not None and path_of(os.fspath(place)) is None else None
+    """Return the storage options of a base: those given, if it is at an address."""
+    return options if location is not None and path_of(os.fspath(location)) is None else None
 
 
-def _is_based_on(reader: ModelReader, place: str | os.PathLike[str] | None) -> bool:
-    """Tell whether a store has a base, known by its path or address; or none, for None."""
+def _is_based_on(reader: ModelReader, base: str | os.PathLike[str] | None) -> bool:
+    """Return whether a store has the base at a path or address, or, for None, no base."""
     reference = reader.info.base
-    if reference is None or place is None:
-        return reference is None and place is None
-    return identity(os.fspath(place)) == identity(place_of(reference, reader.location[0]))
+    if reference is None or base is None:
+        return reference is None and base is None
+    return identity(os.fspath(base)) == identity(place_of(reference, reader.location[0]))
 
 
 def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:
-    """Return codec and level that a store was made with, if they are those of this package.
+    """Return the codec and level that a store was made with.
 
-    The default one where differences are to be stored and the codec stores none.
+    The default codec replaces one of another package, and one that cannot store differences if the
+    store gets a base.
     """
     known = set(FRAME_CODECS if has_base else (*CODEC_NAMES, PLAIN_ZSTD))
     for path in dict.fromkeys(reader.info.paths.values()):
@@ -164,7 +164,7 @@ def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:
 
 
 def _levels(reader: ModelReader, codec: str, level: str | None) -> dict[str, str]:
-    """Return the levels of tensors that were coded at another than most."""
+    """Return the levels of tensors whose level is not that of the store."""
     found = {name: reader.storage(path) for name, path in reader.info.paths.items()}
     return {
         name: storage.level
@@ -174,7 +174,7 @@ def _levels(reader: ModelReader, codec: str, level: str | None) -> dict[str, str
 
 
 def _chunk_size(reader: ModelReader) -> int:
-    """Return a size of chunks that leaves them as they are, roughly."""
+    """Return a chunk size with which the chunks stay roughly the same."""
     arrays = list(map(reader.array, dict.fromkeys(reader.info.paths.values())))
     largest = max((array.decoded_nbytes for array in arrays), default=1)
     if any(array.chunks != array.shape for array in arrays if math.prod(array.shape)):

@@ -1,10 +1,10 @@
-"""Restoring safetensors files from model stores."""
+"""Restore safetensors files from model stores."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.pipeline import unpack
-from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
+from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
@@ -54,22 +54,22 @@ def zarr_to_safetensors(
         The file to make, or the folder if the store has several files or an index. It appears
         only when it is complete and has the original's digest.
     step
-        Of a run, the step to restore, if the path does not say it, as ``run.zarr@600`` does.
+        The step of a run to restore, unless the path names it: ``run.zarr@600``.
     threads
-        How many threads may work.
+        Number of threads; by default `bf16codecs.get_num_threads()`.
     overwrite
-        Replace an existing file, or a folder that has files of the same names only.
+        Replace an existing file, or a folder that has only files of the same names.
     base
-        The model that the store has differences to, if it is not where the store says.
+        Location of the base of the store, if it is not where the store says.
     storage_options
-        Of the file system of an address: credentials, endpoints, time-outs.
+        Options of the file system of an address: credentials, endpoints, time-outs.
     max_bytes
-        The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
-        size if that is more, which no real model meets.
+        Largest size of the restored files in bytes. The default is 1 GiB, or 256 times the store's
+        size if that is more; real models stay below it.
     sync
         Flush the files to the disk before they get their names.
     progress
-        Called now and then with the phase, the bytes done and all bytes.
+        Called now and then with the phase, the bytes done and the total bytes.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def zarr_to_safetensors(
     FileExistsError
         If the target exists and `overwrite` is false, or it has other files.
     ValueError
-        If an option makes no sense, or the target is in the store or contains it.
+        If an option is invalid, or the target is in the store or contains it.
     """
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
@@ -109,7 +109,7 @@ def hdf5_to_safetensors(
 ) -> Summary:
     """Restore the original file, or the folder of shards with its index, from an HDF5 file.
 
-    Parameters and errors are those of `zarr_to_safetensors`.
+    The parameters and errors are those of `zarr_to_safetensors`.
     """
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
@@ -135,10 +135,10 @@ def run_to_safetensors(
     store
         A run store: a folder, a ZIP file, an HDF5 file, or an address.
     dst
-        The folder to make. The files are in it, or, where steps have several files or files of one
-        name, each step's in a folder ``step-600``.
+        The folder to make. It holds the files, or, if steps have several files or share names, a
+        folder for each step, such as ``step-600``.
     threads, overwrite, storage_options, max_bytes, sync, progress
-        As for `zarr_to_safetensors`. A folder is replaced if it has nothing but such files.
+        As for `zarr_to_safetensors`. A folder is replaced only if it has no other files.
 
     Returns
     -------
@@ -188,7 +188,6 @@ def _restore(
     sync: bool,
     progress: Progress | None,
 ) -> Summary:
-    """Restore from any kind of store."""
     start = time.perf_counter()
     headers, objects = reader.headers, sizes_of_objects(reader) or {}
     names = _names(reader)
@@ -207,12 +206,12 @@ def _restore(
 
 
 def _no_file(path: Path) -> str:
-    """Say what a path is, if it is no file."""
+    """Return why a path is not a file that can be replaced; empty if it is one."""
     return "" if path.is_file() else "is not a file: choose another name"
 
 
 def _for_runs() -> str:
-    """Return what else can be restored of a run."""
+    """Name the options that restore steps of a run, for the end of a message."""
     step, every = for_caller("step=", "--step"), for_caller("run_to_safetensors", "--all")
     return f" ({step}), or restore all of them with {every}"
 
@@ -224,10 +223,10 @@ def _names(reader: ModelReader) -> list[str]:
 
 
 def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
-    """Return the absolute target.
+    """Return the absolute path of the target.
 
-    It must not be in the store, or contain it or one of its bases, and have the name of what is
-    made: a file, or a folder.
+    It must not be in the store, or contain it or one of its bases, and its name must fit what is
+    made, a file or a folder.
     """
     where, _ = reader.location
     local = [] if "://" in where else [Path(where)]
@@ -238,31 +237,29 @@ def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -
     _check_name(reader, target, as_folder)
     if not as_folder and names_folder(dst):
         name = os.path.join(dst, reader.info.files[0].name)
-        raise ValueError(f"{dst}: a folder, and one file is restored: name it, such as {name}")
+        raise ValueError(f"{dst}: a folder, but one file is restored: name it, such as {name}")
     return target
 
 
 def _check_name(reader: ModelReader, target: Path, as_folder: bool) -> None:
-    """Refuse a folder with the name of a file, and other names of anything else than is made."""
+    """Refuse a target whose name does not fit what it becomes, a file or a folder."""
     suffix, kind = suffix_of(target.name)
     stem = target.name.removesuffix(suffix) or "model"
     if as_folder and kind is Kind.SAFETENSORS:
         raise ValueError(
-            f"{target}: the name of a file, and {reader.where} holds several files, or an index:"
+            f"{target}: the name of a file, but {reader.where} holds several files, or an index:"
             f" name a folder for them, such as {stem}"
         )
     if not as_folder and suffix.endswith(".json"):
         raise ValueError(
-            f"{target}: the name of an index, and {reader.where} has none: choose another name,"
+            f"{target}: the name of an index, but {reader.where} has none: choose another name,"
             f" such as {stem}.safetensors"
         )
     check_suffix(target, Kind.SAFETENSORS, "" if as_folder else ".safetensors")
 
 
-def _write(
-    reader: ModelReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
-) -> None:
-    """Write the files of a model, the index last; each has to have its digest."""
+def _write(reader: ModelReader, paths: Sequence[Path], progress: BytesDone | None) -> None:
+    """Write the files of a model, the index last, and check their digests."""
     index = stored_index(reader)
     check_restored_size(reader)
     for path, header in zip(paths, reader.headers, strict=False):
@@ -282,7 +279,7 @@ def _write(
 
 
 def step_folders(run: RunInfo) -> list[str]:
-    """Return the folder of each step among all restored ones: none if names alone tell them."""
+    """Return the folder names of steps; all are empty if the files' names are distinct."""
     flat = [name for step in run.steps for name in step.file_names]
     if len(flat) > len(run.steps) or len(set(flat)) < len(flat):
         return [f"step-{step.number}" for step in run.steps]

@@ -73,43 +73,44 @@ def safetensors_to_zarr(
         A safetensors file, a folder of shards, or a `*.safetensors.index.json`.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
-        when it is complete, and not at all after an error.
+        when it is complete; after an error, nothing is there.
     codec
-        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats; or
-        ``"plain-zstd"``, for all tensors: Zstandard as every Zarr library has it. With `lossy`,
-        ``"delta-rle"`` or ``"delta-deflate"`` too, and not the last three.
+        Codec of floating-point tensors: ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"``
+        or ``"none"``. ``"plain-zstd"`` encodes all tensors with the Zstandard codec that every
+        Zarr library has. With `lossy`: ``"huffman"``, ``"arithmetic"``, ``"zstd"``,
+        ``"delta-rle"`` or ``"delta-deflate"``.
     level
-        Of ``"zstd"`` and ``"plain-zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of
-        ``"arithmetic"`` ``"fast"`` or ``"best"``.
+        1 to 22 for ``"zstd"`` and ``"plain-zstd"``, 1 to 9 for ``"delta-deflate"``, ``"fast"`` or
+        ``"best"`` for ``"arithmetic"``.
     chunk_size
-        Largest size of a chunk, in bytes. Where a model is cut into more than 10,000 small ones, a
-        `ManyFilesWarning` tells so; below 4096 bytes, these are a `ValueError`.
+        Largest size of a chunk, in bytes. A model that is cut into more than 10,000 small chunks
+        causes a `ManyFilesWarning`, or a `ValueError` if the size is below 4096.
     threads
         Number of threads; by default `bf16codecs.get_num_threads()`.
     base
-        A model, whatever holds it: its path or address. Tensors that it has too are stored as what
-        differs, and reading the store needs it. By default there is none.
+        Path or address of a model of any kind. Tensors that both models have are stored as
+        differences to it, and reading the store requires it. By default there is none.
     storage_options
-        Of the file system that a base at an address is in: credentials, endpoints, time-outs.
+        Options of the file system of a base at an address: credentials, endpoints, time-outs.
     lossy
-        ``"float16"`` stores FP32 tensors in half precision; what this loses is measured first, for
-        which the source is read once more. The store says that it is lossy, and restores FP32
-        tensors with other numbers. By default, nothing is lost.
+        ``"float16"`` stores FP32 tensors in half precision. The source is read once more, first,
+        to measure the loss. The store records that it is lossy, and does not restore the original
+        FP32 numbers. By default, nothing is lost.
     zarr_format
         3 or 2.
     sha256
-        Store the SHA-256 of the files, which hubs list, beside their BLAKE3.
+        Store the SHA-256 of the files, which hubs list, in addition to their BLAKE3.
     verify
         Read the finished store again and compare it with the source.
     overwrite
         Replace an existing store.
     sync
-        Flush the store to the disk before it gets its name, so that it survives a loss of power.
+        Flush the store to the disk before it gets its name, so that it survives a power failure.
     progress
         Called now and then with the phase (``"measure"`` if `lossy`, ``"convert"``, ``"verify"``),
         the bytes done and the total bytes.
     engine
-        Who does the work: by default this process; `bf16codecs.dask.cluster` gives another.
+        This process by default, or a cluster, which `bf16codecs.dask.cluster` returns.
 
     Returns
     -------
@@ -124,10 +125,10 @@ def safetensors_to_zarr(
     StoreError
         If the base is not a model, or has no tensor in common with the source.
     TypeError
-        If `chunk_size` or `threads` is no integer.
+        If `chunk_size` or `threads` is not an integer.
     ValueError
-        If an option makes no sense, or the target is or contains the source or the base, or a
-        model without FP32 tensors would be stored lossy.
+        If an option is invalid, if the target is or contains the source or the base, or if `lossy`
+        is given for a model without FP32 tensors.
     OSError
         If a file cannot be read or written.
     """
@@ -169,8 +170,8 @@ def safetensors_to_hdf5(
 ) -> Summary:
     """Convert safetensors files to a model store in HDF5.
 
-    Parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to make. The codec
-    ``"zstd"`` uses HDF5's own filters, and needs hdf5plugin.
+    The parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to make. The codec
+    ``"zstd"`` uses HDF5's own filters, and requires hdf5plugin.
 
     Returns
     -------
@@ -201,7 +202,7 @@ def safetensors_to_hdf5(
 
 
 def zarr_kind(store: str | os.PathLike[str]) -> Kind:
-    """Return what a Zarr store of this name is to be: a ZIP file or a folder."""
+    """Return the kind of Zarr store that a name stands for: a ZIP file or a folder."""
     return Kind.ZIP if suffix_of(Path(store).name)[1] is Kind.ZIP else Kind.FOLDER
 
 
@@ -222,11 +223,11 @@ def convert_model(
     store
         The store to make.
     kind
-        What it will be.
+        Its kind.
     options
-        How.
+        Options of the conversion.
     levels
-        Those of tensors that are coded at another level than that of `options`.
+        By tensor, levels that override that of `options`.
     in_place
         Let the store replace the source.
 
@@ -250,7 +251,7 @@ def convert_model(
         new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
         opened_base(options.base, source, target, choice, kinds, options.storage_options) as found,
     ):
-        on = found if isinstance(found, Base) else None
+        base = found if isinstance(found, Base) else None
         with closing(_writer(temporary, kind, choice, options)) as writer:
             packed = pack(
                 source,
@@ -260,15 +261,15 @@ def convert_model(
                 keep_checksums=options.verify,
                 progress=progress and partial(progress, "convert"),
                 engine=options.engine or LOCAL,
-                base=on,
+                base=base,
                 measure=measure,
                 levels=levels,
             )
         if options.verify:
-            _verify(temporary, kind, source, packed, on, options)
-        if on is not None:
-            on.check_unchanged()
-        # A ZIP file has headers and a directory beside what the writer counts.
+            _verify(temporary, kind, source, packed, base, options)
+        if base is not None:
+            base.check_unchanged()
+        # The writer does not count the headers and the directory of a ZIP file.
         is_file = temporary.is_file()
         stored_nbytes = temporary.stat().st_size if is_file else packed.stored_nbytes
     return Summary(
@@ -285,7 +286,7 @@ def convert_model(
 
 def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> ModelWriter:
     if kind is Kind.HDF5:
-        # h5py is imported by those who have HDF5 files.
+        # Imported here: h5py is slow to import.
         from bf16codecs.store.hdf5.writer import Hdf5Writer
 
         return Hdf5Writer(path, choice)
@@ -294,16 +295,21 @@ def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> Mo
 
 
 def _verify(
-    store: Path, kind: Kind, source: ModelReader, packed: Packed, on: Base | None, options: Options
+    store: Path,
+    kind: Kind,
+    source: ModelReader,
+    packed: Packed,
+    base: Base | None,
+    options: Options,
 ) -> None:
-    """Read a store that was just made, and compare it with its source."""
+    """Read a new store, and compare it with its source."""
     progress = options.progress
-    opening = Opening(base=None if on is None else on.model)
+    opening = Opening(base=None if base is None else base.model)
     with closing(open_store(store, kind, opening=opening)) as reader:
         headers = reader.headers
-        other = differing_names(reader, headers, stored_index(reader), source)
-        if other is not None:
-            raise CorruptDataError(f"{reader.where}: {other}")
+        difference = differing_names(reader, headers, stored_index(reader), source)
+        if difference is not None:
+            raise CorruptDataError(f"{reader.where}: {difference}")
         if read_parts(reader) != read_parts(source):
             raise CorruptDataError(f"{reader.where}: has other objects than its source")
         report = progress and partial(progress, "verify")
@@ -311,7 +317,7 @@ def _verify(
 
 
 def _base_note(info: StoreInfo, found: Base | str) -> str:
-    """Say what the base is, and why, or why there is none."""
+    """Name the base and why it was chosen, or say why there is none."""
     if isinstance(found, str):
         return found
     place, differences, tensors = found.reference.place, len(info.differences), len(info.paths)

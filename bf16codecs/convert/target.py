@@ -1,4 +1,4 @@
-"""Targets that get their name only when they are complete."""
+"""Targets of conversions, which get their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ __all__ = [
     "target_errors",
 ]
 
-#: What to do about errors of the system.
+#: Advice on system errors.
 _ADVICE = {
     errno.ENOSPC: "free some space, or choose another disk",
     errno.EDQUOT: "free some space, or choose another disk",
     errno.EMFILE: FILES_ADVICE,
     errno.EFBIG: "choose a file system or a limit that allows larger files",
-    # Of a target that somebody has mounted, or that an overlay has from the image below it.
+    # The target is a mount point, or an overlay has it from the image below.
     errno.EXDEV: "it cannot be renamed: remove it first, or choose another name",
     errno.EBUSY: "it cannot be renamed: remove it first, or choose another name",
-    # As /proc does.
+    # /proc takes no files.
     errno.ENOENT: "its folder was moved or removed meanwhile, or takes no files",
     errno.EIO: "the disk or its file system may be failing: check it before you try again",
 }
@@ -65,7 +65,7 @@ _ADVICE = {
 def absolute_target(
     target: str | os.PathLike[str], sources: Iterable[Path], what: str = "source"
 ) -> Path:
-    """Return the target's absolute path; it must not be or contain any of `sources`."""
+    """Return the absolute path of a target that must not be or contain any of `sources`."""
     text = os.fspath(target)
     if "://" in text:
         raise ValueError(f"{text}: targets must be local; upload the finished one")
@@ -76,28 +76,28 @@ def absolute_target(
             f"{text}: reads as step {step} of {run}: choose another name, or leave out @{step}"
         )
     for source in sources:
-        own = resolved(source)
-        if resolved(path) == own or resolved(path) in own.parents:
+        source_path = resolved(source)
+        if resolved(path) == source_path or resolved(path) in source_path.parents:
             raise ValueError(f"{text}: would replace the {what}, {source}")
     return path
 
 
 def other_kind(path: Path, kind: Kind) -> str:
-    """Say what a path is, if it is no model store of one kind: "is a run of 3 steps"."""
+    """Say what a path is instead of a store of one kind; empty if it is such a store."""
     try:
         found = detect(path)
-    except OSError as e:  # a link that leads nowhere, or what cannot be read
+    except OSError as e:  # a broken link, or a file that cannot be read
         return f"cannot be read ({e.strerror})"
     if found is kind:
         return ""
-    what = f"is {found.value}, not" if found else "is not"
-    return f"{what} {kind.value}: choose another name"
+    verb = f"is {found.value}, not" if found else "is not"
+    return f"{verb} {kind.value}: choose another name"
 
 
 def other_than_model(path: Path, kind: Kind) -> str:
-    """Say why a path is nothing that a store of one model may replace; nothing if it is.
+    """Say why a store of one model may not replace a path; empty if it may.
 
-    A run is none: who would replace it has forgotten to say that it is to grow.
+    It may not replace a run: the user has probably forgotten the option that appends.
     """
     why = other_kind(path, kind)
     if why:
@@ -118,12 +118,12 @@ def other_than_model(path: Path, kind: Kind) -> str:
 
 
 def other_than_store(path: Path, kind: Kind) -> str:
-    """Say why a path is nothing that a store may replace, be it of one model or a run."""
+    """Say why a store of a model or a run may not replace a path; empty if it may."""
     return other_kind(path, kind) or _added_by_user(path, kind)
 
 
 def _added_by_user(path: Path, kind: Kind) -> str:
-    """Name something in a store that a user has put there; nothing if there is nothing."""
+    """Name something that a user has put into a store; empty if there is nothing."""
     try:
         foreign = foreign_name(path, kind)
     except (OSError, zipfile.BadZipFile) as e:
@@ -136,12 +136,12 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def is_kind(path: Path, kind: Kind) -> bool:
-    """Tell whether a path is a model store of one kind."""
+    """Return whether a path is a store of one kind."""
     return not other_kind(path, kind)
 
 
 def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) -> None:
-    """Refuse a store with the name of something else, as `check_suffix` does, or of a folder.
+    """Refuse a store whose name is that of another kind of model, or of a folder.
 
     Parameters
     ----------
@@ -150,34 +150,36 @@ def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) ->
     target
         The same, absolute.
     kind
-        What the store will be.
+        The kind of store to make.
 
     Raises
     ------
     ValueError
-        If it has.
+        If the name is that of a folder, or as for `check_suffix`.
     """
     if kind is not Kind.FOLDER and names_folder(given):
-        raise ValueError(f"{given}: a folder, and {kind.value} is to be made: leave out the slash")
+        raise ValueError(f"{given}: a folder, but {kind.value} is to be made: leave out the slash")
     check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
 
 
 def check_suffix(target: Path, kind: Kind, example: str) -> None:
-    """Refuse a target with the name of another kind of model, unless it is there already.
+    """Refuse a target whose name is that of another kind of file.
+
+    A store of the right kind that is already there may have any name.
 
     Parameters
     ----------
     target
         The file or folder to make.
     kind
-        What it will be.
+        Its kind.
     example
-        How its name may end instead.
+        A suffix for the name that the message suggests.
 
     Raises
     ------
     ValueError
-        If the name is that of another kind, or of files that have nothing to do with models.
+        If the suffix is that of another kind of model, or of files that are not models.
     """
     suffix, found = suffix_of(target.name)
     maker = f"{found.value}, which {MAKERS[found]} makes" if found else ""
@@ -191,14 +193,14 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
 
 
 def is_free_folder(path: Path) -> bool:
-    """Tell whether a target may take a path's place: an empty folder that nobody stands in.
+    """Return whether a path is an empty folder that a target may replace.
 
-    It is no link, and not the working folder, which would have no name afterwards.
+    Links do not count, nor does the working folder, which would have no name afterwards.
     """
     try:
         is_empty = not path.is_symlink() and path.is_dir() and not any(path.iterdir())
         return is_empty and not _is_working_folder(path)
-    except OSError:  # it cannot be read
+    except OSError:
         return False
 
 
@@ -207,14 +209,14 @@ def _is_working_folder(path: Path) -> bool:
 
 
 def other_names(path: Path, names: Sequence[str]) -> str:
-    """Say why a path is no folder with nothing but these files; nothing if it is one.
+    """Say why a path is not a folder with only these files; empty if it is one.
 
     Parameters
     ----------
     path
-        What may be replaced.
+        The path to replace.
     names
-        Of the files, with a folder in front where they are in one.
+        Names of the files, with the folders that they are in.
     """
     known = {*map(Path, names), *(Path(name).parent for name in names)}
     try:
@@ -222,9 +224,10 @@ def other_names(path: Path, names: Sequence[str]) -> str:
             return "is a file, where a folder has to be made: choose another name"
         for folder, folders, files in os.walk(path, onerror=_raise):
             for name in sorted(files + folders):
-                own = Path(folder, name).relative_to(path)
-                if own not in known:
-                    return f"contains {str(own)!r:.200}, which is not restored: choose another name"
+                found = Path(folder, name).relative_to(path)
+                if found not in known:
+                    shown = f"{str(found)!r:.200}"
+                    return f"contains {shown}, which is not restored: choose another name"
     except OSError as e:
         return f"cannot be read ({e.strerror})"
     return ""
@@ -235,9 +238,9 @@ def _raise(error: OSError) -> None:
 
 
 def _content(path: Path) -> str:
-    """Name the files of a folder that is no store, for a message that names the folder."""
+    """Name the files of a folder that is not a store, for the end of a message."""
     names: list[str] = []
-    with suppress(OSError):  # a file, or something that another writer has replaced
+    with suppress(OSError):  # a file, or a folder that another writer has replaced
         names = sorted(os.listdir(path))
     if not names or not ZARR_MARKERS.isdisjoint(names):
         return ""
@@ -253,26 +256,26 @@ def new_target(
     sync: bool,
     as_folder: bool,
 ) -> Iterator[Path]:
-    """Yield a temporary path, and give what is there the name `target` at the end, in one step.
+    """Yield a temporary path, and rename it to `target` at the end.
 
     Parameters
     ----------
     target
-        The file or folder that the caller makes at the yielded path. If the caller fails, what
-        it made is removed.
+        The file or folder that the caller makes at the yielded path. If the caller fails, it is
+        removed.
     overwrite
         Whether `target` may exist.
     obstacle
-        Returns why an existing target may not be replaced, or nothing if it may.
+        Returns why an existing target may not be replaced; empty if it may.
     sync
-        Flush what was made before it gets its name, and then the name.
+        Flush the content before it gets its name, and then the name.
     as_folder
-        Whether a folder is made, which may take the place of an empty one.
+        Whether the caller makes a folder, which may replace an empty one.
 
     Raises
     ------
     ValueError
-        If it would lie in a Zarr store, whose next writer may replace or refuse it.
+        If the target lies in a Zarr store, whose next writer may replace or refuse it.
     """
     parent = resolved(target.parent)
     for folder in (parent, *parent.parents):
@@ -302,9 +305,9 @@ def new_target(
 
 @contextmanager
 def target_errors(target: Path) -> Iterator[None]:
-    """Let errors name the target, not the hidden folder beside it, and say what to do.
+    """Make errors name the target, not the hidden folder beside it, and say what to do.
 
-    Errors of a call that is given no name, such as `write`, name it, too.
+    System errors without a file name, such as those of `write`, get the target's.
     """
     hidden = re.compile(
         re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/](?:new|scratch))?"
@@ -321,16 +324,16 @@ def target_errors(target: Path) -> Iterator[None]:
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):
             raise
         advice = _ADVICE.get(e.errno)
-        # Of a target that is made for another one, it is there already.
-        is_told = advice is None or str(e.strerror).endswith(advice)
-        text = e.strerror if is_told else f"{e.strerror}; {advice}"
+        # An inner target, made for this one, has already added the advice.
+        is_complete = advice is None or str(e.strerror).endswith(advice)
+        text = e.strerror if is_complete else f"{e.strerror}; {advice}"
         raise OSError(e.errno, text, str(target)) from e
 
 
 def _take_mode(path: Path, target: Path) -> None:
-    """Let a new folder be open to those whom the empty one is open to, whose place it takes."""
-    with suppress(FileNotFoundError):  # somebody has removed it
-        # Without its owner's rights it could not be moved.
+    """Give a new folder the permissions of the empty one that it replaces."""
+    with suppress(FileNotFoundError):  # another process has removed it
+        # Without its owner's permissions it could not be renamed.
         path.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)
 
 
@@ -341,17 +344,20 @@ def _check(
     as_folder: bool,
     path: Path,
 ) -> None:
-    """Raise if the target may not be made: of what is at `path`, there or moved from there."""
+    """Raise if the target may not be made.
+
+    `path` is the target, or where publishing has moved the old one.
+    """
     require_folder_of(target)
     if as_folder and is_free_folder(path):
-        return  # made for this: nothing is lost
+        return  # nothing is lost
     while True:
         try:
             found = path.lstat()
         except FileNotFoundError:
             return
         with suppress(FileNotFoundError):  # another writer may have replaced it in between
-            # Where a link leads depends on the place that it was made for.
+            # A relative link is resolved from the target's folder, even if it was moved.
             is_link = stat.S_ISLNK(found.st_mode)
             why = obstacle(target.parent / os.readlink(path) if is_link else path)
             if not why:
@@ -369,7 +375,7 @@ def _check(
         text = f"File exists ({option} replaces it{_content(path)})"
         raise FileExistsError(errno.EEXIST, text, str(target))
     if path.is_dir() and not path.is_symlink():
-        # Who appends to a run would go on in what takes its place.
+        # An append to the old run would go on in the new store.
         refuse_appends(path)
     elif not path.is_symlink() and os.path.lexists(journal_of(path)):
-        settle_journal(path)  # what is left of an append has no place in the new file
+        settle_journal(path)  # an old append's journal must not be applied to the new file

@@ -1,4 +1,4 @@
-"""Decoding whole stores, to find out whether they are intact."""
+"""Verify stores by decoding them completely."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.summary import Progress, Summary, shifted
+from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.arrays import faults
 from bf16codecs.store.attributes import ROUNDED, array_loss
@@ -52,18 +52,18 @@ def verify_store(
 ) -> Summary:
     """Decode a whole store, check every checksum and digest, and compare with `src` if given.
 
-    Damage does not keep the rest from being read: the error, at the end, tells of all of it. Nor
-    do differences to `src`, which are not damage.
+    After damage, or a difference to `src`, the rest is still read: one error, at the end, lists all
+    of it.
 
     Parameters
     ----------
     store
         Anything that `bf16codecs.open_model` opens. Safetensors files have no checksums: they are
-        read, and compared with `src`. Of a run, all
-        steps are verified, or the one that the path names, as in ``run.zarr@600``.
+        only read, and compared with `src`. All steps of a run are verified, or the one that the
+        path names: ``run.zarr@600``.
     src
-        The safetensors file, folder of shards or index that it has to be a copy of; a lossy store,
-        of that in half precision; a run, of the folder that `run_to_safetensors` makes.
+        The original safetensors file, folder of shards or index. A lossy store is compared with it
+        in half precision; a run, with the folder that `run_to_safetensors` makes.
     threads, base, storage_options, max_bytes, progress
         As for `zarr_to_safetensors`.
 
@@ -74,12 +74,12 @@ def verify_store(
     Raises
     ------
     StoreError, bf16codecs.errors.CodecError
-        If the store is damaged. The error is that of the first damage;
-        its `damage` lists all, as `bf16codecs.errors.Damage`. After 10,000, the rest is not read.
-        It has none where the error tells of no damage: `LimitError`, `ServerError`.
+        If the store is damaged. The type is that of the first damage; `damage` lists all, each as a
+        `bf16codecs.errors.Damage`. After 10,000, the rest is not read. `damage` is empty if the
+        error is not damage: `LimitError`, `ServerError`.
     bf16codecs.errors.SourceMismatchError
-        If it is intact, and not a copy of `src`. Its `differences` lists what differs, as `damage`
-        does, and so does that of an error of damage.
+        If the store is intact, but not a copy of `src`. Its `differences` lists the differences
+        like `damage`; errors about damage have them as well.
     OSError
         If a server fails, or `src` cannot be read.
     """
@@ -100,7 +100,8 @@ def verify_store(
             damages.stop(e)
             raise
         damages.check()
-        # Nobody knows a digest of what was in no file: its frames have checksums.
+        # The objects of a checkpoint were in no file, and have no digest; their frames have
+        # checksums.
         is_checkpoint = reader.info.checkpoint is not None
         has_checksums = is_checkpoint or all(file.restored.kinds for file in reader.info.files)
         state = "intact" if has_checksums else "readable"
@@ -125,7 +126,7 @@ def _verify_run(
     damages: Damages,
     progress: Progress | None,
 ) -> tuple[int, int, int]:
-    """Verify all steps of a run; return how many files, tensors and bytes they have."""
+    """Verify all steps of a run; return the numbers of their files, tensors and bytes."""
     steps, sources = run.run.steps, _sources(run, src, damages)
     files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
     run.check_size(total, "the original files")
@@ -151,14 +152,14 @@ def _verify_run(
 def _sources(
     run: RunReader, src: str | os.PathLike[str] | None, damages: Damages
 ) -> Sequence[ModelReader | None]:
-    """Open what each step of a run is to be compared with, and note what is of none.
+    """Open the source of each step of a run, and note files that belong to no step.
 
     Raises
     ------
     StoreError
-        If there are several, and no folder that has them all.
+        If the run has several steps, and `src` is not a folder with the files of all.
     OSError
-        If nothing is there.
+        If `src` does not exist.
     """
     steps = run.run.steps
     if src is None:
@@ -174,22 +175,24 @@ def _sources(
     if not all(path.exists() for path in paths):
         command = for_caller("run_to_safetensors", "zarr2st --all or h52st --all")
         raise StoreError(
-            f"{run.where}: a run of {counted(len(steps), 'step')}, and {os.fspath(src)} is not a"
-            f" folder of all of them, as {command} makes it: name the one that is to be compared,"
-            f" as in {run.where}@{steps[-1].number}"
+            f"{run.where}: a run of {counted(len(steps), 'step')}, but {os.fspath(src)} is not the"
+            f" folder with all of them that {command} makes: name the step to compare, as in"
+            f" {run.where}@{steps[-1].number}"
         )
     files = {
-        folder / name for folder, own in zip(folders, steps, strict=True) for name in own.file_names
+        folder / name
+        for folder, step in zip(folders, steps, strict=True)
+        for name in step.file_names
     }
     for path in sorted({*Path(src).rglob("*.safetensors")} - files):
-        damages.differ(f"{path} is of none of its steps")
+        damages.differ(f"{path} belongs to none of its steps")
     return list(map(opened_source, paths))
 
 
 def _check_coordinate(run: RunReader) -> None:
-    """Compare the array of the steps' numbers, which other software goes by, with the attributes.
+    """Compare the array of step numbers, which other software reads, with the attributes.
 
-    It may have one more: an append is under way, or was killed.
+    The array may have one more, of an append that is under way or was killed.
     """
     numbers = run.run.numbers
     array = run.array(STEP_PATH)
@@ -213,7 +216,7 @@ def _size(reader: ModelReader) -> int:
 
 
 def _verify_objects(reader: ModelReader, damages: Damages) -> int:
-    """Decode what a checkpoint has beside tensors; return how many objects there are."""
+    """Decode the objects that a checkpoint has beside tensors; return their number."""
     paths = reader.info.checkpoint
     if paths is None:
         return 0
@@ -236,16 +239,16 @@ def _verify_objects(reader: ModelReader, damages: Damages) -> int:
 
 
 def _verify_documents(reader: ModelReader, damages: Damages) -> None:
-    """Look for metadata that cannot be read, or not by other software, or are read otherwise."""
+    """Note metadata that are invalid, or that other software cannot read or would misread."""
     names = reader.info.tensors
-    untold = faults(names, partial(_check_storage, reader))
-    for path, error in chain(untold, reader.stored.document_faults()):
+    storage_faults = faults(names, partial(_check_storage, reader))
+    for path, error in chain(storage_faults, reader.stored.document_faults()):
         if path not in damages.paths:
             damages.add(error, tensor=names.get(path), path=path)
 
 
 def _check_storage(reader: ModelReader, path: str) -> None:
-    """Refuse an array that does not tell how it is stored, or what it lost."""
+    """Check the metadata of an array's storage and loss."""
     reader.storage(path)
     if reader.info.loss is not None and not path.endswith(ROUNDED):
         with named_errors(reader.label(path)):
@@ -256,9 +259,9 @@ def _verify(
     reader: ModelReader,
     source: ModelReader | None,
     damages: Damages,
-    progress: Callable[[int, int], None] | None,
+    progress: BytesDone | None,
 ) -> None:
-    """Decode all of a model, and compare it with its digests, and with a source if there is one."""
+    """Decode all of a model, and compare it with its digests, and with its source if given."""
     found, paths = partial(damages.add, step=reader.location[1]), reader.info.paths
 
     def check(name: str) -> None:
@@ -267,18 +270,18 @@ def _verify(
 
     try:
         if _fails(reader, lambda name: reader.array(paths[name]), found):
-            return  # files are read as a whole
-        _ = reader.headers  # whose faults are not those of each tensor
+            return  # only complete files can be checked further
+        _ = reader.headers  # a damaged header is one fault, not one of each tensor
         _fails(reader, check, found)
         _verify_data(reader, source, damages, progress)
     except BF16CodecsError as e:
-        if e.damage:  # it tells all, because there is too much
+        if e.damage:  # already the error that lists all, after too much damage
             raise
         found(e)
 
 
 def _fails(reader: ModelReader, check: Callable[[str], object], found: Callable[..., None]) -> bool:
-    """Tell of the tensors for which a check fails: whether there are any."""
+    """Report the tensors that fail a check, and return whether there are any."""
     is_bad = False
     for name, error in faults(reader.names, check):
         is_bad = True
@@ -290,18 +293,18 @@ def _verify_data(
     reader: ModelReader,
     source: ModelReader | None,
     damages: Damages,
-    progress: Callable[[int, int], None] | None,
+    progress: BytesDone | None,
 ) -> None:
     headers, index, step = reader.headers, stored_index(reader), reader.location[1]
     check_restored_size(reader)
     if source is not None:
-        other = differing_names(reader, headers, index, source)
-        if other is not None:
-            damages.differ(other, step)
+        difference = differing_names(reader, headers, index, source)
+        if difference is not None:
+            damages.differ(difference, step)
             source = None
     if source is not None and reader.info.loss is not None:
         source = half_source(source)
-    # Arrays may be those of several tensors, but not places in the files.
+    # Several tensors may share an array, but not an offset in a file.
     names = {
         (file, header.data_start + tensor.start): tensor.name
         for file, header in enumerate(headers)
@@ -316,7 +319,7 @@ def _verify_data(
         original = np.empty_like(data)
         try:
             source.read_range(file, piece.offset, original)
-        except SafetensorsError as e:  # it was cut off meanwhile, and the store was not
+        except SafetensorsError as e:  # the source was truncated meanwhile, not the store
             raise OSError(one_line(e)) from e
         if not np.array_equal(data, original):
             differing.append(piece)
@@ -329,7 +332,7 @@ def _verify_data(
     unpack(reader, headers, consume, expected, progress, failed)
     if source is None:
         return
-    # Several threads have found them.
+    # In the order of the files: several threads have collected them.
     for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
         name = names[piece.array.file, piece.array.offset]
         path = source.place(piece.array.file)

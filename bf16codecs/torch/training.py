@@ -16,7 +16,7 @@ from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.runs.series import own_choice
+from bf16codecs.convert.runs.series import choice_of_run
 from bf16codecs.convert.target import absolute_target, check_store_name, is_free_folder
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
@@ -94,7 +94,7 @@ class RunCallback(TrainerCallback):
         _check_adapters(model)
         if state.is_world_process_zero and self._is_there():
             with closing(open_run_store(self._path)) as run:
-                own_choice(Path(self._path), run.run, **_given(own_choice, self._options))
+                choice_of_run(Path(self._path), run.run, **_given(choice_of_run, self._options))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Append the saved checkpoint.

@@ -141,7 +141,7 @@ def test_auto_reports_its_pick(base: Path, fine: Path) -> None:
     line = refused("st2zarr", fine, "x.zarr", "--base", "auto:nowhere")
     assert line == "st2zarr: nowhere: No such file or directory"
     line = refused("st2zarr", fine, "x.zarr", "--base", "auto:bases")
-    assert line == "st2zarr: auto:bases: no model is there that can be its base"
+    assert line == "st2zarr: auto:bases: no model in this folder can be the base"
 
 
 def test_rebase(base: Path, fine: Path) -> None:

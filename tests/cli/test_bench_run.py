@@ -96,7 +96,7 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
     for arguments, error in (
         ([first, first], "is step 5, and so is"),
         (["no-such-file"], "no-such-file"),
-        ([first, other], f"{other}: has no tensor in common with {first}, which is of an earlier"),
+        ([first, other], f"{other}: has no tensor in common with {first}, an earlier step: none"),
         ([first, "--json", str(tmp_path / "no" / "t.json")], "No such folder"),
         ([first, "--codec", "huffman", "--level", "best"], "huffman"),
         ([first, "--json", ""], "the path of the report is empty"),

@@ -110,7 +110,7 @@ def test_folders_without_models(steps: dict[int, Path], bases: Path) -> None:
     (bases / ".hidden.zarr").mkdir()
     (bases / "x.txt").write_text("x")
     (bases / "x.zarr").mkdir()
-    with pytest.raises(StoreError, match=f"auto:{bases}: no model is there that can be its base$"):
+    with pytest.raises(StoreError, match=f"auto:{bases}: no model in this folder can be the base$"):
         made(steps[400], bases)
     with pytest.raises(FileNotFoundError, match="missing"):
         made(steps[400], bases / "missing")
@@ -131,7 +131,7 @@ def test_models_that_cannot_be_read(steps: dict[int, Path], bases: Path) -> None
         convert("hdf5", steps[399], bases.parent / "x").read_bytes()[:999]
     )
     (bases / "cut.safetensors").write_bytes(steps[399].read_bytes()[:999])
-    with pytest.raises(StoreError, match=r"no model is there that can be its base: .*cut\.h5: "):
+    with pytest.raises(StoreError, match=r"no model in this folder can be the base: .*cut\.h5: "):
         made(steps[400], bases)
     convert("zarr3", steps[300], bases / "step300")
     orphan = convert("zarr3", steps[399], bases / "orphan", base=steps[300])
@@ -157,7 +157,7 @@ def test_source_and_target_are_no_bases(steps: dict[int, Path], bases: Path) -> 
         said = safetensors_to_zarr(source, store, base=f"auto:{bases}", overwrite=True).base
         assert said.startswith("base step399.zarr: ")
     shutil.rmtree(base)
-    with pytest.raises(StoreError, match="no model is there"):
+    with pytest.raises(StoreError, match="no model in this folder"):
         safetensors_to_zarr(source, store, base=f"auto:{bases}", overwrite=True)
 
 
@@ -165,7 +165,7 @@ def test_a_folder_of_shards_as_the_source(bases: Path) -> None:
     halves = [{"a": weights((64, 40))}, {"b": weights((64, 40), seed=1)}]
     source = write_shards(bases / "m", halves)
     for place in (source, next(source.glob("*.json"))):
-        with pytest.raises(StoreError, match="no model is there"):
+        with pytest.raises(StoreError, match="no model in this folder"):
             made(place, bases)
 
 

@@ -70,14 +70,14 @@ def test_a_run_and_the_folder_of_its_steps(names: list[str], tmp_path: Path, sou
     with pytest.raises(FileNotFoundError):
         verify_store(store, folder)
     folder.mkdir()
-    with pytest.raises(StoreError, match=r"2 steps, and .*all is not a folder of all of them"):
+    with pytest.raises(StoreError, match=r"2 steps, but .*all is not the folder with all of them"):
         verify_store(store, folder)
     run_to_safetensors(store, folder)
     assert verify_store(store, folder).files == 2
     extra = folder / "m-599.safetensors"
     extra.write_bytes(source.read_bytes())
     error = error_of(store, folder, error=SourceMismatchError)
-    assert str(error).endswith(f"not what {folder} holds: {extra} is of none of its steps")
+    assert str(error).endswith(f"not what {folder} holds: {extra} belongs to none of its steps")
     extra.unlink()
     (last,) = folder.rglob("step-600/*" if names[0] == names[1] else "m-2*")
     last.write_bytes(source.read_bytes())

@@ -122,7 +122,7 @@ def test_steps_in_order_and_of_this_run(tmp_path: Path) -> None:
         like_it = {name: np.zeros((3, *tensor.shape), "bfloat16") for name, tensor in model.items()}
     for arrays in ({"other": np.zeros((4, 4), "bfloat16")}, like_it):
         other = write_safetensors(tmp_path / "step9.safetensors", arrays)
-        with pytest.raises(StoreError, match="is not of the run"):
+        with pytest.raises(StoreError, match="does not belong to the run"):
             append_to_run(other, run)
     assert run.read_bytes() == before
     assert not list(tmp_path.glob("*journal"))

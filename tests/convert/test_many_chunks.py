@@ -51,7 +51,7 @@ def test_tiny_chunks_are_for_tiny_models(
 ) -> None:
     """Nobody wants five million files of a model of 10 MB."""
     source = Path(shutil.copy(demo_model, tmp_path / "step-1.safetensors"))
-    with pytest.raises(ValueError, match="the smallest is 4096"):
+    with pytest.raises(ValueError, match="choose at least 4096"):
         convert(source, tmp_path / "x", chunk_size=1)
     assert names_in(tmp_path) == {model.name, source.name}
     tiny = write_model(tmp_path / "tiny-step1.safetensors", [("a", "BF16", (50, 20))])
@@ -82,7 +82,7 @@ def test_reports_are_true_of_every_store(
     convert: Any, name: str, model: Path, tmp_path: Path
 ) -> None:
     """A ZIP or HDF5 file is no folder, however many chunks it has."""
-    with pytest.warns(ManyFilesWarning, match="and where the store is a folder each a file"):
+    with pytest.warns(ManyFilesWarning, match="in a folder each one is a file"):
         convert(model, tmp_path / name, chunk_size=4096)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bf16codecs import open_run
 from bf16codecs.convert import append_to_run, safetensors_to_run
-from bf16codecs.convert.runs.step_numbers import series_of, step_told
+from bf16codecs.convert.runs.step_numbers import find_number, series_of
 from bf16codecs.safetensors import SafetensorsError
 from models import entry, file_bytes
 
@@ -145,14 +145,14 @@ def test_metadata_that_are_empty(folder: Path) -> None:
     for value in ("", " "):
         path = checkpoint(folder / "step5.safetensors", step=value)
         assert steps_of([path]) == [5]
-        assert step_told([{"step": value}], path) == 5
+        assert find_number([{"step": value}], path) == 5
 
 
 def test_uncertain_steps_are_not_reported(folder: Path) -> None:
     """Where nobody can be asked, no step number is reported."""
-    assert step_told([{}], "checkpoint-9") == 9
-    assert step_told([{"step": "5.0"}], "checkpoint-9") is None
-    assert step_told([{}], "checkpoint-1,000") is None
+    assert find_number([{}], "checkpoint-9") == 9
+    assert find_number([{"step": "5.0"}], "checkpoint-9") is None
+    assert find_number([{}], "checkpoint-1,000") is None
     for name in ("step-1,000.zarr", f"step-{2**63}.zarr", "step-\u0663.zarr"):
         assert series_of(name) is None, name
 
@@ -194,7 +194,7 @@ def test_an_append_reports_the_source_of_the_step(folder: Path) -> None:
 
 def test_nothing_tells(folder: Path) -> None:
     for name in ("model.safetensors", "fp32.safetensors", "v2final.safetensors"):
-        with pytest.raises(SafetensorsError, match=f"{name}: .*say it with step= or steps="):
+        with pytest.raises(SafetensorsError, match=f"{name}: .*give it with step= or steps="):
             steps_of([checkpoint(folder / name)])
 
 

@@ -1,1 +1,1 @@
-"""Making runs of checkpoints, appending to them, and undoing that."""
+"""Make runs of checkpoints, append steps to them, and undo appends."""

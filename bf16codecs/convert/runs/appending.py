@@ -1,4 +1,4 @@
-"""Adding a step to a run."""
+"""Add a step to a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.bases import coded_nbytes, take_samples
 from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
+from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
+from bf16codecs.convert.summary import BytesDone
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.choice import CodecChoice, as_rows
@@ -33,71 +34,74 @@ from bf16codecs.store.runs.layout import RunInfo, RunStep
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunWriter
 
-__all__ = ["Step", "add_step", "candidates", "choose_parent", "max_depth"]
+__all__ = ["NewStep", "add_step", "candidates", "choose_parent", "max_depth"]
 
 
 @dataclass(frozen=True)
 class _Parent:
-    """The step that one is coded against, and its tensors' arrays by path."""
+    """The earlier step that a step is coded against, and its tensors' arrays by path."""
 
-    place: int
+    #: Its index among the steps of the run, and in its group.
+    index: int
     slot: int
     arrays: Mapping[str, ArrayReader]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A checkpoint that becomes a step of a run, and how.
+class NewStep:
+    """A checkpoint that becomes a step of a run.
 
     Attributes
     ----------
     source, number
         The checkpoint, and the number of its step.
     options
-        How: the run's own group and codec, and the rest as the caller said.
+        The caller's options, with the group and codec of the run.
     largest_chunk
         Largest size of a chunk with all steps of a group, in bytes; None for any.
     progress
-        Called with the bytes done and the bytes in all.
+        Called with the bytes done and the total bytes.
     """
 
     source: ModelReader
     number: int
     options: RunOptions
     largest_chunk: int | None
-    progress: Progress | None
+    progress: BytesDone | None
 
     @property
     def choice(self) -> CodecChoice:
-        """The codec."""
+        """Codec of the run."""
         return self.options.choice
 
     @property
     def digests(self) -> Sequence[str]:
-        """The kinds of digests of its files."""
+        """Kinds of the files' digests."""
         return kinds_of(self.options.sha256)
 
 
 def add_step(
-    writer: RunWriter, run: RunReader | None, info: RunInfo, step: Step
+    writer: RunWriter, run: RunReader | None, info: RunInfo, step: NewStep
 ) -> tuple[RunInfo, int]:
-    """Add a checkpoint to a run, and make it part of it; after an error, the run is as before.
+    """Add a step to a run; after an error, the run is as before.
 
     Parameters
     ----------
     writer
-        Of the run.
-    run, info
-        The run so far, if it has steps, and what it says of itself.
+        Writer of the run.
+    run
+        Reader of the run, None if it has no steps yet.
+    info
+        Its attributes.
     step
-        The checkpoint.
+        The new step.
 
     Returns
     -------
     RunInfo
-        What the run says of itself from now on.
+        The new attributes.
     int
-        How many bytes were written.
+        Number of bytes that were written.
     """
     try:
         return _add_step(writer, run, info, step)
@@ -107,7 +111,7 @@ def add_step(
 
 
 def _add_step(
-    writer: RunWriter, run: RunReader | None, info: RunInfo, step: Step
+    writer: RunWriter, run: RunReader | None, info: RunInfo, step: NewStep
 ) -> tuple[RunInfo, int]:
     source = step.source
     before = source.state()
@@ -128,16 +132,16 @@ def _add_step(
     if run is not None:
         nbytes += _fill_up(writer, run, info.grown() - plan.arrays.keys(), step.choice)
     check_unchanged(source, before)
-    files, index, header_nbytes = _write_files(writer, info, run, step, digests)
-    place = None if parent is None else parent.place
-    info = info.with_step(RunStep(step.number, files, index, place), plan.paths)
+    files, index_file, header_nbytes = _write_files(writer, info, run, step, digests)
+    parent_index = None if parent is None else parent.index
+    info = info.with_step(RunStep(step.number, files, index_file, parent_index), plan.paths)
     nbytes += header_nbytes + writer.write_steps(info.numbers)
     nbytes += writer.finish(StoreInfo((), None, {}, run=info))
     return info, nbytes
 
 
 def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
-    """Create the new arrays, and let the others have the step, too."""
+    """Create the new arrays, and extend the others by a step."""
     steps = len(info.steps) + 1
     for array in plan.arrays.values():
         if array.path in plan.new:
@@ -149,13 +153,13 @@ def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
 def _choose(
     run: RunReader | None, info: RunInfo, source: ModelReader, choice: CodecChoice
 ) -> _Parent | None:
-    """Choose the step of the group that a new one is coded against."""
-    place = len(info.steps)
-    slot = place % info.group
+    """Choose the step of the group that the new one is coded against; None to code it whole."""
+    index = len(info.steps)
+    slot = index % info.group
     if run is None or slot == 0:
         return None
     samples = take_samples(source)
-    group = range(place - slot, place)
+    group = range(index - slot, index)
     depths: dict[int, int] = {}
     for earlier in group:
         parent = info.steps[earlier].parent
@@ -179,10 +183,10 @@ def _encode(
     writer: RunWriter,
     plan: StepPlan,
     info: RunInfo,
-    step: Step,
+    step: NewStep,
     parent: _Parent | None,
 ) -> tuple[list[Digests], int]:
-    """Encode all tensors; return the digests of each file, and how many bytes were written."""
+    """Encode all tensors; return the files' digests, and the number of bytes written."""
     group, slot = divmod(len(info.steps), info.group)
     bases, decoded = ThreadBuffer(), ThreadBuffer()
     grown = info.grown()
@@ -192,8 +196,8 @@ def _encode(
         if not piece.array.is_written:
             return 0
         array = plan.arrays[piece.array.path]
-        known = None if parent is None else parent.arrays.get(piece.array.path)
-        base = None if known is None else read_base(known, piece, bases.get(chunk.size))
+        earlier = None if parent is None else parent.arrays.get(piece.array.path)
+        base = None if earlier is None else read_base(earlier, piece, bases.get(chunk.size))
         version = _version(piece.array, chunk, parent, base)
         fill = None if array.path in grown else partial(_fill, piece.array)
         appended = writer.append(array, (group, *piece.index), slot, version, fill)
@@ -201,13 +205,13 @@ def _encode(
             found = decoded.get(chunk.size)
             decode(writer.read(appended), found, base)
             if not np.array_equal(found, chunk):
-                raise CorruptDataError(f"{array.path}: was not read back as it was written")
+                raise CorruptDataError(f"{array.path}: what was read back is not what was written")
         return appended.nbytes
 
     hashes = [file_hash(header, step.digests) for header in step.source.headers]
     with closing(do_pieces(work, plan.pieces, hashes, step.progress)) as pieces:
         nbytes = sum(size for _, size in pieces)
-    return [own.digests() for own in hashes], nbytes
+    return [hasher.digests() for hasher in hashes], nbytes
 
 
 def _version(array: ArrayPlan, chunk: Bytes, parent: _Parent | None, base: Bytes | None) -> Version:
@@ -223,9 +227,9 @@ def _fill(array: ArrayPlan) -> Bytes:
 
 
 def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: CodecChoice) -> int:
-    """Add fill values to chunks of tensors that the step lacks; return how many bytes were written.
+    """Add fill values to chunks of tensors that the step lacks; return the number of bytes written.
 
-    So each chunk has all steps of its group: Zarr libraries read it up to the last one.
+    Every chunk must have all steps of its group so far, since Zarr libraries read all of them.
     """
     group, slot = divmod(len(run.run.steps), run.run.group)
     nbytes = 0
@@ -241,12 +245,12 @@ def _write_files(
     writer: RunWriter,
     info: RunInfo,
     run: RunReader | None,
-    step: Step,
+    step: NewStep,
     digests: Sequence[Digests],
 ) -> tuple[tuple[StoredFile, ...], StoredFile | None, int]:
-    """Write headers and index; return what to say of the files, and how many bytes were written.
+    """Write headers and index; return the entries of files and index, and the bytes written.
 
-    What the step before has is not written again.
+    Documents that the step before has as well are not written again.
     """
     source = step.source
     known: dict[bytes, str] = {}
@@ -256,10 +260,10 @@ def _write_files(
             known = {header.raw: file.path for header, file in pairs}
             if last.info.index is not None:
                 known[stored_index(last)] = last.info.index.path
-    former = [file for s in info.steps for file in (*s.files, s.index) if file is not None]
-    count, nbytes = len({file.path for file in former}), 0
+    earlier = [file for s in info.steps for file in (*s.files, s.index) if file is not None]
+    count, nbytes = len({file.path for file in earlier}), 0
 
-    def place(raw: bytes) -> str:
+    def stored_path(raw: bytes) -> str:
         nonlocal count, nbytes
         if raw not in known:
             known[raw] = header_path(count)
@@ -268,76 +272,78 @@ def _write_files(
         return known[raw]
 
     stored = tuple(
-        StoredFile(file.name, file.size, own, place(header.raw))
-        for file, header, own in zip(source.info.files, source.headers, digests, strict=True)
+        StoredFile(file.name, file.size, file_digests, stored_path(header.raw))
+        for file, header, file_digests in zip(
+            source.info.files, source.headers, digests, strict=True
+        )
     )
     index = source.info.index
     if index is None:
         return stored, None, nbytes
     raw = stored_index(source)
-    own = Digests.of(raw, step.digests)
-    return stored, StoredFile(index.name, len(raw), own, place(raw)), nbytes
+    index_digests = Digests.of(raw, step.digests)
+    return stored, StoredFile(index.name, len(raw), index_digests, stored_path(raw)), nbytes
 
 
-# What one step less on the way to a version is worth, of its size.
+# Fraction of a version's size that one step less in its chain is worth.
 _WORTH_OF_A_STEP = 0.001
 
-# How many of the last steps are tried: all, in a group of the default size.
+# Number of last steps to try: all, in a group of the default size.
 _LAST = 16
 
 
 def max_depth(group: int) -> int:
-    """Return how many steps a step of a group may be away from the one that is coded whole.
+    """Return the largest depth in a group: the number of steps to the one that is coded whole.
 
-    As many as the binary digits of their places take: 4 in a group of 16. So reading a step never
-    decodes more than five, and a chain that is used up begins anew near the group's first step.
+    It is the number of binary digits of an index in the group: 4 in a group of 16. Reading a step
+    then decodes five at most, and a chain of full depth begins anew near the group's first step.
     """
     return max(1, math.ceil(math.log2(group)))
 
 
 def candidates(depths: Mapping[int, int]) -> list[int]:
-    """Return the places that are worth a try as a parent, ascending: some 28 of 4096 at most.
+    """Return the steps that are worth a try as a parent, ascending: about 28 of 4096 at most.
 
-    The last ones, and of each depth the last that has it: weights drift, so of two steps that are
-    as deep the later one is nearer.
+    These are the last ones, and the last one of each depth: weights drift, so of two steps of equal
+    depth the later one is nearer.
 
     Parameters
     ----------
     depths
-        By place, how many steps each earlier step is away from one that is coded whole.
+        Depths of the earlier steps, by index.
     """
-    places = sorted(depths)
-    return sorted({*places[-_LAST:], *{depths[place]: place for place in places}.values()})
+    indices = sorted(depths)
+    return sorted({*indices[-_LAST:], *{depths[index]: index for index in indices}.values()})
 
 
 def choose_parent(
     sizes: Mapping[int, int], alone: int, depths: Mapping[int, int], limit: int
 ) -> int | None:
-    """Choose the earlier step that a step is coded against.
+    """Choose the earlier step that a new step is coded against.
 
-    The one against which it is smallest, while that is not too deep. Where it is, one that leaves
-    room for the next steps to follow on this one: a step that costs more is worth it if those after
-    it cost as little as the smallest found.
+    That is the one with the smallest difference, while the chain is short. Near the largest depth,
+    it is one that leaves room for later steps to follow on the new one: a larger step pays if those
+    after it are as small as the smallest difference now.
 
     Parameters
     ----------
     sizes
-        By the place of an earlier step, the (estimated) size as a difference to it.
+        Estimated sizes as a difference to earlier steps, by their index.
     alone
-        The size without any.
+        Size if it is coded whole.
     depths
-        By place, how many steps each is away from one that is coded whole.
+        Depths of the earlier steps, by index.
     limit
-        How deep this one may be.
+        Largest depth of the new step.
 
     Returns
     -------
     int or None
-        A place, or None: code it whole.
+        Index of an earlier step, or None to code the new one whole.
 
     Examples
     --------
-    A chain, until it is as deep as allowed; then a new one from the first step:
+    A chain grows to the largest depth; then a new one begins at the first step:
 
     >>> choose_parent({0: 30, 1: 20, 2: 10}, 100, {0: 0, 1: 1, 2: 2}, limit=3)
     2
@@ -348,10 +354,10 @@ def choose_parent(
         return None
     smallest = min(sizes.values())
 
-    def cost(place: int) -> float:
-        room = limit - depths[place] - 1
-        shared = (sizes[place] + room * smallest) / (1 + room)
-        return shared * (1 + _WORTH_OF_A_STEP * depths[place])
+    def cost(index: int) -> float:
+        room = limit - depths[index] - 1
+        shared = (sizes[index] + room * smallest) / (1 + room)
+        return shared * (1 + _WORTH_OF_A_STEP * depths[index])
 
-    allowed = [place for place in sizes if depths[place] < limit and sizes[place] < alone]
+    allowed = [index for index in sizes if depths[index] < limit and sizes[index] < alone]
     return min(allowed, key=cost, default=None)

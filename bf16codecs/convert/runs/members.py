@@ -1,4 +1,4 @@
-"""Whether a checkpoint is of a run: by the names, shapes and dtypes of its tensors."""
+"""Check that a checkpoint belongs to a run, by the names, shapes and dtypes of its tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bf16codecs.store.runs.reader import RunReader
 __all__ = ["check_member", "check_series"]
 
 
-class _Form(NamedTuple):
-    """The dtype of safetensors and the shape that a tensor has at some steps."""
+class _Variant(NamedTuple):
+    """Dtype (of safetensors) and shape of a tensor at some steps."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class _Form(NamedTuple):
 def check_series(
     checkpoints: Sequence[tuple[int, ModelReader]], allow_changed_tensors: bool = False
 ) -> None:
-    """Refuse a checkpoint that is not of its series, and name another: either may be wrong.
+    """Refuse checkpoints that do not belong together; the error names two, as either may be wrong.
 
     Parameters
     ----------
@@ -38,25 +38,26 @@ def check_series(
     Raises
     ------
     StoreError
-        If a checkpoint has no tensor in common with those before it, or changed ones.
+        If a checkpoint has no tensor in common with those before it, or has changed tensors.
     """
-    forms: dict[str, list[_Form]] = {}
+    variants: dict[str, list[_Variant]] = {}
     before: str | None = None
     for _, source in checkpoints:
         tensors = [tensor for header in source.headers for tensor in header.tensors]
         path = source.where
-        shapes = {(name, form.shape) for name, own in forms.items() for form in own}
+        shapes = {(name, variant.shape) for name, known in variants.items() for variant in known}
         if before is not None and tensors and shapes.isdisjoint((t.name, t.shape) for t in tensors):
             raise StoreError(
-                f"{path}: has no tensor in common with {before}, which is of an earlier step, none"
-                " of the same name and shape: leave out the one that is not of the run"
+                f"{path}: has no tensor in common with {before}, an earlier step: none of the same"
+                " name and shape; leave out the one that does not belong to the run"
             )
-        if (changes := _changes(tensors, forms)) and not allow_changed_tensors:
+        if (changes := _changes(tensors, variants)) and not allow_changed_tensors:
             raise _refusal(path, changes, f"{before} or an earlier step")
         for tensor in tensors:
-            own, form = forms.setdefault(tensor.name, []), _Form(tensor.dtype, tensor.shape)
-            # The last one is that of the last step.
-            forms[tensor.name] = [*(other for other in own if other != form), form]
+            variant = _Variant(tensor.dtype, tensor.shape)
+            # The variant of the latest step comes last.
+            others = [other for other in variants.get(tensor.name, []) if other != variant]
+            variants[tensor.name] = [*others, variant]
         before = path
 
 
@@ -67,47 +68,48 @@ def check_member(
     path: str,
     allow_changed_tensors: bool,
 ) -> None:
-    """Refuse a checkpoint that is not of a run; warn of changed tensors that are allowed.
+    """Refuse a checkpoint that does not belong to a run; warn of changed tensors that are allowed.
 
     Parameters
     ----------
     run
         The run.
     tensors
-        Those of the checkpoint.
+        Tensors of the checkpoint.
     known
-        The names of those that were there before with the same dtype and shape, at least of some.
+        Names of tensors that the run has with the same dtype and shape; some may be missing.
     path
-        Where the checkpoint is.
+        Location of the checkpoint.
     allow_changed_tensors
         Let tensors have another dtype or shape than before.
 
     Raises
     ------
     StoreError
-        If it has no tensor of the run, or changed ones.
+        If it has no tensor of the run, or has changed tensors.
     """
     if tensors and not known and not _has_any(run, tensors):
         raise StoreError(
-            f"{path}: is not of the run {run.where}: it has none of its tensors, by name and shape"
+            f"{path}: does not belong to the run {run.where}: it has none of its tensors, by name"
+            " and shape"
         )
     others = [t for t in tensors if t.name not in known]
-    forms = {t.name: _forms_of(run, t.name) for t in others if t.name in run.run.tensors}
-    changes = _changes(others, forms)
+    variants = {t.name: _variants(run, t.name) for t in others if t.name in run.run.tensors}
+    changes = _changes(others, variants)
     if not changes:
         return
     if not allow_changed_tensors:
         raise _refusal(path, changes, run.where)
     warn_caller(
         f"{path}: differs from the steps before in the dtype or shape of {_described(changes)}:"
-        " over time, such a tensor is read in parts, under the first step of each, as"
+        " over time, such a tensor is read in parts, each named after its first step, as"
         f" {run.variant_names(changes[0][0].name)[0]!r:.300}",
         TensorChangeWarning,
     )
 
 
 def _has_any(run: RunReader, tensors: Sequence[TensorInfo]) -> bool:
-    """Tell whether a run has had one of these tensors, of any dtype and of the same shape."""
+    """Return whether a run has one of these tensors at any step, by name and shape."""
     wanted = {(tensor.name, tensor.shape) for tensor in tensors}
     for number in reversed(run.run.numbers):
         with closing(run.step(number)) as step:
@@ -116,24 +118,24 @@ def _has_any(run: RunReader, tensors: Sequence[TensorInfo]) -> bool:
     return False
 
 
-def _forms_of(run: RunReader, name: str) -> list[_Form]:
-    """Return the forms that a tensor of a run has had, the one of its last step last."""
-    variants = sorted(run.variant_names(name), key=lambda variant: run.steps_of(variant)[-1])
-    return [_Form(own.dtype, own.shape) for own in map(run.describe, variants)]
+def _variants(run: RunReader, name: str) -> list[_Variant]:
+    """Return the variants of a tensor in a run, ordered by their last step."""
+    names = sorted(run.variant_names(name), key=lambda variant: run.steps_of(variant)[-1])
+    return [_Variant(tensor.dtype, tensor.shape) for tensor in map(run.describe, names)]
 
 
 def _changes(
-    tensors: Iterable[TensorInfo], forms: Mapping[str, Sequence[_Form]]
-) -> list[tuple[TensorInfo, _Form]]:
-    """Return tensors that were there, and never so, with what each was last."""
+    tensors: Iterable[TensorInfo], variants: Mapping[str, Sequence[_Variant]]
+) -> list[tuple[TensorInfo, _Variant]]:
+    """Return tensors that have a new dtype or shape, each with its latest variant."""
     return [
-        (tensor, forms[tensor.name][-1])
+        (tensor, variants[tensor.name][-1])
         for tensor in tensors
-        if tensor.name in forms and (tensor.dtype, tensor.shape) not in forms[tensor.name]
+        if tensor.name in variants and (tensor.dtype, tensor.shape) not in variants[tensor.name]
     ]
 
 
-def _refusal(path: str, changes: Sequence[tuple[TensorInfo, _Form]], where: str) -> StoreError:
+def _refusal(path: str, changes: Sequence[tuple[TensorInfo, _Variant]], where: str) -> StoreError:
     allow = for_caller("allow_changed_tensors=True", "--allow-changed-tensors")
     return StoreError(
         f"{path}: differs from {where} in the dtype or shape of {_described(changes)}: over time,"
@@ -142,11 +144,11 @@ def _refusal(path: str, changes: Sequence[tuple[TensorInfo, _Form]], where: str)
     )
 
 
-def _described(changes: Sequence[tuple[TensorInfo, _Form]]) -> str:
-    """Name the first of some tensors that have changed, and say how many more there are."""
+def _described(changes: Sequence[tuple[TensorInfo, _Variant]]) -> str:
+    """Describe the first of some changed tensors, and count the others."""
     tensor, before = changes[0]
-    form, former = tensor.dtype, before.dtype
-    if form == former:
-        form, former = f"of shape {tensor.shape}", str(before.shape)
+    new, old = tensor.dtype, before.dtype
+    if new == old:
+        new, old = f"of shape {tensor.shape}", str(before.shape)
     others = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
-    return f"{tensor.name!r:.300} ({form}, not {former}){others}"
+    return f"{tensor.name!r:.300} ({new}, not {old}){others}"

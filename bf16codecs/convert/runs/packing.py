@@ -1,4 +1,4 @@
-"""Packing a run in a folder into one file: ZIP or HDF5."""
+"""Pack a run in a folder into one file, ZIP or HDF5."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def pack_zip(folder: Path, target: Path) -> None:
     """Write a folder's files as the uncompressed members of a ZIP file."""
     with closing(ZipSink(target)) as sink:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            # A chunk may have thousands of steps: not all of it in memory.
+            # Mapped, not read: a chunk may have thousands of steps.
             sink.put(path.relative_to(folder).as_posix(), np.memmap(path, np.uint8, "r"))
 
 
 def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
-    """Write the arrays of a run in a folder, whose chunks are as they are, to an HDF5 file."""
-    # h5py is imported by those who have HDF5 files.
+    """Copy the arrays of a run in a folder to an HDF5 file, with the same encoded chunks."""
+    # Imported here: h5py is slow to import.
     from bf16codecs.store.hdf5.append import Hdf5RunWriter
 
     with (
@@ -42,7 +42,7 @@ def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
             writer.create(array)
             for index in grid_indices(chunk_counts(array.shape, array.chunks)):
                 chunk = folder / path / key(index)
-                if chunk.exists():  # not of a group that has no such tensor
+                if chunk.exists():  # groups without the tensor have no chunk
                     writer.put(array, index, chunk.read_bytes())
         files = [f for s in run.run.steps for f in (*s.files, s.index) if f is not None]
         for path in dict.fromkeys(file.path for file in files):

@@ -1,4 +1,4 @@
-"""Plans where a checkpoint's tensors go in a run."""
+"""Plan where the tensors of a checkpoint go in a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["StepPlan", "check_growing", "plan_step", "stored_array"]
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Where a checkpoint's tensors go.
+    """The arrays of a run for the tensors of a checkpoint.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class StepPlan:
     pieces : list of ArrayPlan
         One for each tensor, in the order of the data, as they are read; not all are written.
     arrays : dict
-        By path, what is written to.
+        By path, the arrays to write to.
     new : set
-        Those of the paths that are not there yet.
+        Paths of the arrays to create.
     """
 
     paths: dict[str, str]
@@ -67,13 +67,13 @@ def plan_step(
     source
         The checkpoint.
     run
-        The run so far, if it has any steps.
+        Reader of the run, None if it has no steps yet.
     info
-        What it says of itself.
+        Its attributes.
     choice
         The codec.
     chunk_size
-        Largest size of one step in a chunk, in bytes, of new arrays.
+        Largest size of one step in a chunk of a new array, in bytes.
     largest_chunk
         Largest size of a chunk with all steps of a group, in bytes; None for any.
     allow_changed_tensors
@@ -82,9 +82,9 @@ def plan_step(
     Raises
     ------
     ValueError
-        If a chunk would be larger.
+        If a chunk would exceed `largest_chunk`.
     StoreError
-        If the checkpoint is not of the run, or the run has an array that cannot grow.
+        If the checkpoint does not belong to the run, or the run has an array that cannot grow.
     """
     tensors = [tensor for header in source.headers for tensor in header.tensors]
     repeated = find_repeated(source)
@@ -94,15 +94,15 @@ def plan_step(
         check_member(run, tensors, known, source.place(0), allow_changed_tensors)
         for path in sorted(info.arrays):
             check_growing(run, path)
-    forms = [form for own in info.tensors.values() for form in own]
-    taken = {form.path for form in forms if not form.path.endswith(ROUNDED)}
-    number = len(info.steps)
-    later = later_paths([name for name in stored if name not in known], taken, str(number))
+    variants = [variant for of_tensor in info.tensors.values() for variant in of_tensor]
+    taken = {variant.path for variant in variants if not variant.path.endswith(ROUNDED)}
+    index = len(info.steps)
+    later = later_paths([name for name in stored if name not in known], taken, str(index))
     paths = known | later
     planned = [
-        _plan(tensor, number, file, paths, run, info, choice, chunk_size)
-        for file, own in enumerate(source.headers)
-        for tensor in own.tensors
+        _plan(tensor, index, file, paths, run, info, choice, chunk_size)
+        for file, header in enumerate(source.headers)
+        for tensor in header.tensors
         if tensor.name in stored
     ]
     arrays = {array.path: array for array, _ in planned}
@@ -110,7 +110,7 @@ def plan_step(
         if largest_chunk is not None and array.chunk_nbytes > largest_chunk:
             raise ValueError(
                 f"a chunk of {array.path!r:.300} would have {array.chunk_nbytes} bytes with the"
-                f" {counted(info.group, 'step')} of a group, and HDF5 has {largest_chunk} at most:"
+                f" {counted(info.group, 'step')} of a group, but HDF5 has {largest_chunk} at most:"
                 f" lower {argument('keyframe_every')} or {argument('chunk_size')}"
             )
     pieces = {name: piece for name, (_, piece) in zip(stored, planned, strict=True)}
@@ -121,10 +121,10 @@ def plan_step(
     for name, owner in {**repeated.copies, **repeated.roundings}.items():
         pieces[name] = replace(pieces[owner], is_written=False)
     ordered = []
-    for file, own in enumerate(source.headers):
-        for tensor in own.tensors:
+    for file, header in enumerate(source.headers):
+        for tensor in header.tensors:
             dtype, shape = array_form(tensor, is_stepped=True)
-            offset = own.data_start + tensor.start
+            offset = header.data_start + tensor.start
             piece = replace(pieces[tensor.name], dtype=dtype, shape=shape, file=file, offset=offset)
             ordered.append(piece)
     in_order = {tensor.name: paths[tensor.name] for tensor in tensors}
@@ -134,44 +134,44 @@ def plan_step(
 def _known_paths(
     run: RunReader | None, info: RunInfo, tensors: Mapping[str, TensorInfo]
 ) -> dict[str, str]:
-    """Return the path of each tensor that was there before with the same dtype and shape."""
+    """Return the paths of tensors that the run has with the same dtype and shape."""
     found: dict[str, str] = {}
     for name, tensor in tensors.items():
-        for form in info.tensors.get(name, ()):
-            if run is None or form.path.endswith(ROUNDED):
+        for variant in info.tensors.get(name, ()):
+            if run is None or variant.path.endswith(ROUNDED):
                 continue
-            array = run.array(form.path)
-            attributes = run.stored.attributes(form.path)
+            array = run.array(variant.path)
+            attributes = run.stored.attributes(variant.path)
             expected = array_form(tensor, is_stepped=True)
-            is_own = attributes.get("tensor") == name and attributes.get("dtype") == tensor.dtype
-            if is_own and (array.dtype.name, array.shape[1:]) == expected:
-                found[name] = form.path
+            is_same = attributes.get("tensor") == name and attributes.get("dtype") == tensor.dtype
+            if is_same and (array.dtype.name, array.shape[1:]) == expected:
+                found[name] = variant.path
     return found
 
 
 def check_growing(run: RunReader, path: str) -> None:
-    """Refuse to change the steps of an array whose chunks are not what this package makes them.
+    """Refuse to change the steps of an array whose chunks other software has written.
 
     Raises
     ------
     StoreError
-        If they are not.
+        If its chunks are not growing frames of a whole group.
     """
     array, group = run.array(path), run.run.group
     chunks = ArrayPlan(path, array.dtype.name, array.shape[1:], array.chunks[1:])
     steps = run.growing_steps(path) if chunks.is_contiguous else 0
     if (array.chunks[0], steps) != (group, group):
         raise StoreError(
-            f"{run.label(path)}: its chunks are no growing frames of {counted(group, 'step')}, as"
-            " those of this package's runs: other software has written them; to change the run,"
-            f" restore its steps ({for_caller('run_to_safetensors', '--all')}), and make it anew"
+            f"{run.label(path)}: its chunks are not growing frames of {counted(group, 'step')}, as"
+            " this package makes them: other software has written them; to change the run, restore"
+            f" its steps ({for_caller('run_to_safetensors', '--all')}), and make it anew"
             f" ({for_caller('safetensors_to_run', '--series')})"
         )
 
 
 def _plan(
     tensor: TensorInfo,
-    number: int,
+    index: int,
     file: int,
     paths: Mapping[str, str],
     run: RunReader | None,
@@ -179,7 +179,7 @@ def _plan(
     choice: CodecChoice,
     chunk_size: int,
 ) -> tuple[RunArray, ArrayPlan]:
-    """Return a tensor's array, and the pieces that it is read in."""
+    """Return the array of a tensor, and the plan of the pieces in which the tensor is read."""
     dtype, shape = array_form(tensor, is_stepped=True)
     path = paths[tensor.name]
     old: ArrayReader | None = None
@@ -190,7 +190,7 @@ def _plan(
     array = RunArray(
         path,
         dtype,
-        (number + 1, *shape),
+        (index + 1, *shape),
         (info.group, *chunks),
         tensor_attributes(tensor, shape),
         codec=choice.for_run(dtype, info.group),
@@ -199,7 +199,7 @@ def _plan(
 
 
 def stored_array(run: RunReader, path: str, choice: CodecChoice) -> RunArray:
-    """Return an array that a run has."""
+    """Return the plan of an array that a run has."""
     array = run.array(path)
     dtype = np.dtype(array.dtype).name
     return RunArray(

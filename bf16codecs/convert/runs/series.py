@@ -1,4 +1,4 @@
-"""Runs: checkpoints over time in one store."""
+"""Make runs of checkpoints, and append to them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.runs.appending import Step, add_step
+from bf16codecs.convert.runs.appending import NewStep, add_step
 from bf16codecs.convert.runs.members import check_series
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
-from bf16codecs.convert.runs.step_numbers import StepTold, ordered_steps, step_of
+from bf16codecs.convert.runs.step_numbers import StepNumber, ordered_steps, step_of
 from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
@@ -50,8 +50,8 @@ from bf16codecs.store.zarr.append import ZarrRunWriter
 
 __all__ = [
     "append_to_run",
+    "choice_of_run",
     "opened_to_change",
-    "own_choice",
     "safetensors_to_run",
 ]
 
@@ -85,10 +85,10 @@ def safetensors_to_run(
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete.
     steps
-        The number of each one's step; by default its metadata or its name tell.
+        Numbers of the sources' steps; by default found in their metadata or names.
     keyframe_every
-        How many steps there are from one that is coded whole to the next. Fewer are larger, and
-        quicker to read.
+        Number of steps from one that is coded whole to the next. A smaller number makes a larger
+        run that is faster to read.
     codec, level
         ``"arithmetic"`` (``"fast"`` or ``"best"``) or ``"huffman"``.
     chunk_size
@@ -96,8 +96,8 @@ def safetensors_to_run(
     as_hdf5
         Make an HDF5 file.
     allow_changed_tensors
-        Let tensors have another dtype or shape than in the steps before. Over time, each is then
-        read in parts, under the first step of each; a `TensorChangeWarning` says so.
+        Let tensors have another dtype or shape than in the steps before. Over time, such a tensor
+        is read in parts, each named after its first step; a `TensorChangeWarning` says so.
     threads, zarr_format, sha256, verify, overwrite, sync, progress
         As for `safetensors_to_zarr`.
 
@@ -108,13 +108,13 @@ def safetensors_to_run(
     Raises
     ------
     SafetensorsError
-        If a source is damaged, two are of the same step, or it is not certain which one is.
+        If a source is damaged, if two have the same step, or if a step is not certain.
     StoreError
-        If one has no tensor in common with those before it, or changed ones.
+        If a source has no tensor in common with those before it, or has changed tensors.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
     ValueError
-        If an option makes no sense, or the target is or contains a source.
+        If an option is invalid, or the target is or contains a source.
     """
     options = RunOptions(
         keyframe_every=keyframe_every,
@@ -139,7 +139,7 @@ def _new_run(
     store: str | os.PathLike[str],
     options: RunOptions,
 ) -> Summary:
-    """Make a run of checkpoints, in the order of their steps."""
+    """Make a run of checkpoints, which are ordered by step."""
     start = time.perf_counter()
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
@@ -153,14 +153,14 @@ def _new_run(
         codec_threads(options.threads),
         new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
     ):
-        # What does not grow cheaply is made of a folder.
+        # Appending is cheap in folders alone: other kinds are made from one.
         is_packed = kind is Kind.ZIP or (kind is Kind.HDF5 and len(checkpoints) > 1)
-        place = temporary.with_name("scratch") if is_packed else temporary
-        info = _write_steps(place, Kind.FOLDER if is_packed else kind, kind, checkpoints, options)
+        path = temporary.with_name("scratch") if is_packed else temporary
+        info = _write_steps(path, Kind.FOLDER if is_packed else kind, kind, checkpoints, options)
         if is_packed and kind is Kind.ZIP:
-            pack_zip(place, temporary)
+            pack_zip(path, temporary)
         elif is_packed:
-            pack_hdf5(place, temporary, choice)
+            pack_hdf5(path, temporary, choice)
     return Summary(
         len(paths),
         len(info.tensors),
@@ -172,23 +172,23 @@ def _new_run(
 
 
 def _write_steps(
-    place: Path,
+    path: Path,
     kind: Kind,
     target_kind: Kind,
     checkpoints: Sequence[tuple[int, ModelReader]],
     options: RunOptions,
 ) -> RunInfo:
-    """Write a run of one kind, of which one of another may be made; return its attributes."""
+    """Write a run that may be packed into one of another kind, and return its attributes."""
     if kind is Kind.FOLDER:
-        place.mkdir()
+        path.mkdir()
     info = _new_info(options.choice, options.keyframe_every)
     done, total = 0, sum(source.total_nbytes() for _, source in checkpoints)
     for number, source in checkpoints:
         report = shifted(options.progress, "convert", done, total)
-        step = Step(source, number, options, _largest_chunk(target_kind), report)
+        step = NewStep(source, number, options, _largest_chunk(target_kind), report)
         with (
-            closing(_writer(place, kind, options.zarr_format, durable=False)) as writer,
-            _opened(place, info) as run,
+            closing(_writer(path, kind, options.zarr_format, durable=False)) as writer,
+            _opened(path, info) as run,
         ):
             info, _ = add_step(writer, run, info, step)
         done += source.total_nbytes()
@@ -218,9 +218,9 @@ def append_to_run(
     allow_changed_tensors: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """Append a checkpoint to a run store, in a Zarr folder or an HDF5 file, or begin one.
+    """Append a checkpoint to a run, in a Zarr folder or an HDF5 file, or begin a run.
 
-    What is older than the last group of steps is not touched. Whatever happens, the run is as
+    Chunks before the last group of steps are not touched. After an error or a crash, the run is as
     before, or has the step.
 
     Parameters
@@ -228,32 +228,32 @@ def append_to_run(
     src
         A safetensors file, a folder of shards, or their index.
     store
-        The run. If nothing is there, it is made: in an HDF5 file if `as_hdf5` says so.
+        The run. It is made if nothing is there, as an HDF5 file if `as_hdf5` is true.
     step
-        The number of the step, above that of the last one; by default the checkpoint's metadata or
-        its name tell, behind a word: ``step-600``, ``checkpoint-600``.
+        Number of the step, above that of the last one; by default found in the checkpoint's
+        metadata, or in its name, behind a word: ``step-600``, ``checkpoint-600``.
     codec, level, keyframe_every, zarr_format
-        As for `safetensors_to_run`, for a new run. One that is there has its own; others are
-        refused.
+        As for `safetensors_to_run`, for a new run. For an existing run, values other than its own
+        are refused.
     chunk_size, threads, as_hdf5, sha256, verify, sync, allow_changed_tensors, progress
         As for `safetensors_to_run`.
 
     Returns
     -------
     Summary
-        Of the step: its `stored_nbytes` is what was written, `step` its number, and `step_by` what
-        told that. `is_begun` tells whether it is the first one.
+        Summary of the step: `stored_nbytes` is the number of bytes written, `step` the number, and
+        `step_by` its origin. `is_begun` is true if the run is new.
 
     Raises
     ------
     SafetensorsError
-        If the source is damaged, or it is not certain which step it is.
+        If the source is damaged, or its step is not certain.
     StoreError
-        If `store` is not a run that can grow, or the checkpoint is not of it, or has tensors of
-        other dtypes or shapes.
+        If `store` is not a run that can grow, or the checkpoint does not belong to it, or has
+        tensors of other dtypes or shapes.
     ValueError
-        If the step is not after the last one, or another option makes no sense, or is not that
-        of the run.
+        If the step is not after the last one, or another option is invalid, or differs from the
+        run's.
     BlockingIOError
         If another process is appending to the run.
     FileExistsError
@@ -272,11 +272,11 @@ def append_to_run(
     with closing(opened_source(src, to_store=True)) as source:
         target = Path(given_path(store, "run"))
         absolute_target(store, source.paths)
-        told = step_of(source, src) if step is None else StepTold(step)
+        number = step_of(source, src) if step is None else StepNumber(step)
         recover_missing(target)
         if os.path.lexists(target) and not is_free_folder(target):
             wanted = codec, level, keyframe_every, zarr_format
-            return _append(source, told, target, options, wanted)
+            return _append(source, number, target, options, wanted)
         options = replace(
             options,
             keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
@@ -289,21 +289,21 @@ def append_to_run(
                 f"{target}: runs in ZIP files cannot grow: name a folder, or an HDF5 file"
             )
         try:
-            summary = _new_run([(told.number, source)], store, options)
+            summary = _new_run([(number.value, source)], store, options)
         except FileExistsError as e:
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e
-        return replace(summary, is_begun=True, step=told.number, step_by=told.by)
+        return replace(summary, is_begun=True, step=number.value, step_by=number.origin)
 
 
 def _append(
     source: ModelReader,
-    told: StepTold,
+    number: StepNumber,
     target: Path,
     options: RunOptions,
     wanted: tuple[str | None, str | int | None, int | None, int | None],
 ) -> Summary:
-    """Append a step to a run that is there; `wanted` is what `own_choice` compares."""
+    """Append a step to an existing run; `wanted` has the options that `choice_of_run` compares."""
     start = time.perf_counter()
     with (
         codec_threads(options.threads),
@@ -311,21 +311,21 @@ def _append(
         opened_to_change(target, "append to", durable=options.sync) as (writer, run, kind),
     ):
         info = run.run
-        _check_order(run, told.number)
-        choice = own_choice(target, info, *wanted)
+        _check_order(run, number.value)
+        choice = choice_of_run(target, info, *wanted)
         options = replace(options, keyframe_every=info.group, codec=choice.name, level=choice.level)
         report = shifted(options.progress, "convert", 0, source.total_nbytes())
-        checkpoint = Step(source, told.number, options, _largest_chunk(kind), report)
-        _, nbytes = add_step(writer, run, info, checkpoint)
-        _interrupt.finish(f"{target}, with step {told.number}")
+        step = NewStep(source, number.value, options, _largest_chunk(kind), report)
+        _, nbytes = add_step(writer, run, info, step)
+        _interrupt.finish(f"{target}, with step {number.value}")
     return Summary(
         len(source.headers),
         sum(len(header.tensors) for header in source.headers),
         source.total_nbytes(),
         nbytes,
         time.perf_counter() - start,
-        step=told.number,
-        step_by=told.by,
+        step=number.value,
+        step_by=number.origin,
         left_out=left_out([source], target),
     )
 
@@ -334,35 +334,35 @@ def _append(
 def opened_to_change(
     target: Path, verb: str, durable: bool
 ) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
-    """Open a run to change its steps; yield what does it, what reads it, and its kind.
+    """Open a run to change its steps; yield its writer, its reader, and its kind.
 
     Parameters
     ----------
     target
         The run.
     verb
-        What is to be done, for messages: "append to".
+        The change, for messages: "append to".
     durable
-        Flush all to the disk.
+        Flush all writes to the disk.
 
     Raises
     ------
     StoreError
-        If it is no run that can change.
+        If it is not a run that can change.
     BlockingIOError
-        If another process changes it.
+        If another process is changing it.
     """
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
-        grow = "steps come and go in Zarr folders and HDF5 files alone"
+        rule = "only Zarr folders and HDF5 files can gain or lose steps"
         if kind is Kind.ZIP:
             advice = f"unzip it into a folder, such as {target.stem}, and {verb} that"
-            raise StoreError(f"{target}: {kind.value}, and {grow}: {advice}")
-        what = "and no store" if kind is None else f"but {kind.value}"
-        raise StoreError(f"{target}: not a run, {what}: {grow}")
+            raise StoreError(f"{target}: {kind.value}, but {rule}: {advice}")
+        what = "and not a store" if kind is None else f"but {kind.value}"
+        raise StoreError(f"{target}: not a run, {what}: {rule}")
     if kind is Kind.FOLDER:
-        open_run_store(target).close()  # what is no run gets no lock
-    # The writer has the lock: nobody appends between reading what there is and writing.
+        open_run_store(target).close()  # do not lock a folder that is not a run
+    # The writer has the lock: no other process changes the run after the reader has opened it.
     with (
         closing(_writer(target, kind, _format_of(target), durable)) as writer,
         closing(open_run_store(target)) as run,
@@ -377,18 +377,18 @@ def _format_of(target: Path) -> int:
 def _writer(path: Path, kind: Kind, zarr_format: int, durable: bool) -> RunWriter:
     if kind is not Kind.HDF5:
         return ZarrRunWriter(path, zarr_format, durable)
-    # h5py is imported by those who have HDF5 files.
+    # Imported here: h5py is slow to import.
     from bf16codecs.store.hdf5.append import Hdf5RunWriter
 
     return Hdf5RunWriter(path, durable)
 
 
 @contextmanager
-def _opened(place: Path, info: RunInfo) -> Iterator[RunReader | None]:
+def _opened(path: Path, info: RunInfo) -> Iterator[RunReader | None]:
     if not info.steps:
         yield None
         return
-    with closing(open_run_store(place)) as run:
+    with closing(open_run_store(path)) as run:
         yield run
 
 
@@ -397,7 +397,7 @@ def _new_info(choice: CodecChoice, group: int) -> RunInfo:
     return RunInfo(group, codec={"name": codec["name"], "configuration": codec["configuration"]})
 
 
-def own_choice(
+def choice_of_run(
     target: Path,
     info: RunInfo,
     codec: str | None = None,
@@ -405,20 +405,26 @@ def own_choice(
     keyframe_every: int | None = None,
     zarr_format: int | None = None,
 ) -> CodecChoice:
-    """Return what a run was made with, which its steps have to have: others raise ValueError."""
+    """Return the codec of a run whose options must equal the given ones; None matches any.
+
+    Raises
+    ------
+    ValueError
+        If an option differs from the run's.
+    """
     name = str(info.codec.get("name", "")).removeprefix(PREFIX) or DEFAULT_CODEC
-    made = dict(info.codec.get("configuration") or {})
-    choice = CodecChoice(name, made.get("level"))
+    configuration = dict(info.codec.get("configuration") or {})
+    choice = CodecChoice(name, configuration.get("level"))
     options = {
         "codec": (codec, choice.name),
         "level": (level, choice.level),
         "keyframe_every": (keyframe_every, info.group),
         "zarr_format": (zarr_format, None if target.is_file() else _format_of(target)),
     }
-    for option, (wanted, own) in options.items():
-        if wanted is not None and wanted != own:
+    for option, (wanted, value) in options.items():
+        if wanted is not None and wanted != value:
             raise ValueError(
-                f"{target}: was made with {argument(option)} {own}, which all of its steps have,"
+                f"{target}: was made with {argument(option)} {value}, which all of its steps have,"
                 f" not {wanted}"
             )
     return choice

@@ -1,4 +1,4 @@
-"""Taking the last append to a run back."""
+"""Undo the last append to a run."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ __all__ = ["UndoneAppend", "undo_append"]
 
 @dataclass(frozen=True)
 class UndoneAppend:
-    """The step that was removed from a run, and the steps that are left."""
+    """The step that was removed from a run, and the remaining steps."""
 
-    #: The number of the step.
+    #: Number of the removed step.
     step: int
-    #: The names of its files, and their size in bytes.
+    #: Names of its files, and their size in bytes.
     files: tuple[str, ...]
     nbytes: int
     tensors: int
-    #: The numbers of the steps that are left.
+    #: Numbers of the remaining steps.
     steps: tuple[int, ...]
 
 
 def undo_append(
     store: str | os.PathLike[str], step: int | None = None, *, sync: bool = True
 ) -> UndoneAppend:
-    """Remove the last step of a run, whichever it was made by.
+    """Remove the last step of a run, however it was made.
 
-    Whatever happens, the run is as before, or without the step. What is older than the last group
-    of steps is not touched. What is removed cannot be had back: restore it before, or append the
-    checkpoint again.
+    After an error or a crash, the run is as before, or without the step. Chunks before the last
+    group of steps are not touched. A removed step cannot be recovered: restore it before, or append
+    the checkpoint again.
 
     Parameters
     ----------
     store
-        The run: a Zarr folder, or an HDF5 file. In the latter, chunks of the last group of steps
-        are written anew, and where they were is lost.
+        The run: a Zarr folder, or an HDF5 file. In HDF5, the chunks of the last group of steps are
+        written anew, and the space of the old ones is lost.
     step
-        The number of the step, which has to be the last one's; None for any. With it, removing
-        a step once more does no harm.
+        Number of the last step, so that a repeated call removes no other; None for any.
     sync
-        Flush all to the disk.
+        Flush all writes to the disk.
 
     Returns
     -------
@@ -59,7 +58,7 @@ def undo_append(
     Raises
     ------
     StoreError
-        If `store` is not a run that can change, or has one step alone.
+        If `store` is not a run that can change, or has only one step.
     ValueError
         If `step` is not the last one.
     BlockingIOError
@@ -80,13 +79,13 @@ def undo_append(
             )
         if len(info.steps) == 1:
             raise StoreError(
-                f"{target}: its only step, {last.number}, began it, and cannot be removed from it:"
-                " remove the run"
+                f"{target}: {last.number} is its only step, and cannot be removed: remove the run"
+                " itself"
             )
         for path in sorted(info.arrays):
             check_growing(run, path)
         left = info.without_last()
-        before, after = (StoreInfo((), None, {}, run=own) for own in (info, left))
+        before, after = (StoreInfo((), None, {}, run=run_info) for run_info in (info, left))
         try:
             writer.remove_last(after, sorted(before.arrays - after.arrays))
         except BaseException:

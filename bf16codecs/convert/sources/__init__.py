@@ -1,9 +1,9 @@
-"""Models as callers of conversions name them.
+"""Sources of conversions: models of any kind.
 
-Each kind of source, safetensors apart, is a module of this folder, which is found because it is
-here. It has two functions: ``is_source(path: str) -> bool`` tells by a file's name or first bytes
-whether a path is of its kind, and ``open_source(path: str) -> ModelReader`` opens it. For most
-kinds, that is a `FilesReader` whose contents are `ReadBytes`.
+Each kind of source, except for safetensors, is a module in this folder, and needs no registration.
+It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind by the name or
+the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it. Most kinds
+return a `FilesReader` whose contents are `ReadBytes`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["left_out", "opened_source"]
 
 
 def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
-    """Open a model, and say of what is none what to do with it.
+    """Open the source of a conversion.
 
     Parameters
     ----------
     src
         Its path.
     to_store
-        Refuse files with names that stores do not keep.
+        Refuse files with names that stores cannot keep.
 
     Raises
     ------
     SafetensorsError
-        If it is a store, or at an address, or damaged.
+        If it is a store, or at an address, or damaged. The message says what to do with a store.
     OSError
         If a file cannot be read.
     ValueError
@@ -49,17 +49,18 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelR
     text = given_path(src, "source")
     path = path_of(text)
     if path is None:
-        raise SafetensorsError(f"{text}: an address: download it first, SRC is a file or a folder")
+        raise SafetensorsError(
+            f"{text}: an address: download it first, since SRC must be a file or a folder"
+        )
     try:
         source = _opener(path)(path)
     except (SafetensorsError, FileNotFoundError) as e:
         kind = None
         with suppress(OSError):
             kind = detect(split_step(path)[0])
-        is_named_so = (
-            kind is not Kind.ZIP or suffix_of(path)[1] is Kind.ZIP
-        )  # torch.save writes ZIP
-        if kind in RESTORERS and is_named_so:
+        # torch.save writes ZIP files with other names.
+        is_store_name = kind is not Kind.ZIP or suffix_of(path)[1] is Kind.ZIP
+        if kind in RESTORERS and is_store_name:
             raise SafetensorsError(
                 f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
             ) from e
@@ -70,7 +71,7 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelR
 
 
 def _opener(path: str) -> Callable[[str], ModelReader]:
-    """Return what opens a path: safetensors takes what is of no other kind."""
+    """Return the function that opens a path; by default, the one for safetensors."""
     for found in pkgutil.iter_modules(__path__):
         kind = import_module(f"{__name__}.{found.name}")
         if kind.is_source(path):
@@ -80,17 +81,17 @@ def _opener(path: str) -> Callable[[str], ModelReader]:
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
-    """Return what else is in the folders of models, but for the store that was made of them.
+    """Return the names in the folders of sources that are not in the store `target`.
 
-    Of several, names have their folder's in front.
+    If there are several sources, each name begins with that of its folder.
     """
-    own, are_several = resolved(target), len(sources) > 1
+    store, are_several = resolved(target), len(sources) > 1
 
     def names() -> Iterator[str]:
         for source in sources:
             for name in source.left_out:
                 path = source.paths[0].parent / name
-                if resolved(path) != own:
+                if resolved(path) != store:
                     yield f"{path.parent.name}/{name}" if are_several else name
 
     return tuple(names())
