@@ -1,4 +1,4 @@
-"""The commands: parse, call, print."""
+"""The commands: they parse options, call functions of the package, and print the results."""
 
 from typing import TYPE_CHECKING
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["analyze"]
 
-# Which columns are left out first where there is no room for all.
+# In narrow terminals, columns with a higher rank are left out first.
 _RANKS = {"dtype": 8, "count": 7, "values": 6, "low byte": 5, "high byte": 4, "sign, mantissa": 3}
 _RANKS |= {"exponent": 2}
 _CHANGE_RANKS = {"Huffman": 1}
@@ -49,11 +49,11 @@ def _parsed_kinds(
 
 @click.command(cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
-@click.option("--base", metavar="MODEL", help="Tell what SRC has otherwise than this model.")
+@click.option("--base", metavar="MODEL", help="Show how SRC differs from this model.")
 @click.option(
     "--sample",
     type=ByteSize(),
-    help="Look at about so much of each model, evenly spread.  [default: all of it]",
+    help="Analyze about this much of each model, evenly spread.  [default: all of it]",
 )
 @click.option(
     "--kind",
@@ -61,13 +61,14 @@ def _parsed_kinds(
     multiple=True,
     metavar="NAME=REGEX",
     callback=_parsed_kinds,
-    help="A kind of tensor, and what names of such have in them; before the built-in ones,"
+    help="A kind of tensor, and a pattern for its names; goes before the built-in kinds,"
     " repeatable.",
 )
 @click.option(
     "--out",
     metavar="DIR",
-    help="Write pictures, the table of tensors as CSV, all as JSON, and the report to this folder.",
+    help="Write pictures, the table of tensors as CSV, all results as JSON, and the report to this"
+    " folder.",
 )
 @click.option("--html", "html_file", metavar="FILE", help="Write a report as one page of HTML.")
 @storage_option
@@ -87,10 +88,10 @@ def analyze(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Tell what is in the weights of SRC, and why they get as small as they do.
+    """Analyze the weights of SRC, and explain how small codecs make them.
 
-    SRC is a store of any kind, a run or a step of one, or a safetensors model. Several, and a run,
-    are a series: each is compared with the one before it.
+    SRC is a store of any kind, a run or a step of one, or a safetensors model. A run, or several
+    SRC, are a series: each is compared with the one before it.
     """
     from bf16codecs import analysis
 
@@ -124,8 +125,8 @@ def analyze(
 
 
 def _damage_line(found: Analysis) -> str:
-    tensors = {own.tensor for own in found.damage}
-    return f"{counted(len(tensors), 'tensor')} could not be read, or not all of it"
+    tensors = {damage.tensor for damage in found.damage}
+    return f"{counted(len(tensors), 'tensor')} could not be read, or only in part"
 
 
 def _show(found: Analysis) -> None:
@@ -134,7 +135,7 @@ def _show(found: Analysis) -> None:
     for line in tables.summary(found):
         say(printable(line))
     show("")
-    say("Entropies of fields, and what codecs reach, in bits a value:")
+    say("Entropies of fields, and sizes with codecs, in bits a value:")
     groups = [*found.kinds, *found.dtypes]
     rows = _cells(map(tables.kind_row, groups))
     count = len(found.kinds)
@@ -146,7 +147,7 @@ def _show(found: Analysis) -> None:
     ]
     if changes:
         show("")
-        say("What changed, and what differences take, in bits a value:")
+        say("Changes, and sizes of differences, in bits a value:")
         print_table(_columns(tables.CHANGES, _CHANGE_RANKS), _cells(changes))
     if found.steps:
         show("")

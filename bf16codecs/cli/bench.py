@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 _ALL = "all"
-# What a GPU's bench has no use for.
+# Options without effect on a GPU.
 _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 
 
@@ -39,17 +39,17 @@ _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
     "--size",
     type=ByteSize(),
     help="Measure this much: copies of the tensors, or a part of them."
-    "  [default: 256M, of systems 32M, and less for slow codecs]",
+    "  [default: 256M, 32M for systems, and less for slow codecs]",
 )
 @click.option(
     "--repeats",
     type=WholeNumber(1),
-    help="Rounds.  [default: 5, and down to 3 for slow codecs]",
+    help="Rounds.  [default: 5, at least 3 for slow codecs]",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0),
-    help="Time that all codecs share, as far as --size and --repeats leave it open."
+    help="Time that all codecs share, unless --size and --repeats fix it."
     f"  [default: {SECONDS:.0f}, for several tables {ALL_SECONDS:.0f},"
     f" with --quick {QUICK_SECONDS:.0f}]",
 )
@@ -61,17 +61,19 @@ _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
     type=THREADS,
     default=1,
     show_default=True,
-    help="Threads; with --system, one as well.",
+    help="Threads; with --system, one thread is measured as well.",
 )
 @click.option(
-    "--only", multiple=True, help="Only codecs in whose name a word begins like this; repeatable."
+    "--only",
+    multiple=True,
+    help="Only codecs with a word in their name that begins so; repeatable.",
 )
 @click.option(
     "--system",
     "systems",
     type=click.Choice([*SYSTEM_TITLES, _ALL], case_sensitive=False),
     multiple=True,
-    help="Instead, measure an earlier system with its settings, and what it was compared with,"
+    help="Instead, measure an earlier system with its settings, and its published competitors,"
     " repeatable: "
     + "; ".join(f"{letter} {title}" for letter, title in SYSTEM_TITLES.items())
     + f"; {_ALL}: codecs and peers, and then all four, a table each.",
@@ -79,10 +81,10 @@ _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 @click.option(
     "--device",
     type=DEVICE,
-    help="Instead, decode on this GPU, cuda or cuda:N, beside copies in its memory and to it;"
-    " SRC is then gaussian by default.",
+    help="Instead, decode on this GPU, cuda or cuda:N, and compare with copies in its memory and"
+    " to it; SRC is then gaussian by default.",
 )
-@click.option("--base", help="An earlier checkpoint: in system D, differences to it too.")
+@click.option("--base", help="An earlier checkpoint: system D measures differences to it as well.")
 @report_option("csv")
 @report_option("json")
 @click.option(
@@ -107,11 +109,11 @@ def bench(
     json_file: str | None,
     plot_file: str | None,
 ) -> None:
-    """Measure this package beside its installed peers, on the floating-point tensors of SRC.
+    """Measure this package and its installed peers on the floating-point tensors of SRC.
 
     SRC is a model of any kind, or the word "gaussian" for synthetic data. Every codec encodes and
-    decodes each tensor alone, in a process of its own, into warm buffers where it can. Rates are
-    medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
+    decodes each tensor alone, in a process of its own, into warm buffers if it supports that. Rates
+    are medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
     tensors as one piece.
     """
     src = _source(src, device)
@@ -124,7 +126,7 @@ def bench(
     if plot_file is not None:
         _check_plot(plot_file)
     if base is not None and not systems:
-        raise click.UsageError("--base is for --system D")
+        raise click.UsageError("--base requires --system D")
     wanted = _wanted(systems)
     plan = benchmarks.plan_of(src, wanted, base=base, nbytes=size, threads=threads, quick=quick)
     try:
@@ -153,7 +155,7 @@ def bench(
 
 
 def _source(src: str | None, device: int | None) -> str:
-    """Return what is measured, and refuse options that do nothing where it is."""
+    """Return the model to measure, and refuse options that have no effect on the device."""
     if device is None:
         if src is None:
             raise click.UsageError("Missing argument 'SRC'.")
@@ -166,22 +168,22 @@ def _source(src: str | None, device: int | None) -> str:
 
 
 def _wanted(systems: Sequence[str]) -> list[str | None]:
-    """Return what is measured, None being the codecs and their peers."""
+    """Return the systems to measure; None stands for the codecs and their peers."""
     if not systems or _ALL in systems:
         return [None, *(SYSTEM_TITLES if systems else [])]
     return list(systems)
 
 
-def _form_of(file: str) -> str:
+def _format_of(file: str) -> str:
     return os.path.splitext(file)[1][1:].lower()
 
 
 def _check_plot(file: str) -> None:
-    """Refuse a picture that cannot be drawn, before minutes are spent on what it shows."""
+    """Refuse a picture that cannot be drawn, before minutes of measurement."""
     plots = load_plots()
-    if _form_of(file) not in plots.FORMATS:
-        forms = ", ".join(f".{form}" for form in plots.FORMATS)
-        raise ValueError(f"{file}: --plot takes a picture: name one that ends in one of {forms}")
+    if _format_of(file) not in plots.FORMATS:
+        formats = ", ".join(f".{name}" for name in plots.FORMATS)
+        raise ValueError(f"{file}: --plot takes a picture: name one that ends in one of {formats}")
 
 
 def _draw(tables: Sequence[Measured], file: str) -> None:
@@ -192,13 +194,13 @@ def _draw(tables: Sequence[Measured], file: str) -> None:
         figure = plots.ratios_and_speeds(
             {title_of(table.part.system): table.rows() for table in tables if table.results}
         )
-        plots.save(figure.axes[0], file, _form_of(file))
+        plots.save(figure.axes[0], file, _format_of(file))
 
 
 def _refuse_failures(tables: Sequence[Measured]) -> None:
-    """Say that not all came back as it was, or at all."""
+    """Raise if a round trip was not exact, or a codec failed."""
     if not all(result.exact for table in tables for result in table.results):
-        raise ValueError("a round trip gave other data")
+        raise ValueError("a round trip returned wrong data")
     failed = [failure.name for table in tables for failure in table.failures]
     if failed:
-        raise ValueError(f"not measured, as they failed: {', '.join(failed)}")
+        raise ValueError(f"not measured because they failed: {', '.join(failed)}")

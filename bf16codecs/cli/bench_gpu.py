@@ -1,4 +1,4 @@
-"""The `bench` command with `--device`: what it prints and writes of a GPU."""
+"""The `bench` command with `--device`: tables and reports of a GPU."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["DEVICE", "bench_gpu"]
 
 
 class _About(NamedTuple):
-    """A table's title, and what its rates are compared with."""
+    """The title of a table, and the reference that its rates are compared with."""
 
     title: str
     reference: str
 
 
-# The table of files has no planes.
+# The table with this reference has no column for planes.
 _FILE = "file"
 _TABLES = {
     "decode": _About("Device to device", "memcpy"),
@@ -41,11 +41,11 @@ _TABLES = {
     "load": _About("Model files in the page cache to device", _FILE),
 }
 _NOTES = (
-    "GB/s of decoded data; of memcpy, of copied data. Medians, and the lowest and highest; ratios"
-    " to what is compared with in the same round. The first table is timed by the GPU's clock, the"
-    " others by the host's.",
-    "wide, constant: other numbers in the tensors' places. encode_delta: to a base that is on the"
-    " GPU, and differs by noise of a hundredth of a tensor's deviation.",
+    "GB/s of decoded data, or of copied data for memcpy: medians, and the lowest and highest; and"
+    " ratios to the reference in the same round. The GPU's clock times the first table, the host's"
+    " clock the others.",
+    "wide, constant: the tensors with other numbers. encode_delta: differences to a base on the GPU"
+    " that differs by noise of a hundredth of a tensor's deviation.",
 )
 
 
@@ -59,7 +59,7 @@ class _Device(click.ParamType):
         kind, _, number = str(value).partition(":")
         is_number = number.isascii() and number.isdigit() and len(number) < 5
         if kind != "cuda" or not (is_number or value == "cuda"):
-            self.fail(f"{value!r:.80} is no GPU, such as cuda or cuda:1", param, ctx)
+            self.fail(f"{value!r:.80} is not a GPU, such as cuda or cuda:1", param, ctx)
         return int(number or 0)
 
 
@@ -77,16 +77,16 @@ def bench_gpu(
     csv_file: str | None,
     json_file: str | None,
 ) -> None:
-    """Measure decoding on a GPU, print tables as they are measured, and write reports.
+    """Measure decoding on a GPU, print each row when it is measured, and write reports.
 
     Parameters
     ----------
     src
         The model.
     ordinal
-        Which GPU.
+        Number of the GPU.
     size, repeats, quick, only, csv_file, json_file
-        The options.
+        Options of `bench`.
     """
     from bf16codecs.bench.gpu.results import gpu_machine, host_machine
     from bf16codecs.bench.gpu.study import GpuStudy
@@ -126,7 +126,7 @@ def bench_gpu(
 
 
 def _check_names(study: GpuStudy, only: Sequence[str]) -> None:
-    """Refuse names that nothing has."""
+    """Refuse names that match no codec."""
     if not all(only):
         raise click.UsageError("the name of a codec is empty: leave it out to measure all")
     if only and not study.wanted():
@@ -138,7 +138,7 @@ def _check_names(study: GpuStudy, only: Sequence[str]) -> None:
 
 
 def _measure(study: GpuStudy, shows: bool) -> tuple[list[GpuResult], list[Unmeasured]]:
-    """Measure all tables, and print them if that is to be shown."""
+    """Measure all tables, and print them if `shows`."""
     from bf16codecs.bench.gpu.results import GpuResult
 
     results: list[GpuResult] = []
@@ -180,7 +180,7 @@ def _columns(reference: str) -> list[Column]:
 
 
 def _row(found: GpuResult | Unmeasured) -> Sequence[str]:
-    """Return a row; none for what is told below the tables alone."""
+    """Return a row; empty for codecs that only the notes below the tables mention."""
     from bf16codecs.bench.gpu.results import GpuResult
 
     if not isinstance(found, GpuResult):
@@ -199,7 +199,7 @@ def _row(found: GpuResult | Unmeasured) -> Sequence[str]:
 
 
 def _show_gpu(gpu: Gpu) -> None:
-    """Print which GPU it is, and what the kernels take of it."""
+    """Print a description of the GPU, and the resources that the kernels need."""
     say(
         f"GPU {gpu.ordinal}: {gpu.name}, compute capability {gpu.compute_capability},"
         f" {counted(gpu.multiprocessors, 'multiprocessor')}, {format_size(gpu.free_nbytes)} of"
@@ -214,12 +214,12 @@ def _show_gpu(gpu: Gpu) -> None:
 
 
 def _show_notes(unmeasured: Iterable[Unmeasured]) -> None:
-    """Print what there is to know of the tables, and what is not in them and why."""
+    """Print notes on the tables, and what was not measured and why."""
     show("")
     for note in _NOTES:
         say(note)
-    told = dict.fromkeys((u.name, u.why, u.failed) for u in unmeasured)
-    for name, why, failed in told:
+    reasons = dict.fromkeys((u.name, u.why, u.failed) for u in unmeasured)
+    for name, why, failed in reasons:
         say(printable(f"{name} failed: {why}" if failed else f"Not measured: {name}; {why}"))
 
 
@@ -232,7 +232,7 @@ def _reason(found: Unmeasured) -> dict[str, str]:
 
 
 def _csv(results: Iterable[GpuResult]) -> str:
-    """Return results as CSV text, one line a contender."""
+    """Return results as CSV text, one line per contender."""
     rows, text = _rows(results), io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["table"], lineterminator="\n")
     writer.writeheader()
@@ -241,9 +241,9 @@ def _csv(results: Iterable[GpuResult]) -> str:
 
 
 def _refuse_failures(results: Iterable[GpuResult], unmeasured: Iterable[Unmeasured]) -> None:
-    """Say that not all came back as it was, or at all."""
+    """Raise if a round trip was not exact, or a codec failed."""
     if not all(result.exact for result in results):
-        raise ValueError("the GPU gave other data")
+        raise ValueError("the GPU returned wrong data")
     failed = dict.fromkeys(found.name for found in unmeasured if found.failed)
     if failed:
-        raise ValueError(f"not measured, as they failed: {', '.join(failed)}")
+        raise ValueError(f"not measured because they failed: {', '.join(failed)}")

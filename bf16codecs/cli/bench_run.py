@@ -55,8 +55,8 @@ def _row(step: StepResult) -> tuple[str, ...]:
 def _summary(result: RunResult) -> list[str]:
     smallest = sum(step.smallest for step in result.steps)
     return [
-        f"run: {format_size(result.nbytes)}, {result.nbytes / smallest:.4f} of the smallest stores"
-        " together",
+        f"run: {format_size(result.nbytes)}, {result.nbytes / smallest:.4f} of the smallest stores'"
+        " total",
         f"opening: {1e3 * result.open_seconds:.2f} ms the run,"
         f" {1e3 * result.open_model_seconds:.2f} ms the last step's store",
     ]
@@ -71,7 +71,7 @@ def _summary(result: RunResult) -> list[str]:
     show_default=True,
     help="Codec of the weights.",
 )
-@click.option("--level", type=click.Choice(["fast", "best"]), help="Of arithmetic.")
+@click.option("--level", type=click.Choice(["fast", "best"]), help="Level of arithmetic.")
 @click.option(
     "--keyframe-every",
     type=WholeNumber(1),
@@ -82,7 +82,7 @@ def _summary(result: RunResult) -> list[str]:
 @click.option("--hdf5", is_flag=True, help="HDF5 files instead of Zarr folders.")
 @click.option("--repeats", type=WholeNumber(1), default=5, show_default=True, help="Rounds.")
 @click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
-@click.option("--folder", help="For the stores, all of which are removed.")
+@click.option("--folder", help="Folder for the stores, which are removed in the end.")
 @report_option("json")
 @command
 def bench_run(
@@ -96,18 +96,18 @@ def bench_run(
     folder: str | None,
     json_file: str | None,
 ) -> None:
-    """Measure what CHECKPOINTs of one run take, each alone, with a base, and as a run.
+    """Measure the sizes of CHECKPOINTs of one run, each alone, with a base, and as steps of a run.
 
-    Sizes are in bits a value. "smallest" is the smallest of a whole store and of those with an
-    earlier step as base, which is named after it. "wrote" is what appending writes beside what the
-    step takes in the run. Times are medians of restoring the step.
+    Sizes are in bits a value. "smallest" is the smallest of a whole store and of stores with an
+    earlier step as base, which the next column names. "wrote" is what appending writes in relation
+    to what the step takes in the run. Times are medians of restoring the step.
     """
     check_writable({"json": json_file}, checkpoints)
     options: dict[str, Any] = {"codec": codec, "level": level, "keyframe_every": keyframe_every}
     table: Table | None = None
 
     def show_step(step: StepResult) -> None:
-        # The first has shown that there is something to measure.
+        # The header waits for the first row: until then, an error may be all there is to print.
         nonlocal table
         if status is not None:
             status("")

@@ -1,4 +1,4 @@
-"""Prints the tables of `bench`, each row as soon as it is measured."""
+"""Print the tables of `bench`, each row as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
     "title_of",
 ]
 
-# With room for what is not known before a row is printed.
+# `least` widths make room for cells that are not known before a row is printed.
 _SPREAD = Column("spread", rank=6, least=13)
 _COLUMNS = [
     Column("codec"),
@@ -60,7 +60,7 @@ _COLUMNS = [
 
 
 def rate(gbps: float) -> str:
-    """Return a rate with two digits at least: some contenders are a thousand times slower."""
+    """Format a rate with more digits if it is low: some contenders are a thousand times slower."""
     return f"{gbps:.{2 if gbps >= 0.1 else 4}f}"
 
 
@@ -95,9 +95,9 @@ def _failed_row(f: Failure) -> Sequence[str]:
 
 @contextmanager
 def status_line() -> Iterator[Callable[[str], None] | None]:
-    """Yield a function that shows what is being measured, or None if not on a terminal.
+    """Yield a function that shows the name of the current measurement; None without a terminal.
 
-    An empty name clears the line: something else is to be printed.
+    An empty name clears the line.
     """
     if not sys.stderr.isatty():
         yield None
@@ -113,7 +113,7 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
 
 
 def show_host(where: Machine, threads: int) -> None:
-    """Print what it is measured on, and which releases are."""
+    """Print the machine, and the releases of the measured packages."""
     versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
     say(
         f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa}, {counted(threads, 'thread')};"
@@ -122,12 +122,12 @@ def show_host(where: Machine, threads: int) -> None:
 
 
 def title_of(system: str | None) -> str:
-    """Return what a table is of, in words."""
+    """Return the title of a table."""
     return "Codecs and peers" if system is None else f"System {system}, {SYSTEM_TITLES[system]}"
 
 
 def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> Measured:
-    """Measure a part of a plan, and print its table, if that is to be shown."""
+    """Measure a part of a plan, and print its table if `shows`."""
     from bf16codecs.bench import Failure, Measured
 
     table = None
@@ -158,14 +158,14 @@ def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> M
 
 
 def show_notes(tables: Sequence[Measured], plan: Plan) -> None:
-    """Print what there is to know of the tables, and what is not in them and why."""
+    """Print notes on the tables, and what was not measured and why."""
     if any(len({result.nbytes for result in table.results}) > 1 for table in tables):
-        say("Less data: of slow codecs, as much as there is time for (--seconds).")
+        say("Less data: slow codecs get as much as there is time for (--seconds).")
     reason = no_peak_because()
     if reason is None:
         say(
-            "Peak memory: of each codec's own process, while it encodes and decodes one tensor,"
-            " or 8 MiB of it."
+            "Peak memory: of each codec's process while it encodes and decodes one tensor, or 8 MiB"
+            " of it."
         )
     else:
         say(f"Peak memory: not measured; {reason}.")
@@ -175,17 +175,18 @@ def show_notes(tables: Sequence[Measured], plan: Plan) -> None:
     for what, why in plan.left_out.items():
         say(printable(f"Not measured: {what}; {why}"))
     if plan.slow:
-        say(f"Left out by --quick, as they take minutes for a large model: {', '.join(plan.slow)}")
+        slow = ", ".join(plan.slow)
+        say(f"Left out by --quick, since they take minutes for a large model: {slow}")
     missing = [peer.package for peer in plan.absent if not peer.reason]
     if missing:
-        say(f"Not measured, as not installed: pip install {' '.join(missing)}")
+        say(f"Not measured, since not installed: pip install {' '.join(missing)}")
     for peer in plan.absent:
         if peer.reason:
             say(printable(peer.advice))
 
 
 def about_data(data: Sample | Payload) -> str:
-    """Say what is measured, and what is not."""
+    """Describe the measured data, and what is left out."""
     from bf16codecs.bench import Sample
 
     if not isinstance(data, Sample):

@@ -1,4 +1,4 @@
-"""Printing: sizes, lines, and a progress bar on terminals."""
+"""Print sizes and lines, and a progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = [
 ]
 
 
-# What shells make of the signal SIGPIPE, which ends programs that nobody reads any more.
+# Exit status of programs that SIGPIPE ends, because the reader of their output has gone.
 _CLOSED = 128 + 13
-# Columns of a terminal, from which on there is room for a bar.
+# Least width of a terminal with a progress bar, in columns.
 _WIDE = 60
 
 
 def prepare_streams() -> None:
-    """Let standard streams take everything: those that are closed, and those of few characters.
+    """Make writing to standard streams safe, if they are closed or cannot encode a character.
 
-    Under some daemons, they are closed: a null device stands in for them. And what a command has
-    done, it must not tell as failed because a terminal cannot show a name.
+    Some daemons close them: the null device stands in. And a command that has succeeded must not
+    fail because a terminal cannot show a name.
     """
-    # Otherwise files that are opened next, the target among them, could get the numbers to which
-    # libraries write what they have to say.
+    # Otherwise the next files to be opened, such as the target, could get the descriptors that
+    # libraries write their messages to.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -55,20 +55,20 @@ def prepare_streams() -> None:
 
 @contextmanager
 def _standard_output() -> Iterator[None]:
-    """Name it in errors: a disk that is full may be another one than the target's."""
+    """Name standard output in errors: a full disk may be another one than the target's."""
     try:
         yield
     except OSError as e:
         silence_standard_output()
         if e.errno == errno.EPIPE:
-            sys.exit(_CLOSED)  # as `head` does, who has seen enough: nothing to tell
+            sys.exit(_CLOSED)  # the reader, such as `head`, has seen enough: no message
         e.filename = "standard output"
         raise
 
 
 def silence_standard_output() -> None:
-    """Let nothing more be written there that could not be written."""
-    # At exit, Python would write once more what is left to be written, and tell of that error.
+    """Drop what could not be written to standard output."""
+    # At exit, Python would try once more to write it, and print that error.
     with suppress(OSError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -84,7 +84,7 @@ def say(sentence: str) -> None:
     lines = [sentence]
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-        # Paths and digests are copied: they stay in one piece.
+        # Paths and digests stay in one piece, so that they can be copied.
         wrapper = textwrap.TextWrapper(
             width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         )
@@ -122,17 +122,17 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
 
 
 def _progress_columns(width: int) -> list[Any]:
-    """Return what fits on one line: text takes 42 columns at most, and 30 without the rate."""
+    """Return the columns that fit on one line: text takes at most 42, or 30 without the rate."""
     from rich import progress
     from rich.table import Column
 
-    def whole() -> Column:
+    def unwrapped() -> Column:
         return Column(no_wrap=True)
 
     return [
-        progress.TextColumn("{task.description}", table_column=whole()),
+        progress.TextColumn("{task.description}", table_column=unwrapped()),
         *([progress.BarColumn(None, table_column=Column(ratio=1))] if width >= _WIDE else []),
-        progress.DownloadColumn(table_column=whole()),
-        *([progress.TransferSpeedColumn(table_column=whole())] if width >= 50 else []),
-        progress.TimeRemainingColumn(table_column=whole()),
+        progress.DownloadColumn(table_column=unwrapped()),
+        *([progress.TransferSpeedColumn(table_column=unwrapped())] if width >= 50 else []),
+        progress.TimeRemainingColumn(table_column=unwrapped()),
     ]

@@ -56,7 +56,7 @@ def _run(
     as_json: bool,
     **options: Any,
 ) -> None:
-    if target == "-":  # elsewhere it is standard output
+    if target == "-":  # other programs take it for standard output
         what = "files are restored" if done == "restored" else "stores are made"
         raise click.UsageError(f"-: {what} at a path, not on standard output (./- is a path)")
     if quiet:  # until the command ends
@@ -66,7 +66,7 @@ def _run(
         summary = convert(source, target, progress=progress, **options)
     if as_json or not quiet:
         done = "begun" if summary.is_begun else done
-        verified = options.get("verify", True)  # files are restored with the right digest alone
+        verified = options.get("verify", True)  # restoring always checks the digests
         report(source, target, summary, done, verified=verified, as_json=as_json)
 
 
@@ -94,11 +94,11 @@ def st2zarr(
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json. STORE is a
     folder, or a ZIP file if its name ends in .zip.
 
-    With --series, SRC are the checkpoints of a run, and STORE has the step as first axis of each
-    tensor. With --append, SRC becomes one step more of such a store.
+    With --series, SRC are the checkpoints of a run, and the first axis of each tensor in STORE is
+    the step. With --append, SRC becomes another step of such a store.
 
-    With --lossy, FP32 tensors lose what half precision has no room for: zarr2st does not restore
-    SRC, and says so.
+    With --lossy, FP32 tensors are rounded to half precision: zarr2st does not restore SRC, and
+    says so.
     """
     if lossy is not None and (dask is not None or options["base"] is not None):
         raise click.UsageError("--lossy does not go with --base and --dask")
@@ -118,7 +118,7 @@ def _store(
     target: str,
     options: dict[str, Any],
 ) -> None:
-    """Make a store of one model with `convert`, or a run."""
+    """Make a store of one model with `convert`, or make a run, or append to one."""
     if job is Job.SERIES:
         _run(conversions.safetensors_to_run, src, target, "converted", **options)
     elif job is Job.APPEND:
@@ -150,10 +150,10 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file or files of STORE, byte for byte.
 
-    Of a lossy store, the files have other FP32 numbers: how other ones, is said.
+    A lossy store does not restore the original FP32 numbers: the loss is reported.
 
-    DST is the file to make, or a folder if STORE holds several files or an index. Of a run, --step
-    says which one is meant; with --all, DST is a folder for all of them.
+    DST is the file to make, or a folder if STORE holds several files or an index. For a run, choose
+    a step with --step; with --all, DST is a folder for all steps.
     """
     _restore(conversions.zarr_to_safetensors, store, dst, step, all_steps, options)
 
@@ -169,10 +169,12 @@ def _restore(
     from bf16codecs.store.opening import split_step
 
     if (step is not None or all_steps) and split_step(store)[1] is not None:
-        raise click.UsageError(f"{store} is one step already: leave out --step and --all")
+        raise click.UsageError(f"{store} is already one step: leave out --step and --all")
     if all_steps:
         if step is not None or options.pop("base") is not None:
-            raise click.UsageError("--all restores every step of a run: it takes no --step, --base")
+            raise click.UsageError(
+                "--all restores every step of a run: leave out --step and --base"
+            )
         convert = conversions.run_to_safetensors
     elif step is not None:
         convert = functools.partial(convert, step=step)
@@ -190,8 +192,8 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
 
-    With --series, SRC are the checkpoints of a run, and FILE has the step as first axis of each
-    tensor. With --append, SRC becomes one step more of such a file.
+    With --series, SRC are the checkpoints of a run, and the first axis of each tensor in FILE is
+    the step. With --append, SRC becomes another step of such a file.
     """
     if lossy is not None:
         raise click.UsageError("lossy stores are Zarr stores: use st2zarr --lossy")
@@ -217,10 +219,10 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
 @version_option
 @command
 def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
-    """Restore the original safetensors file(s) of an HDF5 FILE, byte for byte.
+    """Restore the original safetensors file or files of an HDF5 FILE, byte for byte.
 
-    DST is the file to make, or the folder if FILE holds several files. Of a run, --step says which
-    one is meant; with --all, DST is a folder for all of them.
+    DST is the file to make, or a folder if FILE holds several files or an index. For a run, choose
+    a step with --step; with --all, DST is a folder for all steps.
     """
     _restore(conversions.hdf5_to_safetensors, file, dst, step, all_steps, options)
 
@@ -231,7 +233,7 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
     "--onto",
     metavar="MODEL",
     help="The new base: a store of any kind, or safetensors; auto:DIR takes the best in DIR."
-    "  [default: none, the store becomes whole]",
+    "  [default: none, the store depends on no other]",
 )
 @base_option
 @storage_option
@@ -250,7 +252,8 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
 def rebase(store: str, onto: str | None, **options: Any) -> None:
     """Rewrite STORE so that it needs no base, or another one.
 
-    It keeps its codec, and is replaced in one step. If there is nothing to do, nothing is done.
+    It keeps its codec, and is replaced atomically. If it already is as requested, it stays
+    unchanged.
     """
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
     with progress_bar(quiet) as progress:
@@ -259,8 +262,8 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
     if summary.is_unchanged:
         done, verified = "unchanged", False
     if summary.is_unchanged and not (quiet or as_json):
-        already = "whole" if onto is None else f"based on {printable(onto)}"
-        show(f"{printable(store)}: {already} already, and left as it is")
+        state = "whole" if onto is None else f"based on {printable(onto)}"
+        show(f"{printable(store)}: already {state}, left unchanged")
     elif as_json or not quiet:
         report(store, store, summary, done, verified=verified, as_json=as_json)
 
@@ -270,7 +273,7 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
 @click.option(
     "--step",
     type=STEP,
-    help="Which step that is, so that a second call removes no other.  [default: the last one]",
+    help="Number of the last step, so that a repeated call removes no other.  [default: any]",
 )
 @sync_option
 @quiet_option
@@ -279,8 +282,9 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
 def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bool) -> None:
     """Remove the last step of RUN, as if it had not been appended.
 
-    RUN is a Zarr folder or an HDF5 file. Whatever happens, it is as before, or without the step;
-    what is removed cannot be had back. The first step stays: remove RUN itself.
+    RUN is a Zarr folder or an HDF5 file. After an error or a crash, it is as before, or without the
+    step. A removed step cannot be recovered. The only step of a run cannot be removed: remove RUN
+    itself.
     """
     from bf16codecs.store.runs.layout import listed
 
@@ -290,12 +294,12 @@ def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bo
     elif not quiet:
         say(
             f"{printable(run)}: removed step {undone.step} ({counted(undone.tensors, 'tensor')},"
-            f" {format_size(undone.nbytes)}: {printable(few(undone.files, 3))}); left are"
+            f" {format_size(undone.nbytes)}: {printable(few(undone.files, 3))}); remaining steps:"
             f" {listed(undone.steps)}"
         )
 
 
-# Options of one direction alone.
+# Options of conversions to a store alone.
 _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
 
 
@@ -307,20 +311,20 @@ _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
 @max_bytes_option
 @command
 def orbax(src: str, dst: str, **options: Any) -> None:
-    """Convert an Orbax checkpoint to a Zarr store, or such a store back.
+    """Convert an Orbax checkpoint to a Zarr store, or such a store back to a checkpoint.
 
-    SRC is the checkpoint's folder, of one step, or the store that was made of one: then DST is the
-    folder to make, of which Orbax restores the same tree with the same bits. --base is then where
-    the store's base is. Options of codecs and chunks are for stores.
+    SRC is the folder of a checkpoint of one step, and DST the store to make. Or SRC is such a
+    store, and DST the folder to make, from which Orbax restores the same tree with the same bits;
+    --base then is the location of the store's base, and options of codecs and chunks are refused.
     """
     from bf16codecs.convert.orbax import orbax_to_zarr, zarr_to_orbax
     from bf16codecs.convert.orbax.converting import is_to_convert
 
     if not is_to_convert(src, dst):
-        drop_options(options, _TO_STORE, "does nothing where a checkpoint is restored")
+        drop_options(options, _TO_STORE, "has no effect when a checkpoint is restored")
         _run(zarr_to_orbax, src, dst, "restored", **options)
         return
     if options.pop("lossy") is not None:
-        raise click.UsageError("lossy stores are made of safetensors: use st2zarr --lossy")
+        raise click.UsageError("lossy stores are made from safetensors: use st2zarr --lossy")
     options["zarr_format"] = int(options["zarr_format"])
     _run(orbax_to_zarr, src, dst, "converted", **options)

@@ -19,7 +19,7 @@ __all__ = ["demo"]
 @json_option
 @command
 def demo(as_json: bool) -> None:
-    """Take a small trained model through the whole round trip, with every codec."""
+    """Convert a small trained model and restore it, with every codec."""
     import importlib.resources
     import tempfile
 

@@ -1,4 +1,4 @@
-"""Where the commands begin: what can go wrong before, and around, what they do."""
+"""Entry points of the commands: they handle what goes wrong before and after a command runs."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def _run(command: str, name: str = "") -> None:
     name = name or command
 
     def end(number: int, frame: FrameType | None) -> None:
-        # Nothing is begun, and an exception out of an import would be told in forty lines.
+        # Nothing has begun; an exception would print forty lines of imports.
         os.write(2, f"{name}: interrupted\n".encode())
         os._exit(128 + number)
 
-    def warn(message: Warning | str, *place: object, **options: object) -> None:
-        # The native core warns of the environment when it is imported.
+    def warn(message: Warning | str, *args: object, **options: object) -> None:
+        # The native core warns about environment variables when it is imported.
         if sys.stderr is not None:
             print(f"{name}: warning: {message}", file=sys.stderr)
 
-    # It stays until the command installs its own, and is there again when that is done.
+    # The command replaces this handler while it runs.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end)
     from bf16codecs import cli
@@ -60,7 +60,7 @@ def _run(command: str, name: str = "") -> None:
     try:
         function(prog_name=name)
     except OSError as e:
-        # Of click, when it prints help. At exit, Python would tell of the same once more.
+        # From click, when it prints help. At exit, Python would report it once more.
         from bf16codecs.cli.console import silence_standard_output
 
         silence_standard_output()

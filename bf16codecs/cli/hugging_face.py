@@ -34,21 +34,23 @@ _RESTORING = ("max_bytes",)
 @click.command("pack-hf", cls=Command)
 @click.argument("folder", metavar="DIR")
 @click.argument("out")
-@click.option("--restore", is_flag=True, help="Restore what was packed: DIR is packed, OUT is not.")
+@click.option("--restore", is_flag=True, help="Restore the packed folder DIR to OUT.")
 @functools.partial(conversion_options, with_lossy=False, with_base=False)
 @max_bytes_option
 @command
 def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: Any) -> None:
     """Pack the folder DIR of a Hugging Face model, with its weights in Zarr stores.
 
-    All files are copied as they are, but for *.safetensors, with their indexes: OUT has model.zarr
-    in the place of model.safetensors. With --restore, OUT gets every file of the original, byte for
-    byte; with --no-verify, also files that were changed since, as they are now.
+    OUT gets a copy of every file, but stores instead of *.safetensors and their indexes: model.zarr
+    instead of model.safetensors. With --restore, OUT gets every file of the original, byte for
+    byte; with --no-verify, files that were changed since packing are restored as changed.
     """
     if lossy is not None:
-        raise click.UsageError("what is packed is restored: --lossy does not go with pack-hf")
-    foreign, direction = (_PACKING, "goes without") if restore else (_RESTORING, "goes with")
-    drop_options(options, foreign, f"{direction} --restore")
+        raise click.UsageError("--lossy does not go with pack-hf, which restores the original")
+    if restore:
+        drop_options(options, _PACKING, "does not go with --restore")
+    else:
+        drop_options(options, _RESTORING, "goes with --restore")
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
     if quiet:  # until the command ends
         warnings.simplefilter("ignore", ManyFilesWarning)
@@ -62,22 +64,22 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
     more = {**lists, "apart": dict(summary.apart)}
     report(folder, out, summary, done, verified=verified, as_json=as_json, more=more)
     if not as_json:
-        (_tell_changed if restore else _tell)(summary)
+        (_show_changed if restore else _show_packed)(summary)
 
 
-def _tell(summary: FolderSummary) -> None:
-    """Say which stores there are, and what is as it was."""
+def _show_packed(summary: FolderSummary) -> None:
+    """Print the stores, and the files that were copied."""
     stores, kept = few(summary.stores, 4), counted(len(summary.kept), "file")
-    say(printable(f"{counted(len(summary.stores), 'store')}: {stores}; {kept} as before"))
-    for index, told in summary.apart.items():
-        say(printable(f"{index}: {told}"))
+    say(printable(f"{counted(len(summary.stores), 'store')}: {stores}; {kept} copied"))
+    for index, reason in summary.apart.items():
+        say(printable(f"{index}: {reason}"))
     if summary.other_weights:
         names = few(summary.other_weights, 4)
         say(printable(f"not packed, since only safetensors are: {names}"))
 
 
-def _tell_changed(summary: FolderSummary) -> None:
-    """Say what was restored that is not as it was packed."""
+def _show_changed(summary: FolderSummary) -> None:
+    """Print the files that were changed after packing."""
     if summary.changed:
         names = few(summary.changed, 4)
-        say(printable(f"changed since it was packed, and restored as it is now: {names}"))
+        say(printable(f"changed since packing, and restored as changed: {names}"))

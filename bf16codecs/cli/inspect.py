@@ -1,4 +1,4 @@
-"""The commands that look at stores: `info`, `verify`; and `plugin-path`."""
+"""The commands `info`, `verify` and `plugin-path`."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ __all__ = ["info", "plugin_path", "verify"]
     type=click.Choice(SORTS),
     default="file",
     show_default=True,
-    help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
+    help="Order of the tensors: as in the files, by name, or by descending size or ratio.",
 )
 @click.option(
     "--sizes",
     is_flag=True,
-    help="Ask a server that lists no sizes for that of each chunk: a request for each.",
+    help="Request the size of each chunk from a server that does not list sizes.",
 )
 @click.option(
     "--tensor",
     "tensors",
     multiple=True,
     metavar="NAME",
-    help="Show this tensor alone; for several, give the option several times.",
+    help="Show only this tensor; repeatable.",
 )
-@click.option("--steps", is_flag=True, help="Of a run: show what each step takes, in a table.")
+@click.option("--steps", is_flag=True, help="Show a table with the size of each step of a run.")
 @storage_option
 @max_bytes_option
 @json_option
@@ -71,7 +71,7 @@ def info(
     max_bytes: int | None,
     as_json: bool,
 ) -> None:
-    """Tell what STORE is, what it takes, and which tensors it has.
+    """Describe STORE: its kind, its sizes and its tensors.
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
@@ -82,7 +82,7 @@ def info(
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store, sizes, with_steps=steps)
     if steps and contents.run is None:
-        raise click.UsageError(f"--steps goes with runs, and {store} is one model")
+        raise click.UsageError(f"--steps goes with runs, but {store} is one model")
     contents.sort(sort)
     if as_json:
         show_json((contents.only(tensors) if tensors else contents).to_json())
@@ -120,7 +120,7 @@ def _show_contents(contents: Contents, tensors: Sequence[str], steps: bool) -> N
 def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: Any) -> None:
     """Decode all of STORE, check every checksum, and compare with SRC if it is given.
 
-    All that is damaged is listed.
+    The command lists all damage.
     """
     if src is not None and is_source(store) and not is_source(src) and os.path.exists(src):
         raise click.UsageError(f"{src} is the store: put it before {store}.")
@@ -131,7 +131,7 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
     except BF16CodecsError as e:
         found = {"damage": e.damage, "differences": e.differences}
         if as_json and any(found.values()):
-            lists = {key: [own._asdict() for own in each] for key, each in found.items()}
+            lists = {key: [damage._asdict() for damage in each] for key, each in found.items()}
             show_json({**about, "intact": not e.damage, **lists})
         elif len(e.damage + e.differences) > 1 and not quiet:
             show_damage(e.damage + e.differences)

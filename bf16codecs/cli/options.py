@@ -1,4 +1,4 @@
-"""Options that several commands share, and their exit after errors."""
+"""Options that several commands share, and how commands exit after errors."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ __all__ = [
 
 
 _UNITS = " KMGT"
-# Python makes no integers of thousands of digits. In ASCII alone, no other letter is a K. Nobody
-# means a fraction of a byte: a unit was forgotten.
+# Python refuses integers of thousands of digits; re.ASCII excludes the Kelvin sign as a K. A
+# fraction requires a unit, since a fraction of a byte is a mistake.
 _SIZE = re.compile(
     r"\s*(\d{1,20}(?:\.\d{1,20}(?=\s*[KMGT]))?)\s*(?:([KMGT])(?:i?B)?|B)?\s*",
     re.ASCII | re.IGNORECASE,
@@ -95,7 +95,7 @@ class ByteSize(click.ParamType):
         return size
 
 
-#: What a user can cause. Of the last two, some are shortage of memory, and others faults.
+#: Errors that a user can cause. The last two may be a shortage of memory, or faults of the program.
 _USERS_ERRORS = (OSError, ValueError, MemoryError, ImportError, RuntimeError, SystemError)
 
 
@@ -110,12 +110,12 @@ def _message(error: BaseException) -> str:
 
 @contextmanager
 def _reported_errors() -> Iterator[None]:
-    """Print one line and exit with the right status after an error that a user can cause."""
+    """Print one line and exit with the documented status after an error that a user can cause."""
     prepare_streams()
     program = click.get_current_context().command_path
 
     def say(text: str) -> None:
-        # After SIGHUP there may be nobody to tell.
+        # After SIGHUP, the terminal may have gone.
         with suppress(OSError):
             click.echo(f"{program}: {printable(text)}", err=True)
 
@@ -131,7 +131,7 @@ def _reported_errors() -> Iterator[None]:
         how = "interrupted" if e.number == signal.SIGINT else "terminated"
         say(how if finished is None else f"{how}, but {finished} is complete")
         sys.exit(128 + e.number)
-    except KeyboardInterrupt:  # from where no handler could be installed
+    except KeyboardInterrupt:  # no handler was installed outside the main thread
         silence_what_is_left()
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
@@ -145,7 +145,7 @@ def _reported_errors() -> Iterator[None]:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command print one line and exit with the right status after an error."""
+    """Make a command print one line and exit with the documented status after an error."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -155,12 +155,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-#: Of the commands with a name of their own.
+#: For the commands that are not subcommands of `bf16codecs`.
 version_option = click.version_option(__version__, message="%(prog)s of bf16codecs %(version)s")
 
 
 class WholeNumber(click.IntRange):
-    """A whole number in a range, called so in messages."""
+    """A whole number in a range; messages call it so, not an "integer range"."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Parse the option's text."""
@@ -173,14 +173,14 @@ class WholeNumber(click.IntRange):
 
 
 class Command(click.Command):
-    """A command that suggests the names of options only where they are near to what was given."""
+    """A command that suggests only options whose names are similar to the given one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments and options."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as e:
-            # click suggests --sort for --tensor, at 0.67; --chunksize is 0.96 of --chunk-size.
+            # click suggests --sort for --tensor (ratio 0.67); --chunksize has 0.96.
             near = [
                 name
                 for name in e.possibilities or ()
@@ -189,7 +189,7 @@ class Command(click.Command):
             raise click.NoSuchOption(e.option_name, possibilities=near, ctx=ctx) from None
 
 
-#: How many threads there can be.
+#: A number of threads.
 THREADS = WholeNumber(1, MAX_THREADS)
 
 
@@ -206,7 +206,7 @@ def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None
 
 
 def is_source(path: str) -> bool:
-    """Tell whether a path is a safetensors model."""
+    """Return whether a path is a safetensors model."""
     try:
         return detect(path) is Kind.SAFETENSORS and os.path.exists(path)
     except (OSError, ValueError):
@@ -214,9 +214,9 @@ def is_source(path: str) -> bool:
 
 
 def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the argument `paths`: a tuple of what is converted, and the target's path.
+    """Add the argument `paths`: a tuple of the sources' paths, and the target's path.
 
-    Of two arguments, click would fill the second first, and call the wrong one missing.
+    With two arguments, click would fill the second one first, and call the wrong one missing.
     """
 
     def split(
@@ -228,13 +228,13 @@ def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[...,
         makes_first = suffix_of(first)[1] not in (None, Kind.SAFETENSORS)
         if len(paths) == 1:
             if makes_first and not is_source(first):
-                raise click.UsageError(f"Missing argument 'SRC...': what to make {first} of.")
-            raise click.UsageError(f"Missing argument '{target}': what to make of {first}.")
+                raise click.UsageError(f"Missing argument 'SRC...': what to convert to {first}.")
+            raise click.UsageError(f"Missing argument '{target}': where to convert {first} to.")
         if is_source(last):
             if makes_first and not is_source(first):
                 raise click.UsageError(f"{last} is a source: put it before {first}.")
             raise click.UsageError(
-                f"Missing argument '{target}': what to make of these; the last one, {last},"
+                f"Missing argument '{target}': where to convert these to; the last one, {last},"
                 " is a safetensors model."
             )
         return paths[:-1], last
@@ -254,13 +254,13 @@ max_bytes_option = click.option(
 base_option = click.option(
     "--base",
     metavar="MODEL",
-    help="The base that the store has differences to, if it is not where the store says.",
+    help="Location of the store's base, if it is not where the store says.",
 )
 storage_option = click.option(
     "--storage-options",
     metavar="JSON",
     callback=_parsed_options,
-    help="Options of the file system of an address, such as"
+    help="Options for the file system of an address, such as"
     """ '{"endpoint_url": "https://host"}'.""",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
@@ -274,12 +274,12 @@ quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but err
 
 
 def report_option(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the option for the file of a report, which `reports.check_writable` looks at."""
+    """Add the option for the file of a report, which `reports.check_writable` checks."""
     return click.option(
         f"--{kind}",
         f"{kind}_file",
         metavar="FILE",
-        help=f"Also write the table to this file, as {kind.upper()}; - prints that alone.",
+        help=f"Also write the table to this file, as {kind.upper()}; - prints only this.",
     )
 
 
@@ -289,13 +289,13 @@ json_option = click.option(
 
 
 def is_given(option: str) -> bool:
-    """Tell whether the user gave an option, and did not leave it to its default."""
+    """Return whether the user gave an option, so that its value is not the default."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
 
 
 def drop_options(options: dict[str, Any], names: Iterable[str], why: str) -> None:
-    """Take out options that do nothing here, and refuse one that the user gave, saying why."""
+    """Remove options that have no effect here, or refuse one that the user gave, and say why."""
     for name in names:
         if is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} {why}")
@@ -316,7 +316,7 @@ _new_base_options = (
     click.option(
         "--base",
         metavar="MODEL",
-        help="Store what differs from MODEL: a store of any kind, or safetensors; local, or an"
+        help="Store differences to MODEL: a store of any kind, or safetensors; local, or at an"
         " address. auto:DIR takes the best of the models in DIR.",
     ),
     storage_option,
@@ -326,7 +326,7 @@ _new_base_options = (
 def conversion_options(
     function: Callable[..., None], with_lossy: bool = True, with_base: bool = True
 ) -> Callable[..., None]:
-    """Add the options of conversion to any kind of store; some codecs are there for Zarr alone."""
+    """Add the options of conversions to any kind of store; some codecs are for Zarr alone."""
     of_zarr = (PLAIN_ZSTD, *LOSSY_CODEC_NAMES) if with_lossy else ()
     names = dict.fromkeys((*CODEC_NAMES, *of_zarr))
     of_deflate = (
@@ -342,7 +342,7 @@ def conversion_options(
             is_eager=True,  # the level is checked against it
             help="Codec of floating-point tensors"
             + (
-                "; plain-zstd is for other Zarr libraries, and delta-... go with --lossy."
+                "; plain-zstd is for other Zarr libraries, delta-... for --lossy."
                 if with_lossy
                 else "."
             ),
@@ -351,7 +351,7 @@ def conversion_options(
             "--lossy",
             type=click.Choice(LOSSY_DTYPES),
             is_eager=True,  # so is the codec
-            hidden=not with_lossy,  # the command says where there are lossy stores
+            hidden=not with_lossy,  # commands without it name the one that makes lossy stores
             help="Store FP32 tensors in half precision: the original is not restored.",
         ),
         click.option(
@@ -361,10 +361,10 @@ def conversion_options(
             f"{' and plain-zstd' if with_lossy else ''};"
             f"{of_deflate if with_lossy else ''}"
             f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
-            " best is 1 % smaller. Conversions of large models on a disk take 1.25 times as long,"
-            " and loads no longer: coding alone, as demo measures it, is a part of them. Without"
-            " vector instructions it decodes at a third of the speed; readers that know format"
-            " version 1 alone refuse it.",
+            " best makes stores 1 % smaller. Converting a large model on a disk takes 1.25 times as"
+            " long, and loading it takes no longer: coding, which demo measures, is only a part of"
+            " both. Without vector instructions, best decodes at a third of the speed; readers that"
+            " know only format version 1 refuse it.",
         ),
         click.option(
             "--chunk-size",
@@ -377,7 +377,7 @@ def conversion_options(
         click.option(
             "--sha256",
             is_flag=True,
-            help="Store the SHA-256 of the files too, which hubs list, beside their BLAKE3.",
+            help="Store the SHA-256 of the files, which hubs list, in addition to their BLAKE3.",
         ),
         click.option(
             "--verify/--no-verify",

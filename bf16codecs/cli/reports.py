@@ -38,11 +38,11 @@ __all__ = [
     "write_text",
 ]
 
-# Who mistypes the path of a run begins another one.
+# A mistyped path of a run begins another one.
 _NOTES = {"begun": "began a new run"}
-# Of damaged chunks, more would scroll away the line that says how many there are.
+# More damaged chunks would scroll the line that counts them off the screen.
 _SHOWN = 20
-# Of files that a store does not have.
+# Files that a store does not have, in a message.
 _FEW = 4
 
 
@@ -56,23 +56,23 @@ def report(
     as_json: bool,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell of a conversion, in lines or as JSON.
+    """Report a conversion, in lines or as JSON.
 
     Parameters
     ----------
     source, target
-        Their paths; the checkpoints of a run have several.
+        Paths; several sources for the checkpoints of a run.
     summary
-        What came of it.
+        The result.
     done
         ``"converted"``, ``"appended"``, ``"begun"``, ``"restored"``, ``"rewritten"``, ``"whole"``
         or ``"unchanged"``.
     verified
         Whether the result was read again and compared.
     as_json
-        One JSON object instead of lines.
+        Print one JSON object instead of lines.
     more
-        What else that object has.
+        Further members of that object.
     """
     if as_json:
         about: dict[str, Any] = {
@@ -93,11 +93,10 @@ def report(
         sizes.reverse()
     notes = [] if summary.step is None else [_step_note(summary.step, summary.step_by)]
     notes += [_NOTES.get(done, done)] if done != "converted" else []
-    # Files are restored only if they have the digest that they should have.
+    # Restoring always checks the digests.
     notes += ["verified"] if verified and done != "restored" else []
     if done == "restored" and summary.objects:
-        verb = "is" if summary.objects == 1 else "are"
-        notes.append(f"{counted(summary.objects, 'object')} {verb} not in it")
+        notes.append(f"without {counted(summary.objects, 'object')} of the checkpoint")
     say(
         f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}), {', '.join([took(summary), *notes])}"
@@ -111,17 +110,17 @@ def report(
 
 
 def _step_note(number: int, by: str) -> str:
-    """Name the step that was appended, and where it was read: a wrong one is in the run."""
+    """Name the appended step and the origin of its number, so that users notice a wrong one."""
     return f"step {number}" + (f" (by its {printable(by)})" if by else "")
 
 
 def took(summary: Summary) -> str:
-    """Return time and rate of what was done, in words."""
+    """Return the time and the rate of a conversion, in words."""
     return f"in {summary.seconds:.2f} s ({format_rate(summary.nbytes, summary.seconds)})"
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:
-    """Return what a conversion says of itself as JSON has it: docs/cli.md explains the keys."""
+    """Return a summary as a JSON object, whose keys docs/cli.md explains."""
     from bf16codecs.store.attributes import loss_entry
 
     return {
@@ -139,18 +138,18 @@ def summary_json(summary: Summary) -> dict[str, Any]:
 
 
 def show_damage(damage: Sequence[Damage]) -> None:
-    """Print what is damaged, a line each; of much, the first."""
-    for own in damage[:_SHOWN]:
-        step = "" if own.step is None else f"step {own.step}: "
-        say(printable(f"{step}{own.message}"))
+    """Print the first damage, one line each, and count the rest."""
+    for item in damage[:_SHOWN]:
+        step = "" if item.step is None else f"step {item.step}: "
+        say(printable(f"{step}{item.message}"))
     if len(damage) > _SHOWN:
         say(f"and {len(damage) - _SHOWN} more (--json has them)")
 
 
 def load_plots() -> ModuleType:
-    """Import and return what draws, before minutes are spent: into files, which takes no display.
+    """Import and return the module that draws plots, with a backend that needs no display.
 
-    No signal is raised in the middle of an import; one that came meanwhile is raised behind it.
+    Signals that arrive during the import are raised after it.
     """
     os.environ["MPLBACKEND"] = "agg"
     plots = import_module("bf16codecs.analysis.plots")
@@ -159,23 +158,23 @@ def load_plots() -> ModuleType:
 
 
 def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> None:
-    """Refuse files for reports that cannot be written, before hours are spent on what they tell.
+    """Refuse files for reports that cannot be written, before hours of measurement.
 
     Parameters
     ----------
     files
-        Their paths, by the option that names them: ``"json"``, ``"csv"``, ``"plot"``. None is no
-        file, ``"-"`` is standard output; pipes and devices are not looked at.
+        Paths, by the name of the option: ``"json"``, ``"csv"``, ``"plot"``. None is no file,
+        ``"-"`` is standard output; pipes and devices are not checked.
     sources
-        What is read, which no report replaces.
+        Paths that the command reads, which no report may replace.
 
     Raises
     ------
     OSError
-        If one cannot be written.
+        If a file cannot be written.
     ValueError
-        If one is a source, or empty, or two are the same, or one would take the place of what is no
-        report.
+        If a path is empty or a source, if two are the same, or if a report would replace a file
+        that is not a report.
     """
     if list(files.values()).count("-") > 1:
         raise ValueError("-: standard output takes one report: name a file for the other")
@@ -185,9 +184,9 @@ def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> N
             continue
         require_folder_of(Path(given_path(file, "report")))
         if os.path.realpath(file) in taken:
-            raise ValueError(f"{file}: is read, or written to, already: name another file")
+            raise ValueError(f"{file}: this command already reads or writes it: name another file")
         taken.add(os.path.realpath(file))
-        _refuse_what_is_no_report(file, kind)
+        _check_replaceable(file, kind)
         is_new = not os.path.lexists(file)
         with open(file, "ab"):
             pass
@@ -195,23 +194,29 @@ def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> N
             os.remove(file)
 
 
-def _refuse_what_is_no_report(file: str, kind: str) -> None:
-    """Refuse to replace something else: elsewhere ``--json`` takes no file, and a model is next."""
+def _check_replaceable(file: str, kind: str) -> None:
+    """Refuse to replace a file that is not a report.
+
+    In other commands, ``--json`` is a flag: users may put a model behind it.
+    """
     target = os.path.realpath(file)
     ending = os.path.splitext(file)[1].lower() if kind == "plot" else f".{kind}"
     advice = f"--{kind} takes the file of a report: name one that ends in {ending}"
     if any(suffix_of(name)[1] is not None for name in (file, target)):
-        raise ValueError(f"{file}: the name of a model, and {advice}")
+        raise ValueError(f"{file}: the name of a model, but {advice}")
     for folder in Path(target).parents:
         if any((folder / marker).exists() for marker in ZARR_MARKERS):
             raise ValueError(f"{file}: in the Zarr store {folder}: name a file outside of it")
     has_content = os.path.isfile(file) and os.path.getsize(file)
     if has_content and not all(name.lower().endswith(ending) for name in (file, target)):
-        raise ValueError(f"{file}: is there already, and no report by its name: {advice}")
+        raise ValueError(f"{file}: exists, and its name is not that of a report: {advice}")
 
 
 def _is_special(file: str) -> bool:
-    """Tell whether a file is a pipe or a device: both take several reports, and notice opening."""
+    """Return whether a file is a pipe or a device, which take several reports.
+
+    Opening one to check it would have effects.
+    """
     return os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file)
 
 
@@ -221,7 +226,7 @@ def write_json(document: Mapping[str, Any], file: str | None) -> None:
         show_json(document)
     elif file is not None:
         parts = json_parts(document)
-        first = next(parts)  # of all but huge documents, the whole: errors leave the file alone
+        first = next(parts)  # usually the whole document, so that errors leave the file alone
         with open(file, "w", encoding="utf-8") as out:
             out.write(first)
             out.writelines(parts)

@@ -1,4 +1,4 @@
-"""A round trip of a model with every codec, as the command `demo` shows it."""
+"""Round trips of a model with every codec, which the command `demo` shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODECS: list[tuple[str, str | None]] = [
     ("none", None),
 ]
 
-# The demo's model is small; copied up to this size, it shows the speeds of a large one.
+# Copies of the small model up to this size show the speeds of a large one.
 _MEASURED_BYTES = 1 << 25
 _REPEATS = 3
 
@@ -50,7 +50,7 @@ class RoundTrip:
 
     name: str
     nbytes: int
-    #: Of the whole store, with its metadata.
+    #: Size of the whole store, with its metadata.
     stored_nbytes: int
     #: Bits per value, without the store's metadata.
     bits: float
@@ -61,7 +61,7 @@ class RoundTrip:
 
     @property
     def ratio(self) -> float:
-        """Size of the file over that of the store, as everywhere."""
+        """Size of the file divided by that of the store."""
         return self.nbytes / self.stored_nbytes
 
     @property
@@ -79,7 +79,7 @@ class RoundTrip:
 
 
 def name_of(codec: str, level: str | None) -> str:
-    """Return what the table calls a codec with a level."""
+    """Return the name of a codec with its level."""
     return f"{codec} {level or ''}".strip()
 
 
@@ -94,7 +94,7 @@ def measure(model: Path, folder: Path, codec: str, level: str | None) -> RoundTr
     coder = CodecChoice(codec, level).for_dtype("bfloat16")
     if coder is not None:
         encode, decode = coder.encode, lambda out, encoded: coder.decode(encoded, out=out)
-    # Each copy alone: Zstandard would find the one before.
+    # Each copy is encoded alone, since Zstandard would find the one before.
     copies = np.tile(data, (_MEASURED_BYTES // data.size, 1))
     out = np.zeros_like(copies)
     encoded = [encode(copy) for copy in copies]
@@ -121,9 +121,9 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def explanation(results: list[RoundTrip]) -> Iterator[str]:
-    """Say what the figures count, and why the default is not the smallest where it is not."""
+    """Explain the figures, and why the default codec may not be the smallest."""
     yield ""
-    yield "store, ratio: of the whole store, with metadata, as st2zarr and info give them;"
+    yield "store, ratio: of the whole store with its metadata, as st2zarr and info show them;"
     yield "bits/value: of the weights alone; encode, decode: in memory"
     default = next(r for r in results if r.name.split()[0] == DEFAULT_CODEC)
     smaller = [r for r in results if r.stored_nbytes < default.stored_nbytes]
@@ -132,8 +132,8 @@ def explanation(results: list[RoundTrip]) -> Iterator[str]:
     for other in smaller:
         line = f"  {other.name}: {1 - other.stored_nbytes / default.stored_nbytes:.1%} smaller"
         if other.bits >= default.bits:
-            yield f"{line}, by shorter metadata, not by its weights"
+            yield f"{line}, because of shorter metadata, not smaller weights"
         else:
             encode = default.encode_rate / other.encode_rate
             decode = default.decode_rate / other.decode_rate
-            yield f"{line}; encodes in {encode:.1f} and decodes in {decode:.1f} times the time"
+            yield f"{line}; takes {encode:.1f} times as long to encode, {decode:.1f} to decode"

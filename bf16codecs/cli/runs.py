@@ -1,4 +1,4 @@
-"""Options of the commands that have to do with runs."""
+"""Options of commands for runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = WholeNumber(0, 2**63 - 1)
 
 
 class Job(Enum):
-    """The kinds of conversions: to a store of one model, to a run, or to one more step of a run."""
+    """The kinds of conversions: to a store of one model, to a new run, or to a step of a run."""
 
     MODEL = auto()
     SERIES = auto()
@@ -27,14 +27,14 @@ class Job(Enum):
 
 
 def run_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that make runs: see `run_job`."""
+    """Add the options for making runs and appending to them: see `run_job`."""
     options = (
         click.option("--series", is_flag=True, help="Make a run store of several checkpoints."),
         click.option("--append", is_flag=True, help="Append SRC to the run STORE, or begin it."),
         click.option(
             "--step",
             type=STEP,
-            help="With --append: which step SRC is.  [default: its metadata or name tell]",
+            help="With --append: the step number of SRC.  [default: from its metadata or name]",
         ),
         click.option(
             "--keyframe-every",
@@ -42,12 +42,12 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
             default=DEFAULT_GROUP,
             show_default=True,
             metavar="N",
-            help="Of a new run: every Nth step is coded whole, and those between as differences.",
+            help="In a new run, every Nth step is coded whole, and those between as differences.",
         ),
         click.option(
             "--allow-changed-tensors",
             is_flag=True,
-            help="Of a run: let tensors have another dtype or shape than in the steps before.",
+            help="In a run, let tensors have another dtype or shape than in the steps before.",
         ),
     )
     for option in reversed(options):
@@ -56,10 +56,10 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def step_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which steps of a run are meant."""
+    """Add the options that choose steps of a run to restore."""
     options = (
-        click.option("--step", type=STEP, help="Of a run: the step to restore."),
-        click.option("--all", "all_steps", is_flag=True, help="Of a run: restore all steps."),
+        click.option("--step", type=STEP, help="The step of a run to restore."),
+        click.option("--all", "all_steps", is_flag=True, help="Restore all steps of a run."),
     )
     for option in reversed(options):
         function = option(function)
@@ -67,16 +67,16 @@ def step_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str, Any]) -> Job:
-    """Find out what to make, and leave only the options in `options` that it takes.
+    """Return the job that the options ask for, and leave only its options in `options`.
 
     Parameters
     ----------
     sources
-        What is converted.
+        Paths of the sources.
     options
         All options by name, those of `run_options` and of conversions to one model.
     others
-        Options that runs do not take, by what users call them.
+        Further options that runs do not take, by their names on the command line.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         raise click.UsageError("--step goes with --append")
     if not series and len(sources) > 1:
         raise click.UsageError(
-            f"{len(sources)} sources, and one target: --series makes a run of several checkpoints"
+            f"{len(sources)} sources, but one target: --series makes a run of several checkpoints"
         )
     if not series and not append:
         if is_given("keyframe_every"):
@@ -118,10 +118,10 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         return Job.SERIES
     if options.pop("overwrite"):
         raise click.UsageError(
-            "--append does not replace a run: without --overwrite, it adds to it"
+            "--append adds to a run and does not replace it: leave out --overwrite"
         )
     options["step"] = step
-    # A run has its own.
+    # By default, those of the run.
     for name in ("codec", "keyframe_every", "zarr_format"):
         if name in options and not is_given(name):
             options[name] = None

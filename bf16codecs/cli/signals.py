@@ -1,4 +1,4 @@
-"""Signals and warnings while a command runs."""
+"""Handle signals and show warnings while a command runs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _OURS = (LeftoverWarning, ManyFilesWarning, TensorChangeWarning)
 
 @contextmanager
 def handled_signals() -> Iterator[None]:
-    """Let signals that ask a process to end raise `Interrupted`, here at the latest."""
+    """Make signals that ask a process to end raise `Interrupted`, at the latest at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may install handlers
         return
     numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
-    # What is ignored stays so: nohup ignores SIGHUP, and shells do SIGINT of background jobs.
+    # Ignored signals stay ignored: SIGHUP under nohup, SIGINT in background jobs of shells.
     before = {n: old for n in numbers if (old := signal.getsignal(n)) is not signal.SIG_IGN}
     report = sys.unraisablehook
 
     def report_others(lost: Any) -> None:
-        if lost.exc_type is not _interrupt.Interrupted:  # it is raised again
+        if lost.exc_type is not _interrupt.Interrupted:  # `check` raises it again
             report(lost)
 
     _interrupt.forget()
@@ -52,14 +52,14 @@ def handled_signals() -> Iterator[None]:
 
 
 def _note(number: int, frame: object = None) -> None:
-    # Now, because what zarr waits for may be collected before the command says why it ends.
+    # At once: zarr's pending tasks may be collected, and reported, before the command's message.
     logging.getLogger("asyncio").disabled = True
     _interrupt.note(number, frame)
 
 
 @contextmanager
 def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
-    """Show warnings as commands show errors: in one line, without a place in Python code."""
+    """Show warnings like errors: in one line, without a location in Python code."""
     with warnings.catch_warnings():
         for ours in _OURS:
             warnings.simplefilter("always", ours)
@@ -68,9 +68,9 @@ def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def silence_what_is_left() -> None:
-    """Let a command that breaks off show one line, and nothing behind it.
+    """Silence what Python, zarr and asyncio report at exit about tasks that were broken off.
 
-    At exit, Python, zarr and asyncio tell of everything that was begun and could not run.
+    An interrupted command then prints only its own line.
     """
     sys.unraisablehook = lambda lost: None
     warnings.simplefilter("ignore", RuntimeWarning)

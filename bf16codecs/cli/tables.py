@@ -1,4 +1,4 @@
-"""Tables on standard output, as wide as the terminal is."""
+"""Print tables that fit the terminal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ __all__ = ["Column", "Table", "print_table", "shortened"]
 class Table:
     """A table that is printed row by row.
 
-    On a terminal, it is laid out as `Layout` does where there is little room. Elsewhere, all is
-    shown.
+    On a terminal, `Layout` fits it to the width; elsewhere, all columns are printed.
 
     Parameters
     ----------
     columns
-        The first has names.
+        The columns; the first one has names.
     rows
-        What is known when it begins, which may be names alone.
+        Cells that are known in advance, possibly only the names.
     """
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
@@ -40,7 +39,7 @@ class Table:
             show(line)
 
     def end(self) -> None:
-        """Say what there was no room for."""
+        """Name the columns that did not fit."""
         if names := self._layout.left_out():
             say(f"Too wide for this terminal: {', '.join(names)}; a pipe gets all.")
 
@@ -48,7 +47,7 @@ class Table:
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], sums: Sequence[Sequence[str]] = ()
 ) -> None:
-    """Print a table of which all rows are known, with sums below it."""
+    """Print a table, with sums below it."""
     table = Table(columns, [*rows, *sums])
     for row in rows:
         table.row(row)

@@ -31,12 +31,11 @@ __all__ = ["view"]
 def view(
     sources: tuple[str, ...], base: str | None, port: int | None, browser: bool, **options: Any
 ) -> None:
-    """Show what is in the weights of a model, on a page in the browser.
+    """Show the weights of a model on a page in the browser.
 
-    STORE_OR_ADDRESS is a store of any kind, a run or a step of one, or a safetensors model. Of
-    several, and of a run, the page has a slider, and shows what changed. Only the blocks that it
-    shows are read. The page is for browsers on this machine alone, and loads nothing from
-    elsewhere.
+    STORE_OR_ADDRESS is a store of any kind, a run or a step of one, or a safetensors model. For
+    several models, or a run, the page has a slider, and shows changes. It reads only the blocks
+    that it shows. Only browsers on this machine can open it, and it loads nothing from elsewhere.
     """
     from bf16codecs.analysis.checkpoints import Checkpoints
     from bf16codecs.view.server import serve
@@ -47,6 +46,6 @@ def view(
     except Interrupted as e:
         if e.number != signal.SIGINT:
             raise
-        forget()  # this is how it ends
+        forget()  # Ctrl-C is how users stop the server
     finally:
         checkpoints.close()

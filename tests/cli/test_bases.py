@@ -150,7 +150,7 @@ def test_rebase(base: Path, fine: Path) -> None:
     lines = done("bf16codecs", "rebase", "m.zarr").splitlines()
     assert len(lines) == 1
     assert re.match(r"m\.zarr -> m\.zarr: 3 tensors, .*, whole, verified$", lines[0])
-    assert done("bf16codecs", "rebase", "m.zarr") == "m.zarr: whole already, and left as it is\n"
+    assert done("bf16codecs", "rebase", "m.zarr") == "m.zarr: already whole, left unchanged\n"
     os.mkdir("bases")
     os.rename("base.zarr", "bases/base.zarr")
     text = done("bf16codecs", "rebase", "m.zarr", "--onto", "auto:bases", "--no-verify")
@@ -158,7 +158,7 @@ def test_rebase(base: Path, fine: Path) -> None:
     assert lines[0].endswith(", rewritten")
     assert lines[1].startswith("base bases/base.zarr: 3 of 3 tensors as differences; by a sample")
     onto = ("rebase", "m.zarr", "--onto", "bases/base.zarr")
-    text = "m.zarr: based on bases/base.zarr already, and left as it is\n"
+    text = "m.zarr: already based on bases/base.zarr, left unchanged\n"
     assert done("bf16codecs", *onto) == text
     found = json.loads(done("bf16codecs", *onto, "--json"))
     assert (found["done"], found["verified"]) == ("unchanged", False)

@@ -152,8 +152,8 @@ def test_impossible_options_are_refused_before_measuring(tmp_path, monkeypatch) 
         (["--csv", ""], "the path of the report is empty"),
         (["--json", ""], "the path of the report is empty"),
         (["--system", "D", "--base", ""], "the path of the base is empty"),
-        (["--json", model], f"{model}: is read, or written to, already"),
-        (["--csv", "t", "--json", "t"], "t: is read, or written to, already"),
+        (["--json", model], f"{model}: this command already reads or writes it"),
+        (["--csv", "t", "--json", "t"], "t: this command already reads or writes it"),
         (["--csv", "-", "--json", "-"], "standard output takes one report"),
     ):
         done = CliRunner().invoke(main, ["bench", model, "--size", "1M", *arguments])
@@ -188,7 +188,7 @@ def test_reports_take_the_place_of_reports_alone(tmp_path, monkeypatch) -> None:
         (["bench", DEMO, "--json", "v.safetensors.index.json"], "the name of a model"),
         (["bench", DEMO, "--json", "link.json"], "link.json: the name of a model"),
         (["bench", DEMO, "--json", "new.h5"], "new.h5: the name of a model"),
-        (["bench", DEMO, "--json", "notes.txt"], "is there already, and no report by its name"),
+        (["bench", DEMO, "--json", "notes.txt"], "exists, and its name is not that of a report"),
         (["bench", DEMO, "--json", "x.csv"], "name one that ends in .json"),
         (["bench", DEMO, "--json", "m.zarr/zarr.json"], "in the Zarr store"),
         (["bench", DEMO, "--csv", "m.zarr/w/new.csv"], "in the Zarr store"),

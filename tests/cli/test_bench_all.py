@@ -113,7 +113,7 @@ def test_quick_leaves_out_slow_contenders(models) -> None:
     result = run(*BENCH, models["bf16"], "--quick", "--only", "lzma")
     assert result.exit_code == 2
     assert "; LZMA 1 are too slow for a quick look" in result.stderr
-    assert "\nLeft out by --quick, as they take minutes for a large model: BZ2 1\n" in text
+    assert "\nLeft out by --quick, since they take minutes for a large model: BZ2 1\n" in text
 
 
 def test_tables_share_the_time(models, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_tables_share_the_time(models, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_peers")
 def test_missing_packages_are_named(models, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
-    line = "Not measured, as not installed: pip install"
+    line = "Not measured, since not installed: pip install"
     text = done(*BENCH, models["bf16"], *ONCE, "--json", out)
     assert f"\n{line} pcodec blosc2 zipnn openzl\n" in text
     assert json.loads(out.read_text())["not_installed"] == ["pcodec", "blosc2", "zipnn", "openzl"]
@@ -167,7 +167,7 @@ def test_a_failing_contender_does_not_stop_the_others(models, tmp_path, monkeypa
     names = ("--only", "zipnn", "--only", "blosc lz4")
     result = run(*BENCH, models["bf16"], *ONCE, *names, "--json", out)
     assert result.exit_code == 1
-    assert result.stderr == "bf16codecs bench: not measured, as they failed: zipnn\n"
+    assert result.stderr == "bf16codecs bench: not measured because they failed: zipnn\n"
     assert "\nzipnn failed: RuntimeError: no luck today\n" in result.stdout
     document = json.loads(out.read_text())
     assert {row["name"] for row in document["results"]} >= {"memcpy", "Blosc lz4 bitshuffle"}
@@ -291,9 +291,9 @@ def test_pictures_that_cannot_be_are_refused_before(models, tmp_path, monkeypatc
         ("-", "-: --plot takes a picture"),
         ("", "the path of the report is empty"),
         (tmp_path / "no" / "p.png", "No such folder"),
-        (models["bf16"], "is read, or written to, already"),
-        (tmp_path / "m.zarr", "the name of a model, and --plot takes"),
-        (tmp_path / "mine.png", "is there already, and no report by its name"),
+        (models["bf16"], "this command already reads or writes it"),
+        (tmp_path / "m.zarr", "the name of a model, but --plot takes"),
+        (tmp_path / "mine.png", "exists, and its name is not that of a report"),
     ):
         assert error in refused(*BENCH, models["bf16"], "--plot", file)
     assert names_in(tmp_path) == before

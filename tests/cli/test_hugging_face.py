@@ -23,7 +23,7 @@ def test_there_and_back(folder: Path, tmp_path: Path) -> None:
     assert lines[0].startswith(f"{folder} -> {packed}: 4 tensors, ")
     assert lines[0].endswith(", verified")
     assert lines[1].startswith("3 stores: adapter_model.zarr, model.zarr, unet/deep/")
-    assert lines[1].endswith("; 7 files as before")
+    assert lines[1].endswith("; 7 files copied")
     assert lines[2] == "not packed, since only safetensors are: pytorch_model.bin"
     (line,) = done("bf16codecs", "pack-hf", packed, back, "--restore").splitlines()
     assert line.startswith(f"{packed} -> {back}: 4 tensors, ")
@@ -64,7 +64,7 @@ def test_what_was_changed(folder: Path, tmp_path: Path) -> None:
         "changed since it was packed: config.json: --no-verify restores what is there now"
     )
     lines = done("bf16codecs", "pack-hf", packed, back, "--restore", "--no-verify").splitlines()
-    assert lines[1] == "changed since it was packed, and restored as it is now: config.json"
+    assert lines[1] == "changed since packing, and restored as changed: config.json"
     assert (back / "config.json").read_text() == "{}"
 
 
@@ -83,8 +83,8 @@ def test_folders_that_take_no_files(folder: Path) -> None:
 
 def test_wrong_usage(folder: Path, tmp_path: Path) -> None:
     for options, told in (
-        (["--restore", "--codec", "zstd"], "--codec goes without --restore"),
-        (["--restore", "--sha256"], "--sha256 goes without --restore"),
+        (["--restore", "--codec", "zstd"], "--codec does not go with --restore"),
+        (["--restore", "--sha256"], "--sha256 does not go with --restore"),
         (["--max-bytes", "1G"], "--max-bytes goes with --restore"),
         (["--lossy", "float16"], "--lossy does not go with pack-hf"),
         (["--base", "x"], "No such option"),

@@ -40,7 +40,7 @@ def test_missing_target(demo_model: Path, name: str, target: str) -> None:
     for options in ([], ["--series"], ["--append"]):
         assert f"Missing arguments 'SRC...' and '{target}'" in misused(name, *options)
         line = misused(name, *options, "a.safetensors")
-        assert f"Missing argument '{target}': what to make of a.safetensors" in line
+        assert f"Missing argument '{target}': where to convert a.safetensors to" in line
         line = misused(name, *options, "a.safetensors", demo_model)
         assert f"Missing argument '{target}'" in line
         assert f"the last one, {demo_model}, is a safetensors model" in line
@@ -55,9 +55,9 @@ def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     shutil.copy(demo_model, shards)
     line = misused("st2zarr", store, shards)
     assert line == f"Error: {shards} is a source: put it before {store}."
-    assert "Missing argument 'SRC...': what to make" in misused("st2zarr", store)
+    assert "Missing argument 'SRC...': what to convert" in misused("st2zarr", store)
     done("st2zarr", demo_model, store)
-    assert "Missing argument 'SRC...': what to make" in misused("st2zarr", store)
+    assert "Missing argument 'SRC...': what to convert" in misused("st2zarr", store)
     line = misused("bf16codecs", "verify", demo_model, store)
     assert line == f"Error: {store} is the store: put it before {demo_model}."
     assert misused("bf16codecs", "info", store, "--tensors", "x").endswith("'--tensor'?")
@@ -86,7 +86,7 @@ def test_files_that_are_not_safetensors(tmp_path: Path, content: bytes, like: st
 
 def test_help_explains_the_figures_of_level_best() -> None:
     help_text = " ".join(run("st2zarr", "--help").stdout.split())
-    assert "Conversions of large models on a disk take 1.25 times as long" in help_text
+    assert "Converting a large model on a disk takes 1.25 times as long" in help_text
 
 
 def test_no_target_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

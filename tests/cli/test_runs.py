@@ -44,7 +44,7 @@ def test_step_that_is_named_twice(demo_model: Path, tmp_path: Path, command: str
     safetensors_to_run([demo_model], run, steps=[7], as_hdf5=command == "h52st")
     for options in (["--step", 7], ["--all"]):
         text = refused(command, f"{run}@7", tmp_path / "back", *options)
-        assert text.endswith(f"{run}@7 is one step already: leave out --step and --all")
+        assert text.endswith(f"{run}@7 is already one step: leave out --step and --all")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

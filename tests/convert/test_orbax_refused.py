@@ -380,7 +380,7 @@ def test_refusals_of_commands(source: Path, tmp_path: Path) -> None:
     done("bf16codecs", "orbax", source, store)
     result = run("bf16codecs", "orbax", store, tmp_path / "back", "--codec", "zstd")
     assert result.exit_code == 2
-    assert "--codec does nothing where a checkpoint is restored" in result.stderr
+    assert "--codec has no effect when a checkpoint is restored" in result.stderr
     line = refused("bf16codecs", "orbax", store, tmp_path / "back", "--max-bytes", "1K")
     assert "--max-bytes" in line
 

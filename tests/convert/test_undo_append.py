@@ -334,8 +334,8 @@ def test_command(steps: list[Path], tmp_path: Path, kind: str) -> None:
     line = done("bf16codecs", "undo-append", store)
     size = steps[3].stat().st_size
     assert line == (
-        f"{store}: removed step 3 (2 tensors, {size} B: model-step00003.safetensors); left are"
-        " 0, 1, 2\n"
+        f"{store}: removed step 3 (2 tensors, {size} B: model-step00003.safetensors); remaining"
+        " steps: 0, 1, 2\n"
     )
     again = run("bf16codecs", "undo-append", store, "--step", 3)
     assert (again.exit_code, again.stdout) == (1, "")

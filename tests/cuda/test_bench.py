@@ -219,7 +219,7 @@ def test_other_data_are_noticed(gpu, model: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(OwnFrames, "decode", wrong)
     result = run(*few(model))
     assert result.exit_code == 1
-    assert result.stderr == "bf16codecs bench: the GPU gave other data\n"
+    assert result.stderr == "bf16codecs bench: the GPU returned wrong data\n"
     (row,) = [line for line in result.stdout.splitlines() if "DIFFERS" in line]
     assert row.startswith("BF16Huffman")
 
@@ -232,7 +232,7 @@ def test_blocks_that_are_not_decoded_are_noticed(
     file = tmp_path / "t.json"
     result = run(*few(model), "--json", file)
     assert result.exit_code == 1
-    assert result.stderr == "bf16codecs bench: not measured, as they failed: BF16Huffman\n"
+    assert result.stderr == "bf16codecs bench: not measured because they failed: BF16Huffman\n"
     assert "\nBF16Huffman failed: 3 of 3 blocks were not decoded\n" in result.stdout
     document = json.loads(file.read_text())
     assert [(f["table"], f["name"]) for f in document["failures"]] == [
@@ -261,7 +261,7 @@ def test_who_fails_does_not_stop_others(gpu, model: Path, monkeypatch) -> None:
     assert result.exit_code == 1
     assert "\nOther ANS failed: RuntimeError: no kernel image is there\n" in result.stdout
     assert "\nHost to device" in result.stdout
-    assert result.stderr == "bf16codecs bench: not measured, as they failed: Other ANS\n"
+    assert result.stderr == "bf16codecs bench: not measured because they failed: Other ANS\n"
 
 
 def test_no_place_for_stores(gpu, model: Path, monkeypatch) -> None:
@@ -296,9 +296,9 @@ def test_what_a_gpu_has_room_for_is_the_default(stand_in, model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--device", "cpu"], "'cpu' is no GPU, such as cuda or cuda:1"),
-        (["--device", "cuda:"], "'cuda:' is no GPU"),
-        (["--device", "cuda:x"], "'cuda:x' is no GPU"),
+        (["--device", "cpu"], "'cpu' is not a GPU, such as cuda or cuda:1"),
+        (["--device", "cuda:"], "'cuda:' is not a GPU"),
+        (["--device", "cuda:x"], "'cuda:x' is not a GPU"),
         (["--device", "cuda", "--system", "A"], "--system does not go with --device"),
         (["--device", "cuda", "--threads", "2"], "--threads does not go with --device"),
         (["--device", "cuda", "--base", "x"], "--base does not go with --device"),

@@ -68,7 +68,7 @@ def test_nvcomp_that_gives_other_data(stand_in, model: Path, monkeypatch, has_co
     result = run("bf16codecs", "bench", model, *OPTIONS, "--only", "nvcomp")
     assert result.exit_code == 1
     assert result.stdout.count("DIFFERS") == len(NVCOMP)
-    assert result.stderr == "bf16codecs bench: the GPU gave other data\n"
+    assert result.stderr == "bf16codecs bench: the GPU returned wrong data\n"
 
 
 def test_nvcomp_that_fails(stand_in, model: Path, monkeypatch) -> None:
@@ -78,7 +78,7 @@ def test_nvcomp_that_fails(stand_in, model: Path, monkeypatch) -> None:
     assert "\nnvCOMP ANS u1 failed: AttributeError: module 'nvidia.nvcomp' has no" in result.stdout
     assert "\nHost to device" in result.stdout
     named = ", ".join(NVCOMP[:2])
-    assert result.stderr == f"bf16codecs bench: not measured, as they failed: {named}\n"
+    assert result.stderr == f"bf16codecs bench: not measured because they failed: {named}\n"
 
 
 def test_dietgpu(stand_in, model: Path, monkeypatch) -> None:

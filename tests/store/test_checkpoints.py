@@ -174,7 +174,7 @@ def test_objects_are_reported(model: Path) -> None:
         {"name": "none", "nbytes": 0},
     ]
     told = done("zarr2st", store, model.with_name("new.safetensors"))
-    assert told.endswith("restored, 3 objects are not in it\n")
+    assert told.endswith("restored, without 3 objects of the checkpoint\n")
     assert "2 tensors, 3 objects, " in done("bf16codecs", "verify", store)
     with bf16codecs.open_model(store) as opened:
         assert "objects: 3 (6 B)" in opened._repr_html_()

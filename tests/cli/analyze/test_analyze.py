@@ -127,8 +127,8 @@ def test_pages_replace_pages_alone(model: Path, draw_less: Callable[[], None]) -
     Path("old.html").write_text("<html>")
     done(*ANALYZE, model, "--html", "old.html")
     assert Path("old.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert "no report by its name" in refused(*ANALYZE, model, "--html", "text.txt")
-    assert "is read, or written to" in refused(*ANALYZE, model, "--html", model)
+    assert "its name is not that of a report" in refused(*ANALYZE, model, "--html", "text.txt")
+    assert "this command already reads or writes it" in refused(*ANALYZE, model, "--html", model)
     assert "No such folder" in refused(*ANALYZE, model, "--html", "no/where.html")
     both = ("--json", "-", "--html", "-")
     assert "standard output takes one report" in refused(*ANALYZE, model, *both)
@@ -167,7 +167,7 @@ def test_a_base(tmp_path: Path, demo_model: Path) -> None:
     assert change is not None
     codecs = ("huffman", "arithmetic", "arithmetic best")
     bits = [found.bits[f"difference, {name}"] for name in codecs]
-    rows = text[text.index("What changed") :]
+    rows = text[text.index("Changes, and sizes") :]
     assert row_cells(rows, "any kind") == [
         "any kind",
         f"{100 * change.changed:.2f} %",
@@ -180,7 +180,7 @@ def test_a_base_that_is_not_alike(model: Path) -> None:
     some = write_safetensors(Path("some.safetensors"), arrays)
     text = done(*ANALYZE, model, "--base", some)
     assert "some.safetensors (1 of 2 tensors: the others are not there, or not alike)" in text
-    assert "What changed" in text
+    assert "Changes, and sizes" in text
     for shape, dtype in (((40, 80), "bfloat16"), ((80, 80), "float16")):
         other = {"layers.0.mlp.weight": weights(shape, dtype)}
         write_safetensors(Path("other.safetensors"), other)

@@ -145,7 +145,7 @@ def test_readable_parts_are_reported(model: Path, kind: str, draw_less: Callable
     result = run(*ANALYZE, store, "--json", "a.json", *(["--out", "new"] if draws else []))
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert line.endswith("1 tensor could not be read, or not all of it")
+    assert line.endswith("1 tensor could not be read, or only in part")
     assert row_cells(result.stdout, "attention")[2:4] == ["1", "6400"]
     told = result.stdout.splitlines()[-1]
     assert told.startswith("tensor 'layers.0.mlp.weight', chunk ")
