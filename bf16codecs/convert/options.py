@@ -24,11 +24,33 @@ if TYPE_CHECKING:
     from bf16codecs.convert.pipeline import Engine
     from bf16codecs.convert.summary import Progress
 
-__all__ = ["Options", "RunOptions"]
+__all__ = ["Options", "RunOptions", "zarr_kind"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class _StoreOptions:
+    """Options that stores of models and of runs share."""
+
+    codec: str = DEFAULT_CODEC
+    level: str | int | None = None
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    threads: int | None = None
+    zarr_format: int = 3
+    sha256: bool = False
+    verify: bool = True
+    overwrite: bool = False
+    sync: bool = True
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.zarr_format not in (2, 3):
+            raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
+        # NumPy's 16-bit integers would overflow in computations.
+        object.__setattr__(self, "chunk_size", positive("chunk_size", self.chunk_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(_StoreOptions):
     """Options of a conversion to a store: see `bf16codecs.convert.safetensors_to_zarr`.
 
     Raises
@@ -37,30 +59,17 @@ class Options:
         If an option is invalid, or contradicts another.
     """
 
-    codec: str = DEFAULT_CODEC
-    level: str | int | None = None
-    chunk_size: int = DEFAULT_CHUNK_SIZE
-    threads: int | None = None
     base: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = None
     lossy: str | None = None
-    zarr_format: int = 3
-    sha256: bool = False
-    verify: bool = True
-    overwrite: bool = False
-    sync: bool = True
-    progress: Progress | None = None
     #: This process by default, or a cluster.
     engine: Engine | None = None
 
     def __post_init__(self) -> None:
-        if self.zarr_format not in (2, 3):
-            raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
+        super().__post_init__()
         if self.lossy is not None and (self.base is not None or self.engine is not None):
             raise ValueError("a lossy store has no base, and is made by one process")
         _ = self.choice
-        # NumPy's 16-bit integers would overflow in computations.
-        object.__setattr__(self, "chunk_size", positive("chunk_size", self.chunk_size))
 
     @property
     def choice(self) -> CodecChoice:
@@ -82,7 +91,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(_StoreOptions):
     """Options of a conversion to a run: see `bf16codecs.convert.safetensors_to_run`.
 
     Raises
@@ -92,24 +101,13 @@ class RunOptions:
     """
 
     keyframe_every: int = DEFAULT_GROUP
-    codec: str = DEFAULT_CODEC
-    level: str | int | None = None
     chunk_size: int = DEFAULT_STEP_SIZE
-    threads: int | None = None
-    zarr_format: int = 3
     as_hdf5: bool = False
-    sha256: bool = False
-    verify: bool = True
-    overwrite: bool = False
-    sync: bool = True
     allow_changed_tensors: bool = False
-    progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         as_integer("keyframe_every", self.keyframe_every, range(1, MAX_GROUP + 1))
-        positive("chunk_size", self.chunk_size)
-        if self.zarr_format not in (2, 3):
-            raise ValueError(f"zarr_format must be 2 or 3, not {self.zarr_format!r}")
         self.choice.for_run("bfloat16", self.keyframe_every)
 
     @property
@@ -119,6 +117,9 @@ class RunOptions:
 
     def kind_of(self, target: Path) -> Kind:
         """Return the kind of store that a new run at `target` becomes."""
-        if self.as_hdf5:
-            return Kind.HDF5
-        return Kind.ZIP if suffix_of(target.name)[1] is Kind.ZIP else Kind.FOLDER
+        return Kind.HDF5 if self.as_hdf5 else zarr_kind(target)
+
+
+def zarr_kind(store: str | os.PathLike[str]) -> Kind:
+    """Return the kind of Zarr store that a name stands for: a ZIP file or a folder."""
+    return Kind.ZIP if suffix_of(Path(store).name)[1] is Kind.ZIP else Kind.FOLDER

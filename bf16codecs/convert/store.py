@@ -18,7 +18,7 @@ from bf16codecs._files.digests import kinds_of
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.checks import differing_names, stored_index
 from bf16codecs.convert.lossy import half_source, measure_loss
-from bf16codecs.convert.options import Options
+from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, Packed, pack
 from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary
@@ -30,7 +30,7 @@ from bf16codecs.convert.target import (
 )
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, CodecChoice
-from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
@@ -42,7 +42,6 @@ __all__ = [
     "convert_model",
     "safetensors_to_hdf5",
     "safetensors_to_zarr",
-    "zarr_kind",
 ]
 
 
@@ -199,11 +198,6 @@ def safetensors_to_hdf5(
     )
     with closing(opened_source(src, to_store=True)) as source:
         return convert_model(source, file, Kind.HDF5, options)
-
-
-def zarr_kind(store: str | os.PathLike[str]) -> Kind:
-    """Return the kind of Zarr store that a name stands for: a ZIP file or a folder."""
-    return Kind.ZIP if suffix_of(Path(store).name)[1] is Kind.ZIP else Kind.FOLDER
 
 
 def convert_model(

@@ -38,7 +38,6 @@ __all__ = [
     "check_store_name",
     "check_suffix",
     "is_free_folder",
-    "is_kind",
     "new_target",
     "other_kind",
     "other_names",
@@ -135,11 +134,6 @@ def _reason(path: Path, error: Exception) -> str:
     return one_line(error).removeprefix(f"{path}: ").removesuffix(f"; {DAMAGE_ADVICE}")
 
 
-def is_kind(path: Path, kind: Kind) -> bool:
-    """Return whether a path is a store of one kind."""
-    return not other_kind(path, kind)
-
-
 def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) -> None:
     """Refuse a store whose name is that of another kind of model, or of a folder.
 
@@ -186,7 +180,7 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
     if found is None:
         suffix = target.suffix if target.suffix.lower() in FOREIGN_SUFFIXES else ""
         maker = f"a file of another kind, {suffix}, and {kind.value} is to be made"
-    if not suffix or found is kind or is_kind(target, kind):
+    if not suffix or found is kind or not other_kind(target, kind):
         return
     stem = target.name[: -len(suffix)].removesuffix(".zarr") or "model"
     raise ValueError(f"{target}: by its name {maker}: choose another name, such as {stem}{example}")
@@ -280,7 +274,7 @@ def new_target(
     parent = resolved(target.parent)
     for folder in (parent, *parent.parents):
         if any(os.path.lexists(folder / name) for name in ZARR_MARKERS):
-            raise ValueError(f"{target}: would lie in the store {folder}: choose another place")
+            raise ValueError(f"{target}: would lie in the store {folder}: choose another folder")
     recover(target.parent)
     check = partial(_check, target, overwrite, obstacle, as_folder)
     check(target)

@@ -10,10 +10,10 @@ from typing import Any
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import absolute, given_path, resolved
 from bf16codecs._files.reading import disk_size
-from bf16codecs.convert.options import Options
+from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.orbax.layout import MARKERS, is_orbax, parent_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
-from bf16codecs.convert.store import convert_model, zarr_kind
+from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, path_of, suffix_of
