@@ -72,7 +72,7 @@ def _run(
 
 @click.command(cls=Command)
 @paths_argument("STORE")
-@conversion_options
+@conversion_options()
 @run_options
 @_zarr_format_option
 @click.option(
@@ -183,7 +183,7 @@ def _restore(
 
 @click.command(cls=Command)
 @paths_argument("FILE")
-@functools.partial(conversion_options, with_lossy=False)
+@conversion_options(with_lossy=False)
 @run_options
 @version_option
 @command
@@ -306,7 +306,7 @@ _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
 @click.command(cls=Command)
 @click.argument("src")
 @click.argument("dst")
-@functools.partial(conversion_options, with_lossy=False)
+@conversion_options(with_lossy=False)
 @_zarr_format_option
 @max_bytes_option
 @command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ _RESTORING = ("max_bytes",)
 @click.argument("folder", metavar="DIR")
 @click.argument("out")
 @click.option("--restore", is_flag=True, help="Restore the packed folder DIR to OUT.")
-@functools.partial(conversion_options, with_lossy=False, with_base=False)
+@conversion_options(with_lossy=False, with_base=False)
 @max_bytes_option
 @command
 def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: Any) -> None:

@@ -44,6 +44,7 @@ __all__ = [
     "ByteSize",
     "Command",
     "WholeNumber",
+    "add_options",
     "base_option",
     "command",
     "conversion_options",
@@ -62,6 +63,8 @@ __all__ = [
     "version_option",
 ]
 
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 _UNITS = " KMGT"
 # Python refuses integers of thousands of digits; re.ASCII excludes the Kelvin sign as a K. A
@@ -213,7 +216,18 @@ def is_source(path: str) -> bool:
         return False
 
 
-def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def add_options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options, in the order in which the help lists them."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def paths_argument(target: str) -> Decorator:
     """Add the argument `paths`: a tuple of the sources' paths, and the target's path.
 
     With two arguments, click would fill the second one first, and call the wrong one missing.
@@ -273,7 +287,7 @@ sync_option = click.option(
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
 
-def report_option(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def report_option(kind: str) -> Decorator:
     """Add the option for the file of a report, which `reports.check_writable` checks."""
     return click.option(
         f"--{kind}",
@@ -323,9 +337,7 @@ _new_base_options = (
 )
 
 
-def conversion_options(
-    function: Callable[..., None], with_lossy: bool = True, with_base: bool = True
-) -> Callable[..., None]:
+def conversion_options(with_lossy: bool = True, with_base: bool = True) -> Decorator:
     """Add the options of conversions to any kind of store; some codecs are for Zarr alone."""
     of_zarr = (PLAIN_ZSTD, *LOSSY_CODEC_NAMES) if with_lossy else ()
     names = dict.fromkeys((*CODEC_NAMES, *of_zarr))
@@ -333,7 +345,7 @@ def conversion_options(
         f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
         f" (default: {DEFLATE_LEVELS[-1]});"
     )
-    options = (
+    return add_options(
         click.option(
             "--codec",
             type=click.Choice(list(names)),
@@ -390,6 +402,3 @@ def conversion_options(
         quiet_option,
         json_option,
     )
-    for option in reversed(options):
-        function = option(function)
-    return function

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bf16codecs._base.limits import MAX_GROUP
-from bf16codecs.cli.options import WholeNumber, is_given
+from bf16codecs.cli.options import WholeNumber, add_options, is_given
 from bf16codecs.store.choice import DEFAULT_GROUP, DEFAULT_STEP_SIZE, CodecChoice
 
 __all__ = ["STEP", "Job", "run_job", "run_options", "step_options"]
@@ -26,44 +26,35 @@ class Job(Enum):
     APPEND = auto()
 
 
-def run_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for making runs and appending to them: see `run_job`."""
-    options = (
-        click.option("--series", is_flag=True, help="Make a run store of several checkpoints."),
-        click.option("--append", is_flag=True, help="Append SRC to the run STORE, or begin it."),
-        click.option(
-            "--step",
-            type=STEP,
-            help="With --append: the step number of SRC.  [default: from its metadata or name]",
-        ),
-        click.option(
-            "--keyframe-every",
-            type=WholeNumber(1, MAX_GROUP),
-            default=DEFAULT_GROUP,
-            show_default=True,
-            metavar="N",
-            help="In a new run, every Nth step is coded whole, and those between as differences.",
-        ),
-        click.option(
-            "--allow-changed-tensors",
-            is_flag=True,
-            help="In a run, let tensors have another dtype or shape than in the steps before.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+#: Options for making runs and appending to them: see `run_job`.
+run_options = add_options(
+    click.option("--series", is_flag=True, help="Make a run from several checkpoints."),
+    click.option("--append", is_flag=True, help="Append SRC to the run STORE, or begin a new run."),
+    click.option(
+        "--step",
+        type=STEP,
+        help="With --append: the step number of SRC.  [default: from its metadata or name]",
+    ),
+    click.option(
+        "--keyframe-every",
+        type=WholeNumber(1, MAX_GROUP),
+        default=DEFAULT_GROUP,
+        show_default=True,
+        metavar="N",
+        help="In a new run, every Nth step is coded whole, and those between as differences.",
+    ),
+    click.option(
+        "--allow-changed-tensors",
+        is_flag=True,
+        help="In a run, let tensors have another dtype or shape than in the steps before.",
+    ),
+)
 
-
-def step_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose steps of a run to restore."""
-    options = (
-        click.option("--step", type=STEP, help="The step of a run to restore."),
-        click.option("--all", "all_steps", is_flag=True, help="Restore all steps of a run."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+#: Options that choose steps of a run to restore.
+step_options = add_options(
+    click.option("--step", type=STEP, help="The step of a run to restore."),
+    click.option("--all", "all_steps", is_flag=True, help="Restore all steps of a run."),
+)
 
 
 def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str, Any]) -> Job:
