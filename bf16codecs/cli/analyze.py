@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs._base.messages import counted
-from bf16codecs.cli.console import printable, progress_bar, say, show
+from bf16codecs._base.tables import Column, printable
+from bf16codecs.cli.console import progress_bar, say, show
 from bf16codecs.cli.options import (
     ByteSize,
     Command,
@@ -20,7 +21,7 @@ from bf16codecs.cli.options import (
     threads_option,
 )
 from bf16codecs.cli.reports import check_writable, load_plots, show_damage, write_json, write_text
-from bf16codecs.cli.tables import Column, print_table
+from bf16codecs.cli.tables import print_table
 
 if TYPE_CHECKING:
     from bf16codecs.analysis import Analysis

@@ -13,11 +13,12 @@ import click
 from bf16codecs import bench as benchmarks
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.messages import counted
+from bf16codecs._base.tables import Column, format_size, printable
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, GPU_REPEATS, QUICK_GPU_NBYTES
 from bf16codecs.cli.bench_tables import about_data, rate, show_host, status_line
-from bf16codecs.cli.console import format_size, printable, say, show
+from bf16codecs.cli.console import say, show
 from bf16codecs.cli.reports import write_json, write_text
-from bf16codecs.cli.tables import Column, Table
+from bf16codecs.cli.tables import Table
 
 if TYPE_CHECKING:
     from bf16codecs.bench.gpu.results import Gpu, GpuResult, Unmeasured

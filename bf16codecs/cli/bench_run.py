@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import bench as benchmarks
+from bf16codecs._base.tables import Column, format_size
 from bf16codecs.cli.bench_tables import status_line
-from bf16codecs.cli.console import format_size, show
+from bf16codecs.cli.console import show
 from bf16codecs.cli.options import THREADS, Command, WholeNumber, command, report_option
 from bf16codecs.cli.reports import check_writable, write_json
-from bf16codecs.cli.tables import Column, Table
+from bf16codecs.cli.tables import Table
 
 if TYPE_CHECKING:
     from bf16codecs.bench import RunResult, StepResult

@@ -13,9 +13,10 @@ import click
 
 from bf16codecs._base.memory import no_peak_because
 from bf16codecs._base.messages import counted
+from bf16codecs._base.tables import Column, format_size, printable, shortened
 from bf16codecs.bench.defaults import SYSTEM_TITLES
-from bf16codecs.cli.console import format_size, printable, say, show
-from bf16codecs.cli.tables import Column, Table, shortened
+from bf16codecs.cli.console import say, show
+from bf16codecs.cli.tables import Table
 
 if TYPE_CHECKING:
     from bf16codecs.bench import (

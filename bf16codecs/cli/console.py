@@ -1,4 +1,4 @@
-"""Print sizes and lines, and a progress bar on terminals."""
+"""Print lines and JSON, and a progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from typing import Any
 
 import click
 
-from bf16codecs._base.tables import format_rate, format_size, json_parts, printable
+from bf16codecs._base.tables import json_parts
 
 __all__ = [
-    "format_rate",
-    "format_size",
     "prepare_streams",
-    "printable",
     "progress_bar",
     "say",
     "show",

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from bf16codecs._base.interrupt import temporary
-from bf16codecs.cli.console import format_size, say, show_json
+from bf16codecs._base.tables import format_size
+from bf16codecs.cli.console import say, show_json
 from bf16codecs.cli.options import Command, command, json_option
 from bf16codecs.cli.tables import Table
 

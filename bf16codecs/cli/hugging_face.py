@@ -9,7 +9,8 @@ import click
 
 from bf16codecs import convert as conversions
 from bf16codecs._base.messages import counted, few
-from bf16codecs.cli.console import printable, progress_bar, say
+from bf16codecs._base.tables import printable
+from bf16codecs.cli.console import progress_bar, say
 from bf16codecs.cli.options import (
     Command,
     command,

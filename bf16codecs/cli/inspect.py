@@ -13,7 +13,8 @@ from bf16codecs import convert as conversions
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import counted
 from bf16codecs._base.names import SORTS
-from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
+from bf16codecs._base.tables import format_size, printable
+from bf16codecs.cli.console import progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     Command,
     base_option,

@@ -22,9 +22,10 @@ from bf16codecs._base.arguments import named_as_options
 from bf16codecs._base.interrupt import Interrupted, finished_before
 from bf16codecs._base.messages import as_memory_error, system_text
 from bf16codecs._base.names import DEFLATE_LEVELS, ZSTD_LEVELS
+from bf16codecs._base.tables import printable
 from bf16codecs._base.threads import MAX_THREADS
 from bf16codecs._base.version import __version__
-from bf16codecs.cli.console import prepare_streams, printable
+from bf16codecs.cli.console import prepare_streams
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.choice import (

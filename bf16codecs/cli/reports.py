@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.messages import counted, few
 from bf16codecs._base.paths import given_path, require_folder_of
-from bf16codecs._base.tables import json_parts
-from bf16codecs.cli.console import (
-    format_rate,
-    format_size,
-    printable,
-    say,
-    show,
-    show_json,
-)
+from bf16codecs._base.tables import format_rate, format_size, json_parts, printable
+from bf16codecs.cli.console import say, show, show_json
 from bf16codecs.store.kinds import ZARR_MARKERS, suffix_of
 
 if TYPE_CHECKING:

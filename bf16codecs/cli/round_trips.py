@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs.cli.console import format_size
-from bf16codecs.cli.tables import Column
+from bf16codecs._base.tables import Column, format_size
 from bf16codecs.convert import DEFAULT_CODEC, safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.safetensors import read_header
 from bf16codecs.store.choice import CodecChoice

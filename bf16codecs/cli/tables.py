@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from bf16codecs._base.tables import Column, Layout, shortened
+from bf16codecs._base.tables import Column, Layout
 from bf16codecs.cli.console import say, show
 
-__all__ = ["Column", "Table", "print_table", "shortened"]
+__all__ = ["Table", "print_table"]
 
 
 class Table:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from bf16codecs._base.interrupt import Interrupted, forget
-from bf16codecs.cli.console import printable, say
+from bf16codecs._base.tables import printable
+from bf16codecs.cli.console import say
 from bf16codecs.cli.options import Command, WholeNumber, command, max_bytes_option, storage_option
 
 __all__ = ["view"]

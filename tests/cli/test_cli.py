@@ -18,7 +18,7 @@ from blake3 import blake3
 
 import bf16codecs
 from bf16codecs import cli, hdf5
-from bf16codecs.cli.console import format_size, printable
+from bf16codecs._base.tables import format_size, printable
 from bf16codecs.cli.options import ByteSize
 from bf16codecs.store.choice import CodecChoice
 from checkout import package_environment

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
+from bf16codecs._base.tables import Column, shortened
 from bf16codecs.cli import console, tables
-from bf16codecs.cli.tables import Column, Table, print_table, shortened
+from bf16codecs.cli.tables import Table, print_table
 from invoked import done, run
 
 DEMO = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
