@@ -1,7 +1,7 @@
 """HDF5: this package's filter for h5py, and exact reading and writing of tensors.
 
-Importing this package registers the filter with the libhdf5 that h5py uses. Programs without
-Python load the same plugin from `PLUGIN_PATH`: see docs/hdf5_filter.md.
+Importing this package registers the filter with h5py's libhdf5. Other programs load the same plugin
+from `PLUGIN_PATH`: see docs/hdf5_filter.md.
 """
 
 from bf16codecs.hdf5.filters import (

@@ -1,4 +1,4 @@
-"""Creates datasets, and lets HDF5 read and write their exact bits."""
+"""Create datasets, and read and write their exact bits through HDF5."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create_dataset(
     compression: Compression = None,
     is_growing: bool = False,
 ) -> Any:
-    """Create a dataset, and the groups that its path needs.
+    """Create a dataset, and missing groups of its path.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def create_dataset(
     name : str
         Path in `group`.
     dtype, shape : numpy.dtype, tuple of int
-        Of the array.
+        Data type and shape of the array.
     chunks : tuple of int or None
         Shape of the chunks; None for a contiguous dataset, which cannot be compressed.
     compression
-        A filter, or the codec that this package's filter is to use; ``"gzip"``; or None.
+        A filter, or the codec for this package's filter; ``"gzip"``; or None.
     is_growing : bool
-        Whether the first dimension may grow, and what is not written is NaN (or 0).
+        Whether the first dimension may grow. Unwritten items are then NaN, or 0 for integers.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def create_dataset(
     Raises
     ------
     ValueError
-        If a codec has steps that do not divide the chunks.
+        If a codec's steps do not divide the chunks.
     """
     with phil:
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -70,10 +70,10 @@ def create_dataset(
         links.set_char_encoding(h5py.h5t.CSET_UTF8)
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         if is_growing and (dtype.name in _core.DTYPES or dtype.kind == "f"):
-            # HDF5 makes one of the dataset's own type of it.
+            # HDF5 converts it to the dataset's type.
             properties.set_fill_value(np.array(math.nan, "<f4"))
         elif not is_growing:
-            # Every byte is written, so none needs to be filled first.
+            # Every byte will be written, so filling would write each twice.
             properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if chunks is not None:
             properties.set_chunk(chunks)
@@ -94,10 +94,10 @@ def _set_filters(
         compression.check_steps(items * item_size)
         row = row_in_step(chunks[-1], items, compression.steps)
         values = cd_values(compression, items * item_size, row)
-        # The filter itself encodes no Zstandard: whoever would write such a chunk gets an error,
-        # not one that is stored without it.
-        is_other = isinstance(compression, BF16Zstd)
-        flag = h5py.h5z.FLAG_MANDATORY if is_other else h5py.h5z.FLAG_OPTIONAL
+        # The filter cannot encode Zstandard. With an optional filter, other programs that write to
+        # the dataset would silently store raw chunks.
+        is_decode_only = isinstance(compression, BF16Zstd)
+        flag = h5py.h5z.FLAG_MANDATORY if is_decode_only else h5py.h5z.FLAG_OPTIONAL
         properties.set_filter(FrameFilter.filter_id, flag, values)
     elif isinstance(compression, Zstd):
         require_zstd()
@@ -112,14 +112,14 @@ def _set_filters(
 
 
 def read_region(dataset: Any, region: Region, out: NDArray[Any], item_type: Any) -> None:
-    """Let HDF5 read a part of a dataset, as items of a type that those of `out` have."""
+    """Read a region of a dataset through HDF5, as items of `item_type`, the type of `out`."""
     with phil:
         memory, file = _spaces(dataset, region)
         dataset.read(memory, file, out, mtype=item_type)
 
 
 def write_region(dataset: Any, region: Region, values: NDArray[Any]) -> None:
-    """Let HDF5 write a part of a dataset, without converting anything."""
+    """Write a region of a dataset through HDF5, without conversion."""
     with phil:
         memory, file = _spaces(dataset, region)
         dataset.write(memory, file, values, mtype=dataset.get_type())

@@ -1,8 +1,7 @@
-"""Chunks of an HDF5 dataset, coded here and moved by HDF5 as they are (direct chunk I/O).
+"""Direct chunk I/O: HDF5 finds and moves the chunks of a dataset, and this module codes them.
 
-libhdf5 works under one lock, its filters included. So only finding and moving chunks is left to
-it, and the coding is done outside, by as many threads as there are. From a file that nobody
-writes, chunks are read without it, block by block.
+libhdf5 works under one lock, its filters included. Coding outside of it uses all threads. Chunks of
+a file that is open for reading only are read without libhdf5, block by block.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from bf16codecs.hdf5.types import ItemType, item_type
 __all__ = ["Decoding", "DirectWriter", "dataset_array"]
 
 _SHUFFLE, _FLETCHER32 = h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
-# What HDF5's shuffle may be before.
+# Filters that may follow HDF5's shuffle.
 _COMPRESSORS = {h5py.h5z.FILTER_DEFLATE: DeflateFormat, ZSTD_FILTER_ID: ZstdFormat}
 
 
@@ -67,12 +66,12 @@ class Decoding:
     Parameters
     ----------
     keep_heads
-        Remember where the blocks of stored chunks are: not while somebody may write them.
+        Remember where the blocks of stored chunks are. Not for files that may be written meanwhile.
+    trusts_hdf5
+        Let HDF5 decode chunks with unsupported filters. Its filters do not check the size of a
+        chunk: if one is too short, they read beyond it, or crash.
     given
         The file, if HDF5 reads it through Python.
-    trusts_hdf5
-        Leave to HDF5 what is not decoded here. Its filters trust the size of a chunk: of one that
-        is too short they read what lies behind it in memory, or crash.
     """
 
     def __init__(
@@ -88,49 +87,50 @@ class Decoding:
     def file_of(self, dataset: Any) -> SharedFile | None:
         """Return the dataset's file, if its chunks can be read without HDF5.
 
-        That is one on disk that nobody writes: HDF5 keeps no chunk back from it. Behind a user
-        block, offsets count from its end in some versions of libhdf5. It is opened again: HDF5's
-        own descriptor may be another file's once HDF5 has closed it, and a copy keeps its lock.
+        The file must be on disk and open for reading only, so that HDF5 caches no unwritten chunk,
+        and have no user block, which some versions of libhdf5 leave out of offsets. It is opened
+        again: HDF5's descriptor may belong to another file after HDF5 has closed it, and a
+        duplicate would keep HDF5's lock.
         """
         with phil:
             file = h5py.h5i.get_file_id(dataset)
             access = file.get_access_plist()
-            is_own = access.get_driver() == h5py.h5fd.fileobj_driver and self._given is not None
-            if access.get_driver() != h5py.h5fd.SEC2 and not is_own:
+            is_given = access.get_driver() == h5py.h5fd.fileobj_driver and self._given is not None
+            if access.get_driver() != h5py.h5fd.SEC2 and not is_given:
                 return None
             if file.get_create_plist().get_userblock() or not HAS_PREADV:
                 return None
             if file.get_intent() != h5py.h5f.ACC_RDONLY:
                 return None
-            given = self._given if is_own else None
-            theirs = os.fstat(file.get_vfd_handle() if given is None else given.fileno())
+            given = self._given if is_given else None
+            opened = os.fstat(file.get_vfd_handle() if given is None else given.fileno())
             name = os.fsdecode(file.name) if given is None else given.name
             if self._file is None:
                 with contextlib.suppress(OSError):
                     self._file = SharedFile(name)
-        if self._file is not None and os.path.samestat(theirs, os.fstat(self._file.descriptor)):
+        if self._file is not None and os.path.samestat(opened, os.fstat(self._file.descriptor)):
             return self._file
-        return None  # the file's name is another one's by now
+        return None  # another file has the name by now
 
     def format_of(self, filters: list[int], item_size: int) -> Format | None:
-        """Return how filtered chunks are stored, or None if only HDF5 can decode them.
+        """Return the format of filtered chunks, or None if only HDF5 can decode them.
 
         Raises
         ------
-        StoreError
-            If only HDF5 can, and is not trusted.
+        LimitError
+            If only HDF5 can decode them, and it is not trusted.
         """
-        form = self._known_format(filters, item_size)
-        if form is None and not self._trusts_hdf5:
+        chunk_format = self._known_format(filters, item_size)
+        if chunk_format is None and not self._trusts_hdf5:
             names = ", ".join(map(filter_name, filters))
             raise LimitError(
                 f"its filters ({names:.200}) are decoded by libhdf5 alone, which does not check the"
                 f" size of chunks; if you trust the store, allow it with {argument('max_bytes')}"
             )
-        return form
+        return chunk_format
 
     def _known_format(self, filters: list[int], item_size: int) -> Format | None:
-        # Closed under leaving filters out, which HDF5 may do for any chunk.
+        # Every subset of a known pipeline is known, since HDF5 may skip filters of any chunk.
         if not filters:
             return RAW
         if len(filters) == 1 and filters[0] in FILTER_IDS:
@@ -139,8 +139,8 @@ class Decoding:
             return ShuffledFormat(item_size, self._scratch)
         *before, last = filters
         if last == _FLETCHER32:
-            form = self._known_format(before, item_size)
-            return None if form is None else Fletcher32Format(form)
+            inner = self._known_format(before, item_size)
+            return None if inner is None else Fletcher32Format(inner)
         if last in _COMPRESSORS and before in ([], [_SHUFFLE]):
             return _COMPRESSORS[last](item_size if before else 1, self._scratch)
         return None
@@ -155,31 +155,33 @@ def dataset_array(
     is_complete: bool = False,
     find_base: Callable[[], RangeReader] | None = None,
 ) -> UnitArray:
-    """Return what reads a dataset.
+    """Return a reader of a dataset.
 
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
-        Of any program. What is not in chunks is left to HDF5, and so is what has other filters
-        than those that are known here, if `decoding` trusts HDF5.
+        A dataset of any program. HDF5 reads it if it has no chunks, or unsupported filters and
+        `decoding` trusts HDF5.
     items : ItemType
         How its items are read. The array has the data type `items.copied`.
     label : str
-        What it is, for messages.
+        Its name in messages.
     decoding : Decoding
-        What decodes its chunks.
+        Decoders of its chunks.
     is_complete : bool
-        Whether every chunk must have been written, and will be read: then they are found at once,
-        and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
-
+        Whether every chunk must have been written, and will be read: all chunks are then located at
+        once, so that no thread waits for HDF5's lock later. Otherwise, missing chunks are fill
+        values.
     find_base : callable, optional
         Returns the base, if chunks are differences: see `ChunkedArray`.
 
     Raises
     ------
+    LimitError
+        If it has unsupported filters, and HDF5 is not trusted.
     StoreError
-        If it has other filters, and HDF5 is not trusted, or there is a base; or, with
-        `is_complete`, if something that is left to HDF5 was never written.
+        If it has unsupported filters and a base; or, with `is_complete`, if HDF5 has to read it and
+        a part was never written.
     """
     with phil:
         shape = tuple(dataset.shape)
@@ -188,25 +190,25 @@ def dataset_array(
         chunks = tuple(properties.get_chunk()) if is_chunked else None
         pipeline = filters_of(properties)
         has_filtered_edges = chunks is None or filters_edges(properties)
-        # A file may count the same chunk twice in place of one that is missing.
+        # Not for chunks: a damaged file may count one chunk twice and lack another.
         is_allocated = is_complete and not is_chunked
-        # Of structs that it converts, HDF5 writes the members alone.
+        # When HDF5 converts structs, it writes their members but not the padding between.
         is_overwritten = (items.dtype.names is None or items.has_own_bytes) and (
             is_allocated or _overwrites_memory(properties)
         )
     filters = [number for number, _ in pipeline]
     dtype = items.copied
-    # Only where jobs are made: that thread may hold HDF5's lock already.
+    # Called only by the thread that makes the jobs: it may hold HDF5's lock already.
     read = partial(_read, dataset, items, is_overwritten)
-    form = decoding.format_of(filters, dtype.itemsize)
-    if chunks is None or form is None or not items.has_own_bytes:
+    chunk_format = decoding.format_of(filters, dtype.itemsize)
+    if chunks is None or chunk_format is None or not items.has_own_bytes:
         if find_base is not None:
-            raise StoreError("it was stored anew by other software, which has no base for it")
+            raise StoreError("other software stored it anew, without the base of its differences")
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
         return LibraryArray(label, shape, dtype, chunks, read, 0, StoreError)
     source, file = decoding.source, decoding.file_of(dataset)
-    formats = partial(_left_format, decoding, filters, dtype.itemsize)
+    formats = partial(_masked_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(
         dataset, dtype, chunks, read, formats, source, file, is_complete, has_filtered_edges
     )
@@ -216,25 +218,26 @@ def dataset_array(
         dtype,
         chunks,
         stored.locate,
-        form.in_blocks,
+        chunk_format.in_blocks,
         find_base=find_base,
         versions=filter_steps(pipeline),
     )
 
 
-def _left_format(
+def _masked_format(
     decoding: Decoding, filters: list[int], item_size: int, filter_mask: int
 ) -> Format:
-    """Return how a chunk is stored for which the filters of a mask were left out."""
-    used = [number for i, number in enumerate(filters) if not filter_mask >> i & 1]
-    form = decoding.format_of(used, item_size)
-    if form is None:
-        raise StoreError("filters were left out, and the others are not known")
-    return form
+    """Return the format of a chunk that skipped the filters of a mask."""
+    applied = [number for i, number in enumerate(filters) if not filter_mask >> i & 1]
+    chunk_format = decoding.format_of(applied, item_size)
+    if chunk_format is None:
+        names = ", ".join(map(filter_name, applied))
+        raise StoreError(f"unsupported filter combination ({names:.200})")
+    return chunk_format
 
 
 def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
-    """Raise where HDF5 would read fill values, since nothing was ever written."""
+    """Raise if a part was never written, for which HDF5 would read fill values."""
     with phil:
         if chunks is None:
             found, expected = dataset.get_storage_size(), nbytes
@@ -246,10 +249,10 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
 
 
 def _overwrites_memory(properties: Any) -> bool:
-    """Tell whether HDF5 writes all memory that it is given, where it converts no structs.
+    """Tell whether HDF5 overwrites all of the memory it reads to, unless it converts structs.
 
-    What a dataset without fill values never got, it leaves as the memory was. A virtual one may
-    take it from others, which are not asked here.
+    Without a fill value, HDF5 leaves the memory of unwritten items unchanged. The sources of a
+    virtual dataset may lack one, and are not examined here.
     """
     return bool(
         properties.get_layout() != h5py.h5d.VIRTUAL
@@ -265,7 +268,7 @@ def _read(
     axes: Sequence[Axis],
     out: NDArray[Any],
 ) -> None:
-    """Let HDF5 read, and decode, what encloses a box; what it leaves of the memory is zeros."""
+    """Read the bounding region of a box through HDF5; items that HDF5 does not write are zeros."""
     region = tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in axes)
     shape = tuple(s.stop - s.start for s in region)
     is_direct = shape == out.shape and out.flags.c_contiguous
@@ -277,29 +280,29 @@ def _read(
         out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
-class _Place(NamedTuple):
-    """Where a stored chunk lies in its file, and which filters were left out for it."""
+class _ChunkInfo(NamedTuple):
+    """Offset and size of a stored chunk in its file, and the mask of filters that it skipped."""
 
     offset: int
     size: int
     filter_mask: int
 
 
-class _Lent(InMemory):
-    """A stored chunk in memory that the next one may have: fresh pages would cost as much again."""
+class _PooledChunk(InMemory):
+    """A stored chunk in reused memory: fresh pages would double the cost of reading it."""
 
     def __init__(self, data: Any, memory: Bytes, free: list[Bytes]) -> None:
         super().__init__(data)
         self._memory, self._free = memory, free
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Return the memory to the pool."""
         self._data = self._data[:0]
         self._free.append(self._memory)
 
 
 class _StoredChunks:
-    """Finds the stored chunks of a dataset."""
+    """Finder of a dataset's stored chunks."""
 
     def __init__(
         self,
@@ -315,55 +318,55 @@ class _StoredChunks:
     ) -> None:
         self._id, self._dtype, self._chunks = dataset, dtype, chunks
         self._read = read
-        #: By filter masks.
-        self._form = lru_cache(maxsize=8)(formats)
+        #: Formats by filter mask.
+        self._masked_format = lru_cache(maxsize=8)(formats)
         self._source, self._is_complete = source, is_complete
         self._has_filtered_edges = has_filtered_edges
         self._free: list[Bytes] = []
-        # No codec's frames are larger than those of items of eight bytes that do not shrink.
+        # The largest frame of any codec: eight-byte items, all planes stored.
         nbytes = math.prod(chunks) * dtype.itemsize
         self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
-        #: All that there are, once they have been looked for.
-        self._places: dict[Index, _Place] | None = None
-        # h5py has no such call where it was built with an HDF5 before 1.12.3.
+        #: All stored chunks; None if each is looked up when it is needed.
+        self._infos: dict[Index, _ChunkInfo] | None = None
+        # h5py lacks `chunk_iter` if it was built with an HDF5 before 1.12.3.
         if is_complete and self._file is not None and hasattr(dataset, "chunk_iter"):
-            self._places = self._find_all()
+            self._infos = self._find_all()
 
-    def _find_all(self) -> dict[Index, _Place]:
-        places = {}
+    def _find_all(self) -> dict[Index, _ChunkInfo]:
+        infos = {}
 
         def visit(info: Any) -> None:
             index = tuple(o // n for o, n in zip(info.chunk_offset, self._chunks, strict=True))
-            places[index] = _Place(info.byte_offset, info.size, info.filter_mask)
+            infos[index] = _ChunkInfo(info.byte_offset, info.size, info.filter_mask)
 
         with phil:
             self._id.chunk_iter(visit)
-        return places
+        return infos
 
     def locate(self, index: Index) -> Located:
-        """Find a chunk; one that cannot be read without HDF5 is read at once."""
+        """Find a chunk; one that only HDF5 can read is read at once."""
         if self._file is None:
             return self._read_directly(index)
-        place = self._find(index) if self._places is None else self._places.get(index)
-        if place is None:
+        info = self._find(index) if self._infos is None else self._infos.get(index)
+        if info is None:
             return self._missing(index)
-        form = self._form_of(index, place.filter_mask)
-        return Located(form, self._source, FilePart(self._file, place.offset, place.size))
+        chunk_format = self._format_of(index, info.filter_mask)
+        return Located(chunk_format, self._source, FilePart(self._file, info.offset, info.size))
 
-    def _form_of(self, index: Index, filter_mask: int) -> Format:
+    def _format_of(self, index: Index, filter_mask: int) -> Format:
         if not self._has_filtered_edges:
             sizes = zip(index, self._chunks, self._id.shape, strict=True)
             if any((i + 1) * n > size for i, n, size in sizes):
                 return RAW
-        return self._form(filter_mask)
+        return self._masked_format(filter_mask)
 
-    def _find(self, index: Index) -> _Place | None:
+    def _find(self, index: Index) -> _ChunkInfo | None:
         with phil:
             info = self._id.get_chunk_info_by_coord(self._origin(index))
         if info.byte_offset is None:
             return None
-        return _Place(info.byte_offset, info.size, info.filter_mask)
+        return _ChunkInfo(info.byte_offset, info.size, info.filter_mask)
 
     def _missing(self, index: Index) -> Located:
         if self._is_complete:
@@ -371,20 +374,21 @@ class _StoredChunks:
         return self._fill_values(index)
 
     def _read_directly(self, index: Index) -> Located:
-        # Of a chunk that was never written, HDF5 does not say so to who reads it, but any size.
+        # `read_direct_chunk` does not report a chunk that was never written: it returns any size.
         if self._find(index) is None:
             return self._missing(index)
         try:
             memory = self._free.pop()
-        except IndexError:  # not asked before: other threads take some, too
+        except IndexError:  # not checked first: other threads take memory meanwhile
             memory = np.empty(self._bound, np.uint8)
         origin = self._origin(index)
         with phil:
             try:
                 mask, data = self._id.read_direct_chunk(origin, out=memory)
-            except ValueError:  # larger than any codec here makes it
+            except ValueError:  # larger than any codec of this package writes
                 mask, data = self._id.read_direct_chunk(origin)
-        return Located(self._form_of(index, mask), _Lent(data, memory, self._free), None)
+        chunk = _PooledChunk(data, memory, self._free)
+        return Located(self._format_of(index, mask), chunk, None)
 
     def _fill_values(self, index: Index) -> Located:
         origins = self._origin(index)
@@ -399,17 +403,17 @@ class _StoredChunks:
 
 
 class DirectWriter:
-    """Writes the chunks of a new dataset; several threads may encode.
+    """Writer of a new dataset's chunks; several threads may encode.
 
-    `put` takes HDF5's lock: never wait, with that lock held, for a thread that calls it. h5py holds
-    it in a loop over a group's values.
+    `put` takes HDF5's lock: a thread that holds the lock must never wait for one that calls `put`.
+    h5py holds it in a loop over a group's values.
 
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
         A dataset in chunks.
     compression
-        What it was made with: a codec, `Zstd` or None.
+        Its compression: a codec, `Zstd` or None.
     """
 
     def __init__(self, dataset: Any, compression: Compression) -> None:
@@ -422,10 +426,10 @@ class DirectWriter:
         self.nbytes = math.prod(self.chunks) * self._dtype.itemsize
 
     def encode(self, chunk: Bytes, memory: ThreadBuffer | None = None) -> Any:
-        """Encode a whole chunk, padding included; frames into the memory, if it is given."""
+        """Encode a whole chunk, padding included. Frames go to `memory`, if given."""
         if isinstance(self._compression, FrameCodec):
-            # As an array, since some codecs look at its rows; of any numbers, since the filter has
-            # warned of those that the codec is not for.
+            # As an array, since some codecs use its rows. As void items, since the filter has
+            # already warned if the codec is for another data type.
             rows = chunk.view(f"V{self._dtype.itemsize}").reshape(self.chunks)
             if memory is not None:
                 return self._compression.encode_to(memory.get, rows)
@@ -436,8 +440,8 @@ class DirectWriter:
 
     def put(self, index: Index, data: Any) -> None:
         """Write an encoded chunk."""
-        # A frame even where it does not shrink the chunk: HDF5 2.0 forgets the filter mask of the
-        # last chunk written, and a frame is larger by at most a few bytes in a thousand.
+        # A frame even if it does not shrink the chunk: HDF5 2.0 loses the filter mask of the last
+        # chunk written, and a frame is larger by a few bytes in a thousand at most.
         origin = tuple(i * n for i, n in zip(index, self.chunks, strict=True))
         with phil:
             self._id.write_direct_chunk(origin, data)

@@ -1,4 +1,4 @@
-"""The filter plugin, and the options to use it from h5py."""
+"""The HDF5 filter plugin, and its options for h5py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
     "require_zstd",
 ]
 
-#: The folder of the plugin, for the environment variable ``HDF5_PLUGIN_PATH``.
+#: Folder of the plugin, for the environment variable ``HDF5_PLUGIN_PATH``.
 PLUGIN_PATH = str(Path(__file__).absolute().parents[1] / "plugins")
 
 #: Zstandard's id in the HDF Group's list of filters; hdf5plugin provides it.
@@ -50,9 +50,10 @@ _Warn = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def _warn(text: bytes) -> None:
-    """Warn whoever creates a dataset, in place of the plugin's line on standard error.
+    """Warn the caller who creates a dataset, in place of the plugin's line on standard error.
 
-    Where warnings are errors there is such a line: libhdf5, which calls, can raise none.
+    If warnings are errors, print that line after all: libhdf5 calls this function, and cannot
+    raise Python's exceptions.
     """
     try:
         warn_caller(text.decode(), DtypeMismatchWarning)
@@ -60,12 +61,12 @@ def _warn(text: bytes) -> None:
         print(f"bf16codecs: warning: {e}", file=sys.stderr)
 
 
-# Lives as long as the plugin, which calls it.
+# Must live as long as the plugin, which calls it.
 _WARN = _Warn(_warn)
 
 
 class _PluginInfo(ctypes.Structure):
-    """The H5Z_class2_t that libhdf5 takes, and what the plugin has behind it: see plugin.cpp."""
+    """libhdf5's H5Z_class2_t, and the plugin's own field behind it: see plugin.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_int) for name in ("version", "id", "has_encoder", "has_decoder")),
@@ -77,7 +78,7 @@ class _PluginInfo(ctypes.Structure):
 
 @cache
 def _filter_classes() -> list[int]:
-    """Return the addresses of the plugins' H5Z_class2_t, one for each number of the filter."""
+    """Return the addresses of the plugins' H5Z_class2_t, one for each filter id."""
     found = sorted(Path(PLUGIN_PATH).glob("*h5bf16codecs*"))
     if not found:
         raise ImportError(f"the HDF5 plugin is not in {PLUGIN_PATH}: reinstall bf16codecs")
@@ -92,21 +93,21 @@ def _filter_classes() -> list[int]:
 
 
 def register() -> None:
-    """Register the filter with the libhdf5 that h5py uses; importing this module does so."""
+    """Register the filter with h5py's libhdf5; importing this module does so."""
     for address in _filter_classes():
         if not h5py.h5z.register_filter(address):
             raise ImportError("h5py's libhdf5 does not accept the filter of bf16codecs")
 
 
-# Of `cd_values`; zeros at their end are left out.
-_LEVEL_AT, _STEPS_AT = 3, 6
+# Indices in `cd_values`, whose trailing zeros are left out.
+_LEVEL_INDEX, _STEPS_INDEX = 3, 6
 
 # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS.
 _UNFILTERED_EDGES = 2
 
-#: The filter's numbers: files with any of them are read, for ever.
+#: All ids of the filter. Files with any of them stay readable.
 FILTER_IDS = _core.HDF5_FILTER_IDS
-#: The one that is written.
+#: The id that new files get.
 FILTER_ID = FILTER_IDS[0]
 
 
@@ -119,7 +120,7 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
     level = _core.LEVELS[config["level"]] if isinstance(codec, BF16Arithmetic) else 0
     dtype = _core.HDF5_AUTO_DTYPE if codec.dtype == AUTO else _core.DTYPES[codec.dtype]
     values = [codec.number, dtype, flags, level]
-    # HDF5's numbers have 32 bits, and larger chunks are possible from HDF5 2.0.
+    # `cd_values` have 32 bits, and HDF5 2.0 allows larger chunks.
     values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if level else 0)]
     values.append(codec.steps if codec.steps > 1 else 0)
     while len(values) > 2 and values[-1] == 0:
@@ -128,13 +129,13 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
 
 
 class _Options(h5py.filters.FilterRefBase):
-    """Options of a filter, which cannot be changed: h5py's own could."""
+    """Immutable options of a filter; h5py's base class is mutable."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} cannot be changed: make another")
+        raise AttributeError(f"{type(self).__name__} is immutable: make another")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} cannot be changed: make another")
+        raise AttributeError(f"{type(self).__name__} is immutable: make another")
 
     def get_config(self) -> dict[str, Any]:
         """Return the parameters."""
@@ -146,14 +147,11 @@ class _Options(h5py.filters.FilterRefBase):
 
 
 class FrameFilter(_Options):
-    """Base of the options of this package's filter; use its subclasses.
-
-    `codec_class` makes the codec for an array's data type.
-    """
+    """Base class of the options of this package's filter; use its subclasses."""
 
     filter_id = FILTER_ID
     codec_class: type[FrameCodec]
-    #: The codec that h5py's own reading and writing uses.
+    #: The codec that h5py reads and writes with.
     codec: FrameCodec
 
     def __init__(self, dtype: Any, **parameters: Any) -> None:
@@ -165,7 +163,7 @@ class FrameFilter(_Options):
         )
 
     def codec_for(self, dtype: str) -> FrameCodec:
-        """Return the codec, with element layout `dtype` unless another was given."""
+        """Return the codec, with element layout `dtype` unless the options name one."""
         if self._dtype not in (None, AUTO):
             return self.codec
         return self.codec_class(**{**self.codec["configuration"], "dtype": dtype})
@@ -256,7 +254,7 @@ def require_zstd() -> None:
     Raises
     ------
     ValueError
-        If it cannot be: hdf5plugin is not installed.
+        If hdf5plugin, which provides it, is not installed.
     """
     if h5py.h5z.filter_avail(ZSTD_FILTER_ID):
         return
@@ -269,7 +267,7 @@ def require_zstd() -> None:
 
 
 class Zstd(_Options):
-    """HDF5's own byte shuffle and Zstandard (filter 32015, of hdf5plugin).
+    """Shuffle bytes and compress with Zstandard: filter 32015, from hdf5plugin.
 
     Parameters
     ----------
@@ -278,8 +276,8 @@ class Zstd(_Options):
 
     Notes
     -----
-    ``**Zstd()`` asks h5py for both filters. ``compression=Zstd()`` cannot ask for the shuffle:
-    add ``shuffle=True``.
+    ``**Zstd()`` sets both filters in h5py. ``compression=Zstd()`` sets Zstandard alone: add
+    ``shuffle=True``.
     """
 
     level: int
@@ -290,7 +288,7 @@ class Zstd(_Options):
 
     @property
     def filter_id(self) -> int:
-        """The id of the Zstandard filter, which is made available first."""
+        """Id of the Zstandard filter; getting it makes the filter available."""
         require_zstd()
         return ZSTD_FILTER_ID
 
@@ -308,15 +306,15 @@ class Zstd(_Options):
 
 
 def filters_of(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
-    """Return numbers and parameters of a dataset's filters, from its creation properties."""
+    """Return ids and parameters of a dataset's filters, from its creation properties."""
     filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     return [(number, tuple(values)) for number, _, values, _ in filters]
 
 
 @cache
 def _chunk_options() -> Any:
-    """Return libhdf5's `H5Pget_chunk_opts`, which h5py has not; None where it is not found."""
-    # The library is among those that h5py's modules are linked with, and on Windows known by name.
+    """Return libhdf5's `H5Pget_chunk_opts`, which h5py does not wrap; None if it is not found."""
+    # h5py's modules are linked with the library; on Windows, it is loaded by name.
     for name in (h5py.h5p.__file__, "hdf5"):
         with contextlib.suppress(OSError, AttributeError):
             function = ctypes.CDLL(name).H5Pget_chunk_opts
@@ -326,39 +324,43 @@ def _chunk_options() -> Any:
 
 
 def filters_edges(properties: Any) -> bool:
-    """Tell whether chunks that reach beyond the dataset are filtered, as the others are.
+    """Tell whether the filters apply to edge chunks, which extend beyond the dataset.
 
     Parameters
     ----------
     properties : h5py.h5p.PropDCID
-        Of a dataset in chunks.
+        Creation properties of a dataset in chunks.
     """
     options, function = ctypes.c_uint(), _chunk_options()
     if function is not None and function(properties.id, ctypes.byref(options)) < 0:
-        raise OSError("HDF5 does not tell the options of chunks")
+        raise OSError("HDF5 does not return the options of chunks")
     return not options.value & _UNFILTERED_EDGES
 
 
 def codec_name(dataset: Any) -> str:
-    """Name what a dataset is filtered with: ``"arithmetic"``, ``"shuffle+zstd"``, ``"none"``."""
+    """Return the names of a dataset's filters: ``"arithmetic"``, ``"shuffle+zstd"``, ``"none"``."""
     return "+".join(_codec_or_filter(*each) for each in _filters(dataset)) or "none"
 
 
 def codec_level(dataset: Any) -> str:
-    """Name the level of a dataset's arithmetic coder: ``"fast"``, ``"best"``, or ``""``."""
+    """Return the level of a dataset's arithmetic coder: ``"fast"``, ``"best"``, or ``""``."""
     names = {level: name for name, level in _core.LEVELS.items()}
     for number, values in _filters(dataset):
         if number in FILTER_IDS and values[:1] == (_core.CODECS["arithmetic"],):
-            return names.get((*values, 0, 0, 0)[_LEVEL_AT], "")
+            return names.get(_parameter(values, _LEVEL_INDEX), "")
     return ""
 
 
 def filter_steps(filters: list[tuple[int, tuple[int, ...]]]) -> int:
-    """Return how many versions a chunk has by what its filters, as `filters_of` gives them, say."""
+    """Return the number of versions in a chunk, from the filters that `filters_of` returns."""
     for number, values in filters:
         if number in FILTER_IDS:
-            return max(1, (*values, *[0] * _STEPS_AT, 0)[_STEPS_AT])
+            return max(1, _parameter(values, _STEPS_INDEX))
     return 1
+
+
+def _parameter(values: tuple[int, ...], index: int) -> int:
+    return values[index] if index < len(values) else 0
 
 
 def _filters(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:
@@ -368,13 +370,13 @@ def _filters(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:
 
 def _codec_or_filter(number: int, values: tuple[int, ...]) -> str:
     if number in FILTER_IDS:
-        ours = {n: name for name, n in _core.CODECS.items()} | {0: "huffman"}
-        return ours.get((*values, 0)[0], "bf16codecs")
+        names = {n: name for name, n in _core.CODECS.items()} | {0: "huffman"}
+        return names.get(_parameter(values, 0), "bf16codecs")
     return filter_name(number)
 
 
 def filter_name(number: int) -> str:
-    """Name a filter: ``"gzip"``, ``"filter 32020"``."""
+    """Return the name of a filter: ``"gzip"``, ``"filter 32020"``."""
     names = {
         h5py.h5z.FILTER_SHUFFLE: "shuffle",
         h5py.h5z.FILTER_DEFLATE: "gzip",

@@ -38,8 +38,8 @@ def write_tensor(
 ) -> h5py.Dataset:
     """Write an array as a dataset, bit for bit, encoding with all threads.
 
-    ml_dtypes' ``bfloat16``, ``float8_e4m3fn`` and ``float8_e5m2`` become floating-point types of
-    HDF5, which other programs read as numbers.
+    ml_dtypes' ``bfloat16``, ``float8_e4m3fn`` and ``float8_e5m2`` become HDF5 floating-point types,
+    which other programs read as numbers.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ def write_tensor(
     name : str
         The dataset's path; missing groups are created.
     array : array_like
-        Numbers or booleans, or a tensor of PyTorch.
+        Numbers or booleans, or a PyTorch tensor.
     compression : Split, Huffman, Arithmetic, Zstd or None
-        The filter. Arrays without dimensions, or without items, are not compressed.
+        The filter. Scalars and empty arrays are not compressed.
     chunks : sequence of int, optional
-        Shape of the chunks; by default whole rows of at most 32 MiB together, and of a codec with
-        steps as many along the first axis.
+        Shape of the chunks. By default, whole rows of at most 32 MiB together; for a codec with
+        steps, the first axis of a chunk has one index for each step.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def write_tensor(
     Raises
     ------
     TypeError
-        If the array has neither numbers nor booleans, or masked items.
+        If the items are neither numbers nor booleans, or some are masked.
     ValueError
         If `chunks` do not fit, a codec's steps do not divide them, or the dataset exists.
 
@@ -93,7 +93,7 @@ def write_tensor(
         elif array.size:
             write_region(dataset, (), np.ascontiguousarray(array))
     except BaseException:
-        # On a full disk this fails too, and the first error is the one to raise.
+        # This fails as well if the disk is full. Raise the first error.
         with contextlib.suppress(OSError, RuntimeError, KeyError):
             del group[name]
         raise
@@ -101,27 +101,27 @@ def write_tensor(
 
 
 def _as_data(value: Any) -> NDArray[Any]:
-    """Return what is to be written as an array of NumPy's."""
+    """Return the value as a NumPy array."""
     if np.ma.is_masked(value):
         raise TypeError(
             "the array has masked items, and HDF5 keeps no mask: write array.filled(...), and the"
-            " mask"
+            " mask separately"
         )
     try:
         return np.asarray(as_array(value))
-    except (RuntimeError, TypeError) as e:  # PyTorch, of a list of tensors
+    except (RuntimeError, TypeError) as e:  # from PyTorch, for a list of tensors
         if not isinstance(value, (list, tuple)):
             raise
         raise TypeError(
-            f"a {type(value).__name__} that NumPy makes no array of ({e}): of tensors, write"
+            f"NumPy cannot make an array of this {type(value).__name__} ({e}): join tensors with"
             " torch.stack(...)"
         ) from e
 
 
 def _in_order_of_types(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array whose items HDF5's types have in that order of bytes."""
-    # Of what ml_dtypes adds, the file has the types in little-endian order alone, and of complex
-    # numbers of long doubles ("G"), h5py makes the machine's own type in either order.
+    """Return the array in a byte order for which HDF5 types exist."""
+    # ml_dtypes' types are stored in little-endian order only. For complex long doubles ("G"), h5py
+    # makes the native type whatever the order.
     is_only_native = array.dtype.isbuiltin == 2 or array.dtype.char == "G"
     return array.astype(array.dtype.newbyteorder("=")) if is_only_native else array
 
@@ -129,13 +129,13 @@ def _in_order_of_types(array: NDArray[Any]) -> NDArray[Any]:
 def _chunks_for(
     array: NDArray[Any], chunks: Sequence[int] | None, steps: int
 ) -> tuple[int, ...] | None:
-    """Return the shape of chunks, or None for an array that HDF5 cannot chunk."""
+    """Return the chunk shape, or None for an array that HDF5 cannot chunk."""
     if array.size == 0 or array.ndim == 0:
         return None
     if chunks is None and steps > 1:
         if array.ndim == 1:
             raise ValueError(
-                f"an array of shape {array.shape} has no axis but that of its steps: give chunks"
+                f"an array of shape {array.shape} has only the axis of its steps: give chunks"
             )
         if array.shape[0] < steps:
             raise ValueError(
@@ -150,8 +150,8 @@ def _chunks_for(
         raise ValueError(f"chunks {shape} do not fit into an array of shape {array.shape}")
     if array.ndim > 1 and shape[0] % steps != 0:
         raise ValueError(
-            f"chunks {shape} have {shape[0]} steps along the first axis, no multiple of the codec's"
-            f" {steps}: give chunks of {steps} along it"
+            f"chunks {shape} have {shape[0]} steps along the first axis, which is not a multiple of"
+            f" the codec's {steps}: give chunks of {steps} along it"
         )
     return shape
 
@@ -167,11 +167,11 @@ def _write_chunks(dataset: Any, compression: Compression, array: NDArray[Any]) -
             return index, target.encode(part.reshape(-1).view(np.uint8))
         chunk = padded.get(target.nbytes)
         if part.shape != target.chunks:
-            chunk[:] = 0  # HDF5's own padding
+            chunk[:] = 0  # HDF5 pads with zeros
         whole = chunk.view(array.dtype).reshape(target.chunks)
         whole[tuple(map(slice, part.shape))] = part
         data = target.encode(chunk)
-        # This thread's next chunk reuses the memory.
+        # This thread reuses the memory for its next chunk.
         return index, chunk.copy() if data is chunk else data
 
     indices = grid_indices(chunk_counts(array.shape, target.chunks))
@@ -186,23 +186,23 @@ def read_tensor(
 ) -> NDArray[Any]:
     """Read a dataset, or a selection of it, bit for bit, decoding with all threads.
 
-    Only the touched chunks are read, and only their touched blocks are decoded.
+    Only the chunks that the selection touches are read, and only their touched blocks are decoded.
 
     Parameters
     ----------
     dataset : h5py.Dataset
-        Of numbers or booleans, written by any program. Filters that this package does not know
-        are left to HDF5.
+        Numbers or booleans, written by any program. HDF5 decodes filters that this package does not
+        support.
     selection
         As in ``array[selection]``: integers, slices of any step, ``...``, and arrays of integers or
         booleans.
     out : numpy.ndarray, optional
-        Where to put the result: an array of its shape and data type.
+        Array for the result, of its shape and data type.
 
     Returns
     -------
     numpy.ndarray
-        `out` if it was given. Its data type is ml_dtypes' where NumPy has none.
+        `out` if given. ml_dtypes provides the data types that NumPy lacks.
 
     Raises
     ------
@@ -211,11 +211,11 @@ def read_tensor(
     OSError
         If HDF5 cannot read the dataset.
     TypeError
-        If the dataset has neither numbers nor booleans.
+        If the items are neither numbers nor booleans.
     ValueError
         If `out` does not fit.
     IndexError
-        As NumPy raises it.
+        If the selection does not fit the shape, as in NumPy.
     """
     if not isinstance(dataset, h5py.Dataset):
         raise TypeError(f"a dataset is needed, such as file['weight'], not {dataset!r:.80}")
@@ -229,7 +229,7 @@ def read_tensor(
         raise TypeError(f"{label}: {e}") from e
     box = parse_selection(selection, array.shape)
     if out is not None and out.dtype != items.dtype:
-        raise ValueError(f"out is of {out.dtype}, {dataset.name} of {items.dtype}")
+        raise ValueError(f"out has dtype {out.dtype}, {dataset.name} has {items.dtype}")
     if array.dtype == items.dtype:
         return _read(array, box, out)
     if out is None:
@@ -239,7 +239,7 @@ def read_tensor(
 
 
 def _read(array: ArrayReader, box: Box | Points, out: NDArray[Any] | None) -> NDArray[Any]:
-    """Read a selection, into `out` if it is given."""
+    """Read a selection, into `out` if given."""
     if isinstance(box, Points):
         found = np.empty(box.indices[0].size, array.dtype)
         array.read_points([indices.reshape(-1) for indices in box.indices], found)
@@ -254,7 +254,7 @@ def _read(array: ArrayReader, box: Box | Points, out: NDArray[Any] | None) -> ND
 
 
 def _put(selected: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
-    """Put what was read into `out`, if it was given."""
+    """Copy the selected items to `out`, if given."""
     if out is None:
         return selected
     if out.shape != selected.shape:

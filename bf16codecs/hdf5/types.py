@@ -1,7 +1,7 @@
-"""HDF5's floating-point types for the data types of ml_dtypes.
+"""HDF5 floating-point types for the data types of ml_dtypes.
 
 They equal the native types of HDF5 2.0; older libraries read them as custom floating-point types.
-h5py itself would write such arrays as opaque bytes.
+h5py would write such arrays as opaque bytes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 __all__ = ["ItemType", "file_type", "item_type"]
 
-# Bytes; positions and sizes in bits (sign at, exponent at, its size, mantissa at, its size); and
-# the exponent's bias.
+# Size in bytes; bit positions and sizes (sign position, exponent position and size, mantissa
+# position and size); exponent bias.
 _FLOATS: dict[str, tuple[int, tuple[int, int, int, int, int], int]] = {
     "bfloat16": (2, (15, 7, 8, 0, 7), 127),
     "float8_e4m3fn": (1, (7, 3, 4, 0, 3), 7),
@@ -44,12 +44,12 @@ def _big_endian(name: str) -> Any:
 
 
 def file_type(dtype: np.dtype[Any]) -> Any:
-    """Return the HDF5 type of an array's items.
+    """Return the HDF5 type of a data type.
 
     Raises
     ------
     TypeError
-        If the items are not numbers or booleans.
+        If it is not one of numbers or booleans.
     """
     if dtype.name in _FLOATS and dtype.isnative:
         return _float_type(dtype.name)
@@ -59,28 +59,28 @@ def file_type(dtype: np.dtype[Any]) -> Any:
 
 
 class ItemType(NamedTuple):
-    """How the items of a dataset are read into memory."""
+    """Data types of a dataset's items, in NumPy and in HDF5."""
 
     dtype: np.dtype[Any]
-    #: What HDF5 is to convert them to: their own type where that changes nothing.
+    #: HDF5's type to read them as: the dataset's type if no conversion is needed.
     memory: Any
-    #: Whether the array's bytes are the dataset's.
+    #: Whether the bytes of the array are those of the dataset, without conversion.
     has_own_bytes: bool
 
     @property
     def copied(self) -> np.dtype[Any]:
-        """Data type to read the items as: NumPy copies every byte of it.
+        """Data type of which NumPy copies every byte.
 
-        Of a struct, NumPy copies the members, and leaves the gaps between them as the memory was.
+        When NumPy copies structs, it skips the padding between members.
         """
         return self.dtype if self.dtype.names is None else np.dtype(f"V{self.dtype.itemsize}")
 
 
 def item_type(type_id: Any) -> ItemType:
-    """Return what the items of a dataset of any program become.
+    """Return the NumPy and HDF5 types to read the items of any program's dataset as.
 
-    Types of HDF5 have more properties than NumPy's: padding, precision, the bias of an exponent.
-    So its type is the one that decides, and what is not known to have NumPy's bytes, HDF5 converts.
+    HDF5's types have more properties than NumPy's: padding, precision, exponent bias. HDF5 converts
+    all items whose bytes are not known to be those of a NumPy type.
 
     Parameters
     ----------
@@ -93,15 +93,15 @@ def item_type(type_id: Any) -> ItemType:
         If NumPy has no such items, or only as Python objects, or as further axes of the array.
     """
     for name in _FLOATS:
-        own = _float_type(name)
-        if type_id.equal(own):
+        float_type = _float_type(name)
+        if type_id.equal(float_type):
             return ItemType(np.dtype(name), type_id, True)
-        if type_id.get_size() == own.get_size() and type_id.equal(_big_endian(name)):
-            return ItemType(np.dtype(name), own, False)
+        if type_id.get_size() == float_type.get_size() and type_id.equal(_big_endian(name)):
+            return ItemType(np.dtype(name), float_type, False)
     dtype = _numpy_dtype(type_id)
     memory = h5py.h5t.py_create(dtype, logical=True)
     if memory.dtype != dtype:
-        # Complex numbers of big-endian long doubles, as members, too: h5py makes native ones.
+        # Big-endian complex long doubles, also as members: h5py makes native ones.
         dtype = np.dtype(memory.dtype)
     if type_id.equal(memory) or _is_plain(type_id):
         return ItemType(dtype, type_id, True)
@@ -115,16 +115,16 @@ def item_type(type_id: Any) -> ItemType:
 def _numpy_dtype(type_id: Any) -> np.dtype[Any]:
     try:
         dtype = np.dtype(type_id.dtype)
-    except ValueError as e:  # no float of NumPy's has as many bits, or such exponents
+    except ValueError as e:  # NumPy has no float with so many bits, or such exponents
         raise TypeError(str(e)) from e
     if dtype.hasobject or dtype.subdtype is not None:
-        raise TypeError(f"its items are no numbers but {dtype}")
-    # h5py's own dtypes are equal to NumPy's, and not the same: PyTorch takes only those.
+        raise TypeError(f"its items are not numbers but {dtype}")
+    # h5py's dtypes equal NumPy's but are other objects, which PyTorch refuses.
     return np.dtype(dtype.name) if dtype.kind in "iufc" and dtype.isnative else dtype
 
 
 def _is_plain(type_id: Any) -> bool:
-    """Tell whether items are bytes without a meaning to HDF5, or bits that are all in use."""
+    """Tell whether items are opaque bytes, or bit fields without padding."""
     if isinstance(type_id, h5py.h5t.TypeOpaqueID):
         return True
     return isinstance(type_id, h5py.h5t.TypeBitfieldID) and any(map(type_id.equal, _BITS))

@@ -141,7 +141,7 @@ def test_tensors_of_pytorch(file: h5py.File) -> None:
     found = hdf5.read_tensor(hdf5.write_tensor(file, "weights", weights))
     assert_same_bits(found, weights.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
     for several in ([weights, weights], (weights.detach(), weights)):
-        with pytest.raises(TypeError, match=r"of tensors, write torch\.stack"):
+        with pytest.raises(TypeError, match=r"join tensors with torch\.stack"):
             hdf5.write_tensor(file, "several", several)
 
 
