@@ -1,4 +1,4 @@
-"""Which GPU can be used; this can be asked without the packages that it takes."""
+"""Find a GPU that this package can decode on, if CUDA's packages are installed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from bf16codecs.errors import DeviceError
 if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device
 
-__all__ = ["found_gpu", "only_there"]
+__all__ = ["found_gpu", "gpu_only_failure"]
 
 
 def found_gpu(ordinal: int, what: str) -> Device | None:
-    """Return a GPU if this package can decode there.
+    """Return a GPU if this package can decode on it; None if the host has to decode.
 
-    That takes the packages of the extra ``cuda``. Without them, the host has to decode, and so it
-    does if the driver or the compiler is of no use, which is warned of.
+    None without the packages of the extra ``cuda``; None with a warning if the driver or the
+    compiler cannot be used.
 
     Parameters
     ----------
     ordinal
-        Which one, as CUDA numbers them.
+        CUDA's number of the GPU.
     what
-        What would be decoded, for the warning.
+        Data to decode, as the warning names them.
     """
     try:
         from bf16codecs.cuda.compiling import expect_compiler
@@ -40,9 +40,9 @@ def found_gpu(ordinal: int, what: str) -> Device | None:
         return None
 
 
-def only_there(label: str, gpu: Device) -> DeviceError:
-    """Return the error for what is damaged on a GPU, and not on the host."""
+def gpu_only_failure(label: str, gpu: Device) -> DeviceError:
+    """Return the error for data that the host can decode and the GPU cannot."""
     return DeviceError(
-        f"{label}: GPU {gpu.ordinal} ({gpu.name}) could not decode it, and the host can. Please"
-        " report it; what is read to the CPU is right, and can be copied"
+        f"{label}: GPU {gpu.ordinal} ({gpu.name}) could not decode it, but the host can. Please"
+        " report this; until then, read it to the CPU and copy it to the GPU"
     )

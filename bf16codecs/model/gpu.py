@@ -13,7 +13,7 @@ from bf16codecs._arrays.array import ArrayReader, Job
 from bf16codecs._arrays.indexing import Points, as_index, parse_selection
 from bf16codecs._arrays.on_device import decodes_there, device_jobs, host_nbytes
 from bf16codecs._base.threads import run_all
-from bf16codecs.cuda.found import found_gpu, only_there
+from bf16codecs.cuda.found import found_gpu, gpu_only_failure
 
 if TYPE_CHECKING:
     import torch
@@ -199,4 +199,4 @@ def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THR
         failed = loader.finish()
     for tensor, _, axes in (target for i, target in enumerate(targets) if i in failed):
         tensor[... if axes is None else tuple(map(as_index, axes))]  # raises what is wrong
-        raise only_there(f"tensor {tensor.name!r:.80}", gpu)
+        raise gpu_only_failure(f"tensor {tensor.name!r:.80}", gpu)

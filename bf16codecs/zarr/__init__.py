@@ -1,12 +1,12 @@
 """Codecs and data types for Zarr format 3.
 
-Entry points name these classes, so that zarr finds them without an import of this package;
-importing this package and zarr, in either order, registers them. Users pass
+Entry points name these classes, so that zarr finds them without an import of this package.
+Importing both this package and zarr, in either order, registers them. Users pass
 `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in format 3.
 """
 
-# First, and all of it: of two threads, one that imports a part of zarr first may meet one that
-# imports zarr, each waiting for the other.
+# Before any of its submodules: otherwise, a thread that imports a submodule and one that imports
+# zarr may deadlock.
 import zarr  # noqa: F401
 
 from bf16codecs.zarr.blocks import BF16BlocksCodec

@@ -1,4 +1,4 @@
-"""The Zarr format 3 serializer whose chunks can be read block by block."""
+"""Serializer for Zarr format 3 whose chunks can be read block by block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import BLOCKS_ID, PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.zarr.gpu import decoded_there
+from bf16codecs.zarr.gpu import decoded_on_gpu
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BF16BlocksCodec"]
 
-# zarr opens arrays anew, and hands no key: nothing to remember heads by.
+# zarr passes no chunk keys by which heads could be remembered, and reopens arrays.
 _FORMAT = FrameFormat(keep_heads=False)
 
 
@@ -52,10 +52,9 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     Parameters
     ----------
     codec : BF16Huffman, BF16Arithmetic, BF16Zstd, BF16Split, mapping or str
-        The wrapped codec, also as array metadata; by default `BF16Arithmetic`, as of conversions. A
-        name such as ``"huffman"`` means that codec with the element layout of the array's data
-        type, as ``dtype="auto"`` does. Stored metadata contain this parameter in full: it keeps its
-        name and meaning.
+        The wrapped codec, an object or array metadata; by default `BF16Arithmetic`, as in
+        conversions. A name such as ``"huffman"`` means that codec with the element layout of the
+        array's data type, as with ``dtype="auto"``. Array metadata store this parameter in full.
 
     Examples
     --------
@@ -85,7 +84,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         )
         configuration = configuration or {}
         _refuse_unknown(configuration, {"codec"})
-        # What metadata mean that name no codec, which this package does not write.
+        # The default of metadata without a codec, which this package does not write.
         return cls(configuration.get("codec", "huffman"))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +95,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return {"name": self.codec_id, "configuration": {"codec": codec}}
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Return this codec, with the array's element layout if none was given."""
+        """Return this codec, with the array's element layout if it has none."""
         codec = self.codec if isinstance(self.codec, FrameCodec) else CODECS[self.codec](dtype=AUTO)
         settled = codec.for_dtype(array_spec.dtype.to_native_dtype())
         return self if settled is self.codec else type(self)(settled)
@@ -115,7 +114,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     def _encoded(self, array: NDArray[Any], chunk_spec: ArraySpec) -> bytes:
         codec = self.evolve_from_array_spec(chunk_spec).codec
         assert isinstance(codec, FrameCodec)
-        # `encode` warns where the codec is for other numbers.
+        # `encode` warns if the codec is for another data type.
         return codec.encode(array.astype(_stored_dtype(array.dtype), order="C", copy=False))
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -123,12 +122,12 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return chunk_spec.prototype.buffer.from_bytes(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        there = _decoded_there(chunk_bytes, chunk_spec)
-        if there is not None:
-            return there
+        on_gpu = _decoded_on_gpu(chunk_bytes, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
         return _on_host(_decoded(chunk_bytes.as_numpy_array(), chunk_spec), chunk_spec)
 
-    # Buffers, which may be a GPU's, are left to the thread that has them: see `gpu`.
+    # A buffer may be a GPU's, which only the calling thread may touch: see `gpu`.
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = chunk_array.as_numpy_array()
@@ -136,9 +135,9 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return chunk_spec.prototype.buffer.from_bytes(encoded)
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        there = _decoded_there(chunk_bytes, chunk_spec)
-        if there is not None:
-            return there
+        on_gpu = _decoded_on_gpu(chunk_bytes, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
         array = await asyncio.to_thread(_decoded, chunk_bytes.as_numpy_array(), chunk_spec)
         return _on_host(array, chunk_spec)
 
@@ -154,7 +153,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         while requests is not None:
             limit = config.get("async.concurrency")
             replies = await concurrent_map([(r,) for r in requests], get, limit)
-            if part.decode_there(replies):
+            if part.decode_on_gpu(replies):
                 break
             requests = await asyncio.to_thread(part.send, _host_bytes(replies))
         return part.result
@@ -162,14 +161,14 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        # Used by zarr's fused pipeline where stores can be read without an event loop.
+        # zarr's fused pipeline calls this for stores that it can read without an event loop.
         part = _Part(selection, chunk_spec, byte_getter)
         requests = part.begin()
         while requests is not None:
             replies = [
                 byte_getter.get_sync(prototype=part.prototype(r), byte_range=r) for r in requests
             ]
-            if part.decode_there(replies):
+            if part.decode_on_gpu(replies):
                 break
             requests = part.send(_host_bytes(replies))
         return part.result
@@ -178,7 +177,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
     """Raise ValueError if a codec's steps do not divide the chunks of an array.
 
-    Of chunks inside shards it is not known here how large they are: encoding refuses these.
+    The size of chunks inside shards is not known here: encoding checks those.
     """
     chunk, native = getattr(chunk_grid, "chunk_shape", None), dtype.to_native_dtype()
     if chunk is not None and isinstance(dtype, HasItemSize):
@@ -186,19 +185,19 @@ def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
 
 
 def chunk_label(chunk_spec: ArraySpec, byte_getter: Any = None) -> str:
-    """Return what messages call a chunk: by its key, if zarr gives it, or by its array's spec."""
+    """Return a chunk's name for messages: by its key, if zarr passes it, or by its array's spec."""
     if isinstance(byte_getter, StorePath):
         return f"chunk {byte_getter}"
-    place = getattr(byte_getter, "chunk_coords", None)
-    which = "a chunk" if place is None else f"chunk {place} of a shard"
+    index = getattr(byte_getter, "chunk_coords", None)
+    which = "a chunk" if index is None else f"chunk {index} of a shard"
     return f"{which}, of shape {chunk_spec.shape} and {chunk_spec.dtype.to_native_dtype()}"
 
 
 class _Part(Known):
-    """Part of a chunk that is being read, while fetching is left to the caller.
+    """Part of a chunk that is being read; the caller fetches the bytes.
 
-    The selection itself is NumPy's work, on an array of the whole chunk into which only the
-    touched blocks were decoded: of the rest, the system never provides the memory.
+    Only the touched blocks are decoded, into an array of the whole chunk from which NumPy selects.
+    The system never provides memory for the rest of the array.
     """
 
     def __init__(self, selection: Any, chunk_spec: ArraySpec, byte_getter: Any) -> None:
@@ -212,63 +211,63 @@ class _Part(Known):
         self._requests: list[RangeByteRequest | None] = []
         self._has_begun = False
         self._selected: NDArray[Any] | None = None
-        self._there: NDBuffer | None = None
+        self._on_gpu: NDBuffer | None = None
 
     def prototype(self, request: RangeByteRequest | None) -> BufferPrototype:
-        """Return what a request is to be fetched to: parts of a chunk to where they are decoded."""
-        # Shards know one only.
+        """Return the buffers to fetch a request to; parts of chunks are decoded on the host."""
+        # Chunks inside shards come in the array's buffers only.
         is_part = request is not None and self._is_store
         return numpy_buffer_prototype() if is_part else self._spec.prototype
 
-    def decode_there(self, replies: Sequence[Buffer | None]) -> bool:
-        """Decode a chunk where it was fetched to, if that is a GPU; return whether it was."""
+    def decode_on_gpu(self, replies: Sequence[Buffer | None]) -> bool:
+        """Decode a whole chunk that was fetched to a GPU; return whether that was possible."""
         if self._requests != [None] or replies[0] is None:
             return False
 
         def on_host(data: Bytes) -> None:
             self.send([data])
 
-        there = _decoded_there(replies[0], self._spec, self._label, on_host)
-        if there is not None:
-            self._there = there[self._selection]
-        return there is not None
+        chunk = _decoded_on_gpu(replies[0], self._spec, self._label, on_host)
+        if chunk is not None:
+            self._on_gpu = chunk[self._selection]
+        return chunk is not None
 
     @property
     def result(self) -> NDBuffer | None:
         """The selected items; None if the chunk was never written."""
         if self._selected is None:
-            return self._there
+            return self._on_gpu
         return _on_host(self._selected, self._spec)
 
     def begin(self) -> list[RangeByteRequest | None] | None:
         """Return the first requests: byte ranges, or None for the whole chunk."""
-        return self._asked(next(self._reading))
+        return self._byte_requests(next(self._reading))
 
     def send(self, replies: Sequence[Bytes | None]) -> list[RangeByteRequest | None] | None:
-        """Take what the requests gave, and return the next ones, or None at the end."""
+        """Take the replies to the requests; return the next requests, or None at the end."""
         with named_damage(self._label):
-            return self._sent(replies)
+            return self._send(replies)
 
-    def _sent(self, replies: Sequence[Bytes | None]) -> list[RangeByteRequest | None] | None:
+    def _send(self, replies: Sequence[Bytes | None]) -> list[RangeByteRequest | None] | None:
         parts = []
         for request, reply in zip(self._requests, replies, strict=True):
             if reply is None:
                 if self._has_begun:
                     raise CorruptDataError("the chunk disappeared while it was being read")
-                return None  # it was never written: all fill values
+                return None  # never written: all fill values
             if request is not None:
                 check_range(reply.size, request.start, request.end, "chunk: ", CorruptDataError)
             parts.append(reply)
         self._has_begun = True
-        # StopIteration cannot pass through a future, so it ends here.
+        # A future cannot raise StopIteration.
         try:
-            return self._asked(self._reading.send(parts))
+            return self._byte_requests(self._reading.send(parts))
         except StopIteration:
             array = _shaped(self._raw, self._spec)
             self._selected = np.asanyarray(array[self._selection])
             return None
 
-    def _asked(self, request: Request) -> list[RangeByteRequest | None]:
+    def _byte_requests(self, request: Request) -> list[RangeByteRequest | None]:
         if isinstance(request, AtMost):
             self._requests = [None]
         else:
@@ -284,7 +283,7 @@ def _refuse_unknown(configuration: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _parse_codec(codec: Any) -> FrameCodec | str:
-    """Parse a codec given as an object, as metadata or by name."""
+    """Return the codec of an object or of metadata; a name without parameters stays a name."""
     if isinstance(codec, FrameCodec):
         return codec
     configuration = None
@@ -314,13 +313,13 @@ def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _shaped(raw: Any, chunk_spec: ArraySpec) -> Any:
-    """Return the items that a chunk's bytes are."""
+    """Return a chunk's bytes as an array of its items."""
     dtype = _stored_dtype(chunk_spec.dtype.to_native_dtype())
     return raw.view(dtype).reshape(chunk_spec.shape)
 
 
 def _on_host(array: NDArray[Any], chunk_spec: ArraySpec) -> NDBuffer:
-    """Return zarr's buffer with what was decoded on the host."""
+    """Return zarr's buffer of an array on the host."""
     return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
 
 
@@ -331,28 +330,28 @@ def _host_bytes(replies: Sequence[Buffer | None]) -> list[Bytes | None]:
 def _decoded(data: Bytes, chunk_spec: ArraySpec) -> NDArray[Any]:
     """Decode a chunk on the host."""
     raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
-    # What is not there yet of a growing frame, zarr may be about to write.
+    # A growing frame may be incomplete: zarr reads it before it writes the missing versions.
     wanted = replace(Wanted.whole(raw), pads=True)
     with named_damage(chunk_label(chunk_spec)):
         read(_FORMAT, InMemory(data), wanted)
     return _shaped(raw, chunk_spec)
 
 
-def _decoded_there(
+def _decoded_on_gpu(
     chunk_bytes: Buffer,
     chunk_spec: ArraySpec,
     label: str | None = None,
     decode: Callable[[Bytes], Any] | None = None,
 ) -> NDBuffer | None:
-    """Decode a chunk on the GPU on which it is, if there is one: see `decoded_there`."""
+    """Decode a chunk that lies on a GPU there: see `decoded_on_gpu`."""
     size = _chunk_bytes(chunk_spec)
-    there = decoded_there(
+    raw = decoded_on_gpu(
         chunk_bytes,
         label or chunk_label(chunk_spec),
         size,
         lambda nbytes: nbytes == size,
         decode or partial(_decoded, chunk_spec=chunk_spec),
     )
-    if there is None:
+    if raw is None:
         return None
-    return chunk_spec.prototype.nd_buffer.from_ndarray_like(_shaped(there, chunk_spec))
+    return chunk_spec.prototype.nd_buffer.from_ndarray_like(_shaped(raw, chunk_spec))

@@ -1,4 +1,4 @@
-"""The codec classes as bytes-to-bytes codecs of Zarr format 3."""
+"""Bytes-to-bytes codecs of Zarr format 3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bf16codecs.codecs.frames import ConfiguredCodec
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps, chunk_label
 from bf16codecs.zarr.dtypes import register_data_types
-from bf16codecs.zarr.gpu import decoded_there
+from bf16codecs.zarr.gpu import decoded_on_gpu
 
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
@@ -50,19 +50,19 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class _OwnBytesCodec(BytesBytesCodec):
-    """A bytes-to-bytes codec of Zarr format 3 over a codec class of this package.
+class _WrappedCodec(BytesBytesCodec):
+    """A codec class of this package as a bytes-to-bytes codec of Zarr format 3.
 
-    Its fields are that class's parameters.
+    The fields are the parameters of that class.
     """
 
     is_fixed_size = False
-    _own: ClassVar[type[ConfiguredCodec]]
+    _codec_class: ClassVar[type[ConfiguredCodec]]
     _decode_array: ClassVar[Callable[[Any, int | None], Bytes]]
 
     def __post_init__(self) -> None:
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
-        codec = self._own(**parameters)
+        codec = self._codec_class(**parameters)
         for name in parameters:
             object.__setattr__(self, name, getattr(codec, name))
         object.__setattr__(self, "_codec", codec)
@@ -71,9 +71,9 @@ class _OwnBytesCodec(BytesBytesCodec):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Make the codec from array metadata."""
         _, configuration = parse_named_configuration(
-            data, cls._own.codec_id, require_configuration=False
+            data, cls._codec_class.codec_id, require_configuration=False
         )
-        return cls(**cls._own.from_config(configuration or {})["configuration"])
+        return cls(**cls._codec_class.from_config(configuration or {})["configuration"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec as array metadata."""
@@ -85,12 +85,12 @@ class _OwnBytesCodec(BytesBytesCodec):
         raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
     def _decoded(self, data: Bytes, chunk_spec: ArraySpec) -> Bytes:
-        # Zarr gives a compressor no key: which chunk it is, its caller alone can tell.
+        # zarr passes no key to a compressor, so the label cannot name the chunk.
         with named_damage(chunk_label(chunk_spec)):
-            return type(self)._decode_array(data, _most(chunk_spec))
+            return type(self)._decode_array(data, _largest_chunk(chunk_spec))
 
-    def _decoded_there(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        """Return a chunk that was decoded where it is, which is not the host's memory."""
+    def _decoded_on_gpu(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        """Return a chunk that was decoded on the GPU on which it lies, or None."""
         return None
 
     def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes:
@@ -98,9 +98,9 @@ class _OwnBytesCodec(BytesBytesCodec):
         return codec.encode(data)
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        there = self._decoded_there(chunk_data, chunk_spec)
-        if there is not None:
-            return there
+        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
         raw = self._decoded(chunk_data.as_numpy_array(), chunk_spec)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
@@ -108,12 +108,12 @@ class _OwnBytesCodec(BytesBytesCodec):
         encoded = self._encoded(chunk_data.as_numpy_array(), chunk_spec)
         return chunk_spec.prototype.buffer.from_bytes(encoded)
 
-    # Buffers, which may be a GPU's, are left to the thread that has them: see `gpu`.
+    # A buffer may be a GPU's, which only the calling thread may touch: see `gpu`.
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        there = self._decoded_there(chunk_data, chunk_spec)
-        if there is not None:
-            return there
+        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
         raw = await asyncio.to_thread(self._decoded, chunk_data.as_numpy_array(), chunk_spec)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
@@ -122,54 +122,54 @@ class _OwnBytesCodec(BytesBytesCodec):
         return chunk_spec.prototype.buffer.from_bytes(encoded)
 
 
-def _most(chunk_spec: ArraySpec) -> int | None:
-    """Return how many bytes a chunk can have before it is an array; None if there is no limit."""
+def _largest_chunk(chunk_spec: ArraySpec) -> int | None:
+    """Return the largest size of a chunk before compression, in bytes; None without a limit."""
     dtype = chunk_spec.dtype.to_native_dtype()
-    if dtype.kind in "OT":  # texts of any length
+    if dtype.kind in "OT":  # strings of any length
         return None
-    # Codecs before this one may have made the chunk a little larger.
+    # Codecs before this one may make the chunk a little larger.
     return stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize)
 
 
 @dataclass(frozen=True)
-class RunLengthCodec(_OwnBytesCodec):
+class RunLengthCodec(_WrappedCodec):
     """`RunLength` as a codec of Zarr format 3."""
 
-    _own = RunLength
+    _codec_class = RunLength
     _decode_array = staticmethod(_run_length.decode_array)
 
 
 @dataclass(frozen=True)
-class _FrameBytesCodec(_OwnBytesCodec):
-    """One that writes frames, of numbers.
+class _FrameBytesCodec(_WrappedCodec):
+    """A codec that writes frames.
 
-    Arrays of another data type than `dtype` are compressed less well, but just as exactly, with a
+    Arrays of another data type than `dtype` are compressed less well, still bit for bit, with a
     warning.
     """
 
     _decode_array = staticmethod(decode_array)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Return this codec, for numbers of the array's data type if its `dtype` is ``"auto"``."""
+        """Return this codec, with the array's data type if its `dtype` is ``"auto"``."""
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
         settled = codec.for_dtype(array_spec.dtype.to_native_dtype())
         return self if settled is codec else type(self)(**settled["configuration"])
 
-    def _decoded_there(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        most = _most(chunk_spec)
-        if most is None:
+    def _decoded_on_gpu(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        largest = _largest_chunk(chunk_spec)
+        if largest is None:
             return None
-        there = decoded_there(
+        raw = decoded_on_gpu(
             chunk_data,
             chunk_label(chunk_spec),
-            most,
-            lambda nbytes: nbytes <= most,
+            largest,
+            lambda nbytes: nbytes <= largest,
             lambda data: self._decoded(data, chunk_spec),
         )
-        return None if there is None else chunk_spec.prototype.buffer.from_array_like(there)
+        return None if raw is None else chunk_spec.prototype.buffer.from_array_like(raw)
 
     def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes:
-        # Not where an array is opened: who only reads it can do nothing about it.
+        # Not when an array is opened: its readers cannot change the codec.
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
         codec.warn_of_other(chunk_spec.dtype.to_native_dtype())
         return super()._encoded(data, chunk_spec)
@@ -183,7 +183,7 @@ class _FrameBytesCodec(_OwnBytesCodec):
 class BF16SplitCodec(_FrameBytesCodec):
     """`BF16Split` as a codec of Zarr format 3."""
 
-    _own = BF16Split
+    _codec_class = BF16Split
     dtype: str = "bfloat16"
     by: str = "field"
 
@@ -192,7 +192,7 @@ class BF16SplitCodec(_FrameBytesCodec):
 class BF16HuffmanCodec(_FrameBytesCodec):
     """`BF16Huffman` as a codec of Zarr format 3."""
 
-    _own = BF16Huffman
+    _codec_class = BF16Huffman
     dtype: str = "bfloat16"
     checksum: bool = True
     steps: int = 1
@@ -202,7 +202,7 @@ class BF16HuffmanCodec(_FrameBytesCodec):
 class BF16ArithmeticCodec(_FrameBytesCodec):
     """`BF16Arithmetic` as a codec of Zarr format 3."""
 
-    _own = BF16Arithmetic
+    _codec_class = BF16Arithmetic
     dtype: str = "bfloat16"
     level: str = "fast"
     checksum: bool = True
@@ -213,7 +213,7 @@ class BF16ArithmeticCodec(_FrameBytesCodec):
 class BF16ZstdCodec(_FrameBytesCodec):
     """`BF16Zstd` as a codec of Zarr format 3."""
 
-    _own = BF16Zstd
+    _codec_class = BF16Zstd
     level: int = 3
     dtype: str = "bfloat16"
     checksum: bool = True
@@ -223,12 +223,13 @@ class BF16ZstdCodec(_FrameBytesCodec):
 class DeltaCodec(BytesBytesCodec):
     """Differences of consecutive integers, as a codec of Zarr format 3.
 
-    That of zarr-python, `numcodecs.delta`, makes numbers of the integers in arrays of floats.
+    Unlike `numcodecs.delta` of zarr-python, it takes a chunk's bytes as integers even in arrays of
+    floats, and so is exact.
 
     Parameters
     ----------
     dtype : {"|u1", "<u2", "<u4", "<u8"}
-        How a chunk's bytes are cut into integers.
+        Integer type of the chunk's bytes.
     """
 
     is_fixed_size = True
@@ -249,7 +250,7 @@ class DeltaCodec(BytesBytesCodec):
         """Make the codec from array metadata."""
         _, configuration = parse_named_configuration(data, cls.codec_id)
         if configuration.keys() != {"dtype"}:
-            raise ValueError(f"{cls.codec_id}: its configuration is dtype alone")
+            raise ValueError(f"{cls.codec_id}: its configuration must be dtype alone")
         return cls(str(configuration["dtype"]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -257,7 +258,7 @@ class DeltaCodec(BytesBytesCodec):
         return {"name": self.codec_id, "configuration": {"dtype": self.dtype}}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return the size itself: differences are as large."""
+        """Return the size itself: encoding keeps it."""
         return input_byte_length
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -272,7 +273,7 @@ class DeltaCodec(BytesBytesCodec):
         size = int(self.dtype[-1])
         if data.size == 0 or data.size % size:
             raise CorruptDataError(
-                f"a chunk of {data.size} bytes is not one of integers of {8 * size} bits"
+                f"a chunk of {data.size} bytes does not consist of {8 * size}-bit integers"
             )
         return function(data)
 
@@ -291,7 +292,7 @@ def register() -> None:
     """Register the codecs and data types with zarr; importing the package does this."""
     frame_codecs = (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec)
     for cls in (*frame_codecs, RunLengthCodec):
-        register_codec(cls._own.codec_id, cls)
-    for other in (BF16BlocksCodec, DeltaCodec):
-        register_codec(other.codec_id, other)
+        register_codec(cls._codec_class.codec_id, cls)
+    for unwrapped in (BF16BlocksCodec, DeltaCodec):
+        register_codec(unwrapped.codec_id, unwrapped)
     register_data_types()

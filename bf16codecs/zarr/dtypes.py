@@ -1,7 +1,7 @@
 """Zarr data types for bfloat16 and the float8 formats, which zarr-python lacks.
 
-Names and fill values follow the zarr-extensions registry and tensorstore. Fill values keep
-their exact bits: a NaN other than the canonical one is written as its bits.
+Names and fill values follow the zarr-extensions registry and tensorstore. Fill values keep their
+exact bits: NaNs other than the canonical one are written in hexadecimal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
     """A floating-point type of ml_dtypes."""
 
     _native: ClassVar[np.dtype[Any]]
-    #: Bit pattern of the largest number, infinity included; NaNs are above it.
+    #: Bit pattern of the largest number, or of infinity; NaNs are above it.
     _largest_bits: ClassVar[int]
     _infinity_bits: ClassVar[int | None]
     _nan_bits: ClassVar[int]
@@ -69,16 +69,16 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return cls()
 
     def to_json(self, zarr_format: int) -> Any:
-        """Return the data type as array metadata has it.
+        """Return the data type as array metadata.
 
-        Format 2 has no typestr for these types; tensorstore writes their names there too.
+        Format 2 has no typestr for these types; like tensorstore, use their names.
         """
         if zarr_format == 2:
             return {"name": self._zarr_v3_name, "object_codec_id": None}
         return self._zarr_v3_name
 
     def _check_scalar(self, data: object) -> TypeGuard[SupportsFloat | SupportsIndex | str]:
-        # Arrays support float() as far as NumPy knows, whatever their size.
+        # Arrays of any size have __float__.
         number = isinstance(data, (SupportsFloat, SupportsIndex, str))
         return number and not isinstance(data, np.ndarray)
 
@@ -95,7 +95,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return self._native.type(data)
 
     def default_scalar(self) -> Any:
-        """Return zero, the fill value of arrays that were given none."""
+        """Return zero, the default fill value."""
         return self._native.type(0)
 
     def from_json_scalar(self, data: Any, *, zarr_format: int) -> Any:
@@ -105,17 +105,17 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return self.cast_scalar(data)
 
     def to_json_scalar(self, data: object, *, zarr_format: int) -> float | str:
-        """Write a fill value for array metadata, such that reading it gives the same bits."""
+        """Return a fill value as array metadata, from which reading restores the same bits."""
         scalar = self.cast_scalar(data)
         bits = int(np.asarray(scalar).view(f"u{self.item_size}"))
         if bits == self._nan_bits:
             return "NaN"
         magnitude = bits & ~(1 << (8 * self.item_size - 1))
         if magnitude > self._largest_bits:
-            # The specification of format 2 has no such notation, and tensorstore takes "0x7fff"
-            # for the number 32767 there. It refuses this one, which is better than wrong data.
-            form = "NaN(0x{:0{}x})" if zarr_format == 2 else "0x{:0{}x}"
-            return form.format(bits, 2 * self.item_size)
+            # Format 2 specifies no such notation, and tensorstore reads "0x7fff" as the number
+            # 32767 there. It refuses "NaN(0x7fff)", which is better than wrong data.
+            template = "NaN(0x{:0{}x})" if zarr_format == 2 else "0x{:0{}x}"
+            return template.format(bits, 2 * self.item_size)
         if magnitude == self._infinity_bits:
             return "Infinity" if bits == magnitude else "-Infinity"
         return float(scalar)
@@ -173,7 +173,7 @@ class BFloat16(_MLFloat, HasEndianness):
         return cls(endianness="little")
 
     def to_json(self, zarr_format: int) -> Any:
-        """Return the data type as array metadata has it."""
+        """Return the data type as array metadata."""
         if zarr_format == 2 and self.endianness == "big":
             raise ValueError("Zarr format 2 has no name for big-endian bfloat16")
         return super().to_json(zarr_format)
@@ -203,8 +203,8 @@ class Float8E5M2(_MLFloat):
 
 
 def register_data_types() -> None:
-    """Register the data types with zarr, except where the name is taken."""
-    # `contents`, not `get`: from zarr 3.4.1 on, that loads entry points, and this may be one.
+    """Register the data types with zarr, except those whose name is taken."""
+    # Not `get`: from zarr 3.4.1 on, it loads entry points, and this call may come from one.
     for cls in (BFloat16, Float8E4M3FN, Float8E5M2):
         if cls._zarr_v3_name not in data_type_registry.contents:
             data_type_registry.register(cls._zarr_v3_name, cls)

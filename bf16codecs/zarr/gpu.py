@@ -1,7 +1,7 @@
-"""zarr's buffers on a GPU, which are CuPy's arrays: frames in them are decoded there.
+"""Decode frames in zarr's GPU buffers, which are CuPy arrays, on their GPU.
 
-CuPy's work is in the order of a stream, which each thread has its own of. What zarr gives to a
-codec is on that of the thread that calls the codec: all that touches CuPy's arrays stays there.
+CuPy orders its work by streams, and each thread has its own. zarr copies chunks on the stream of
+the thread that calls the codec, so only that thread may touch the arrays.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._arrays.heads import head_bytes
-from bf16codecs.cuda.found import found_gpu, only_there
+from bf16codecs.cuda.found import found_gpu, gpu_only_failure
 
 if TYPE_CHECKING:
     from zarr.core.buffer import Buffer
 
-__all__ = ["decoded_there"]
+__all__ = ["decoded_on_gpu"]
 
 
-def decoded_there(
+def decoded_on_gpu(
     chunk: Buffer,
     label: str,
-    most: int,
+    largest: int,
     is_expected: Callable[[int], bool],
     decode: Callable[[NDArray[np.uint8]], Any],
 ) -> Any:
-    """Decode a chunk that is a frame on the GPU on which it is, in the calling thread.
+    """Decode a chunk, which is a frame, on the GPU on which it lies, in the calling thread.
 
     Parameters
     ----------
     chunk
-        The chunk as it is stored.
+        The stored chunk.
     label
-        What messages call it.
-    most
-        Its size at most, once it is decoded.
+        Its name in messages.
+    largest
+        Largest size of the decoded chunk, in bytes.
     is_expected
-        Tells whether it may have that size.
+        Checks the decoded size, in bytes.
     decode
-        Decodes it on the host.
+        Decodes the chunk on the host.
 
     Returns
     -------
     cupy.ndarray or None
-        Bytes. None if it is not on a GPU, or is to be decoded on the host.
+        The decoded bytes. None if the chunk is not on a GPU, or the host has to decode it.
 
     Raises
     ------
     CodecError
-        If it is damaged, as `decode` says.
+        If `decode` finds the chunk damaged.
     DeviceError
-        If the GPU fails, or finds it damaged, and the host does not.
+        If the GPU fails, or finds the chunk damaged when `decode` does not.
     """
     frame: Any = chunk.as_array_like()
-    cupy: Any = sys.modules.get("cupy")  # whoever has an array has imported it
+    cupy: Any = sys.modules.get("cupy")  # imported if any array is CuPy's
     if isinstance(frame, np.ndarray) or cupy is None or not isinstance(frame, cupy.ndarray):
         return None
     gpu = found_gpu(frame.device.id, "chunks")
@@ -71,13 +71,13 @@ def decoded_there(
 
     with frame.device:
         stream = gpu.stream_of(int(cupy.cuda.get_current_stream().ptr))
-        there = FrameOnGpu(gpu, stream, int(frame.data.ptr), int(frame.size), allocate)
-        index = there.index(head_bytes(most))
+        on_gpu = FrameOnGpu(gpu, stream, int(frame.data.ptr), int(frame.size), allocate)
+        index = on_gpu.index(head_bytes(largest))
         if index is None or not is_expected(index.raw_size):
             return None
         out = cupy.empty(index.raw_size, np.uint8)
-        outcome = there.decode(index, int(out.data.ptr))
+        outcome = on_gpu.decode(index, int(out.data.ptr))
     if outcome is Outcome.DAMAGED:
         decode(chunk.as_numpy_array())
-        raise only_there(label, gpu)
+        raise gpu_only_failure(label, gpu)
     return out if outcome is Outcome.DONE else None

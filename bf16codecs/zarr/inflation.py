@@ -1,7 +1,8 @@
-"""Refuses stored chunks that a library's codecs would inflate without a limit.
+"""Refuse stored chunks that a library's codecs would inflate without a limit.
 
-Most codecs decode whatever a chunk says it holds. Here it is compared with what the array's chunk
-can have: by the size that the chunk claims, or by decoding it up to that size and no further.
+Most codecs decode as many bytes as a chunk claims. The checks here compare that size with the size
+of the array's chunks: the size in the chunk's header or, in formats without one, that of decoding
+up to the limit.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from bf16codecs.zarr.shards import CHECKSUM_BYTES, NO_CHUNK, has_plain_index, sh
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
-#: Called with what was read of a stored chunk, and the range that was asked for.
+#: Called with the bytes read of a stored chunk, and the range that was requested.
 ChunkCheck = Callable[[Bytes, ByteRequest | None], None]
 
 _Inflates = Callable[[Bytes, int], bool]
 
-# Codecs whose output is as large as their input, or an item's size times that at most.
+# Codecs whose output is at most an item's size times their input.
 _STEADY = {
     *("bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"),
     *("numcodecs.crc32c", DELTA_ID),
-    BLOCKS_ID,  # it knows the chunk's size, and decodes no other
+    BLOCKS_ID,  # checks the chunk's size itself
 }
 
 
-def _claims(at: int) -> _Inflates:
-    """Return what compares the 32-bit size that a chunk has at a place in its header."""
+def _size_field(offset: int) -> _Inflates:
+    """Return a check of the 32-bit size at an offset of a chunk's header."""
 
     def inflates(data: Bytes, limit: int) -> bool:
-        return int.from_bytes(data[at : at + 4].tobytes(), "little") > limit
+        return int.from_bytes(data[offset : offset + 4].tobytes(), "little") > limit
 
     return inflates
 
@@ -65,7 +66,7 @@ def _runs(data: Bytes, limit: int) -> bool:
 
 
 def _stream(make: Callable[[], Any]) -> _Inflates:
-    """Return what decodes a stream up to a limit, to see whether it goes on."""
+    """Return a check that decodes a stream up to the limit, to see whether it goes on."""
 
     def inflates(data: Bytes, limit: int) -> bool:
         decoder = make()
@@ -73,9 +74,9 @@ def _stream(make: Callable[[], Any]) -> _Inflates:
             size = len(decoder.decompress(data.tobytes(), limit + 1))
         except (zlib.error, lzma.LZMAError, OSError, EOFError) as e:
             raise CorruptDataError(str(e)) from e
-        # Python's modules go on with the next stream, and the next, of any sizes.
+        # Python's modules would decode all further streams, of any size.
         if size <= limit and decoder.unused_data:
-            raise CorruptDataError("there are bytes behind its compressed stream")
+            raise CorruptDataError("bytes follow its compressed stream")
         return size > limit
 
     return inflates
@@ -85,8 +86,8 @@ _COMPRESSORS: dict[str, _Inflates] = {
     **dict.fromkeys(FRAME_IDS, _frame),
     RUN_LENGTH_ID: _runs,
     "zstd": _zstd,
-    "blosc": _claims(4),
-    "lz4": _claims(0),
+    "blosc": _size_field(4),
+    "lz4": _size_field(0),
     "gzip": _stream(partial(zlib.decompressobj, 31)),
     "zlib": _stream(zlib.decompressobj),
     "bz2": _stream(bz2.BZ2Decompressor),
@@ -97,38 +98,38 @@ _COMPRESSORS: dict[str, _Inflates] = {
 def chunk_check(
     document: Mapping[str, Any], nbytes: int, shard_chunks: int, limits: Limits
 ) -> ChunkCheck | None:
-    """Return what checks the stored chunks of an array before a library decodes them.
+    """Return a check of the stored chunks of an array before a library decodes them.
 
     Parameters
     ----------
     document
         The array's metadata, of format 2 or 3.
     nbytes
-        The size of a chunk once decoded.
+        Size of a decoded chunk.
     shard_chunks
-        How many chunks a shard has; 1 where there are no shards.
+        Number of chunks in a shard; 1 without shards.
     limits
-        With a `max_bytes` of the caller's, codecs that are not known here are trusted.
+        If the caller sets `max_bytes`, unknown codecs are trusted.
 
     Returns
     -------
     ChunkCheck or None
-        None if no codec inflates, or what they do is trusted.
+        None if no codec inflates, or unknown codecs are trusted.
 
     Raises
     ------
-    StoreError
-        If a codec might inflate without a limit.
+    LimitError
+        If a codec may inflate without a limit.
     """
     names, sharding = _codec_names(document), None
-    if names == ["sharding_indexed"]:  # with codecs around it, both kinds could inflate
+    if names == ["sharding_indexed"]:  # if codecs surround it, both could inflate
         sharding = document["codecs"][0]["configuration"]
         names = list(map(_name, sharding["codecs"]))
     *inner, last = names or ["bytes"]
-    behind = 0
+    checksum_bytes = 0
     if last == "crc32c" and inner[-1:] and inner[-1] in _COMPRESSORS:
         *inner, last = inner
-        behind = CHECKSUM_BYTES
+        checksum_bytes = CHECKSUM_BYTES
     is_known = last in _STEADY or last in _COMPRESSORS
     is_plain = sharding is None or has_plain_index(sharding)
     if not (is_known and is_plain and set(inner) <= _STEADY):
@@ -140,14 +141,14 @@ def chunk_check(
         return None
     if last in _STEADY:
         return None
-    check = partial(_check, last, stored_limit(nbytes), behind)
+    check = partial(_check, last, stored_limit(nbytes), checksum_bytes)
     if sharding is None:
         return lambda data, byte_range: check(data)
     return partial(_check_shard, check, shard_chunks)
 
 
 def _codec_names(document: Mapping[str, Any]) -> list[str]:
-    """Return the names of an array's codecs, the outermost last."""
+    """Return the names of an array's codecs, in the order of encoding."""
     if document.get("zarr_format") == 2:
         codecs: Sequence[Any] = [*(document.get("filters") or []), document.get("compressor")]
         return [_name(f"numcodecs.{c['id']}") for c in codecs if c is not None]
@@ -156,23 +157,23 @@ def _codec_names(document: Mapping[str, Any]) -> list[str]:
 
 def _name(codec: Any) -> str:
     name = str(codec if isinstance(codec, str) else codec["name"])
-    # Zarr's checksum is behind a chunk, that of numcodecs may be before it.
+    # Zarr's checksum follows the chunk; that of numcodecs may precede it.
     return name if name == "numcodecs.crc32c" else name.removeprefix("numcodecs.")
 
 
-def _check(name: str, limit: int, behind: int, data: Bytes) -> None:
-    """Check a chunk that has a checksum of so many bytes behind it, or none."""
+def _check(name: str, limit: int, checksum_bytes: int, data: Bytes) -> None:
+    """Check a chunk, whose last `checksum_bytes` are a checksum."""
     data = np.asarray(data).view(np.uint8)
-    if _COMPRESSORS[name](data[: data.size - behind], limit):
+    if _COMPRESSORS[name](data[: data.size - checksum_bytes], limit):
         raise CorruptDataError(f"it inflates to more than the {limit} bytes that it can have")
 
 
 def _check_shard(
     check: Callable[[Bytes], None], count: int, data: Bytes, byte_range: ByteRequest | None
 ) -> None:
-    """Check the chunks of a shard that was read whole, or one of them."""
+    """Check all chunks of a whole shard, or one of them."""
     if isinstance(byte_range, SuffixByteRequest):
-        return  # its index
+        return  # the index
     if byte_range is not None:
         check(data)
         return

@@ -1,4 +1,4 @@
-"""The index at the end of a shard, which says where its chunks are, and which it has."""
+"""Index of a shard: offsets and sizes of its chunks, and which are missing."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
     "shard_index",
 ]
 
-#: Bytes of the offset and size of each chunk, and of a checksum behind them.
+#: Bytes of an index entry, which has a chunk's offset and size, and of the index's checksum.
 ENTRY_BYTES, CHECKSUM_BYTES = 16, 4
-#: The offset of a chunk that a shard does not have.
+#: Offset of a missing chunk.
 NO_CHUNK = (1 << 64) - 1
 
 
 def has_plain_index(sharding: Mapping[str, Any]) -> bool:
-    """Tell whether shards have their index where, and as, `shard_index` takes it.
+    """Tell whether shards have the index that `shard_index` reads: at the end, little-endian.
 
     Parameters
     ----------
     sharding
-        The configuration of Zarr's codec `sharding_indexed`.
+        Configuration of Zarr's codec `sharding_indexed`.
     """
     codecs = [c for c in sharding.get("index_codecs", []) if isinstance(c, Mapping)]
     names = [c.get("name") for c in codecs]
@@ -49,12 +49,12 @@ def has_plain_index(sharding: Mapping[str, Any]) -> bool:
 
 
 def shard_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
-    """Return offset and size of each chunk of a shard, or of the end of one.
+    """Return offset and size of each chunk of a shard, from the shard or its end.
 
     Raises
     ------
     CorruptDataError
-        If it is too short.
+        If the bytes are fewer than those of the index.
     """
     data = np.asarray(shard).view(np.uint8)
     start = data.size - CHECKSUM_BYTES - count * ENTRY_BYTES
@@ -64,14 +64,14 @@ def shard_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
 
 
 def complete_shards(document: Mapping[str, Any], array: zarr.Array) -> CompleteShards | None:
-    """Return what refuses shards that lack a chunk; None where no such index tells.
+    """Return a check for missing chunks of shards; None without shards that have a plain index.
 
     Parameters
     ----------
     document
         The array's metadata.
     array
-        The array that zarr made of them.
+        zarr's array of these metadata.
     """
     if array.shards is None or not has_plain_index(document["codecs"][0]["configuration"]):
         return None
@@ -80,12 +80,12 @@ def complete_shards(document: Mapping[str, Any], array: zarr.Array) -> CompleteS
 
 @dataclass(frozen=True)
 class CompleteShards:
-    """Refuses shards that lack a chunk of their array: zarr would read fill values.
+    """Check that shards have every chunk of the array: zarr would read fill values.
 
     Attributes
     ----------
     shape, chunks, shards
-        Of the array, in items.
+        Shapes of the array, its chunks and its shards, in items.
     """
 
     shape: tuple[int, ...]
@@ -93,21 +93,21 @@ class CompleteShards:
     shards: tuple[int, ...]
 
     def check(self, key: str, data: Bytes, byte_range: ByteRequest | None) -> None:
-        """Check a shard that was read whole, or its index.
+        """Check a whole shard, or its index.
 
         Raises
         ------
         StoreError
-            If it lacks a chunk.
+            If the shard lacks a chunk.
         """
         if byte_range is not None and not isinstance(byte_range, SuffixByteRequest):
-            return  # one of its chunks
+            return  # a chunk
         counts = [s // c for s, c in zip(self.shards, self.chunks, strict=True)]
         index = shard_index(data, math.prod(counts)).reshape(*counts, 2)
         numbers = re.findall(r"\d+", key)
-        place = map(int, numbers[len(numbers) - len(self.shape) :])
-        axes = zip(place, counts, self.shape, self.chunks, strict=True)
-        # What lies behind the end of the array need not be there.
+        shard = map(int, numbers[len(numbers) - len(self.shape) :])
+        axes = zip(shard, counts, self.shape, self.chunks, strict=True)
+        # Chunks beyond the end of the array may be missing.
         within = (slice(max(0, -(-size // chunk) - i * count)) for i, count, size, chunk in axes)
         if (index[..., 0][tuple(within)] == NO_CHUNK).any():
             raise StoreError(advised("a chunk of this shard is missing"))

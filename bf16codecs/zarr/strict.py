@@ -1,4 +1,4 @@
-"""A zarr store that refuses missing chunks and replies that are too long."""
+"""A zarr store that refuses missing chunks and oversized replies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["StrictStore", "has_bounded_replies"]
 
 
 def has_bounded_replies(store: Store) -> bool:
-    """Tell whether `largest_body` holds for a store, whatever it is asked for."""
+    """Tell whether `largest_body` limits every reply of a store."""
     return "http" in getattr(getattr(store, "fs", None), "protocol", ())
 
 
@@ -37,18 +37,18 @@ _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 class StrictStore(WrapperStore[Store]):
-    """Wraps a store that has every chunk. To zarr itself, a missing chunk means fill values.
+    """Wrapper of a store that must have every chunk: zarr reads a missing one as fill values.
 
     Parameters
     ----------
     store
-        The store, which lists keys.
+        The store; it lists keys.
     source
-        What reads them, if not the store itself: as carefully as this package does.
+        Reads the keys with this package's checks; by default the store does.
     largest
-        The most bytes that a stored chunk can have.
+        Largest size of a stored chunk, in bytes.
     check
-        Refuses what zarr's codecs would inflate without a limit.
+        Refuses chunks that zarr's codecs would inflate without a limit.
     complete
         Refuses shards that lack a chunk.
     """
@@ -71,7 +71,7 @@ class StrictStore(WrapperStore[Store]):
     def for_chunks_of(
         self, nbytes: int, check: ChunkCheck | None, complete: CompleteShards | None
     ) -> Self:
-        """Return this store, for an array whose chunks have that many bytes."""
+        """Return this store for an array with chunks of `nbytes` bytes once decoded."""
         return type(self)(self._store, self._source, stored_limit(nbytes), check, complete)
 
     async def get(
@@ -83,7 +83,7 @@ class StrictStore(WrapperStore[Store]):
                 return await self._get(key, prototype, byte_range)
         with named_errors(f"chunk {key}", OSError):
             reply = await self._get(key, prototype, byte_range)
-            # To zarr, an empty shard is one without any chunks.
+            # zarr reads an empty shard as one without any chunks.
             if reply is None or len(reply) == 0:
                 raise StoreError(advised("it is missing, or empty"))
             if self._check is not None or self._complete is not None:
@@ -102,14 +102,14 @@ class StrictStore(WrapperStore[Store]):
         if self._source is not None:
             data = await asyncio.to_thread(self._read, self._source, key, byte_range)
             return None if data is None else prototype.buffer.from_bytes(data)
-        asked = byte_range
-        if asked is None and not has_bounded_replies(self._store):
-            # One byte more than there can be, which is refused.
-            asked = RangeByteRequest(0, self._largest + 1)
+        request = byte_range
+        if request is None and not has_bounded_replies(self._store):
+            # One byte beyond the limit, so that longer values are noticed and refused.
+            request = RangeByteRequest(0, self._largest + 1)
         with largest_body(self._largest):
-            reply = await self._store.get(key, prototype, asked)
-        if reply is not None and isinstance(asked, RangeByteRequest):
-            check_range(len(reply), asked.start, asked.end)
+            reply = await self._store.get(key, prototype, request)
+        if reply is not None and isinstance(request, RangeByteRequest):
+            check_range(len(reply), request.start, request.end)
         if reply is not None and byte_range is None and len(reply) > self._largest:
             raise StoreError(f"more than {self._largest} bytes")
         return reply
@@ -119,12 +119,12 @@ class StrictStore(WrapperStore[Store]):
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
     ) -> list[Buffer | None]:
-        """Return several parts."""
+        """Return several values or parts of values."""
         replies = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
         return await asyncio.gather(*replies)
 
     def _read(self, source: LocalKeys, key: str, byte_range: ByteRequest | None) -> bytes | None:
-        """Read a part of a key, which may not exist."""
+        """Return a value or a part of it; None if the key does not exist."""
         if key.endswith(_METADATA):
             document = source.read(key)
             return None if document is None else document.tobytes()

@@ -318,7 +318,7 @@ def test_a_gpu_that_finds_damage_where_there_is_none(cupy, kind: str, monkeypatc
         return np.array([1, 2], np.uint8)
 
     monkeypatch.setattr("bf16codecs.cuda.decoding._Jobs.run", run)
-    with pytest.raises(DeviceError, match=r"chunk.*: GPU 0 .* could not decode it, and the host"):
+    with pytest.raises(DeviceError, match=r"chunk.*: GPU 0 .* could not decode it, but the host"):
         array[...]
 
 

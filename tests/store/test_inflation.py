@@ -241,7 +241,7 @@ def test_a_stream_behind_that_of_a_chunk_is_not_inflated(tmp_path, arrays, name)
     for read in READS:
         with (
             bf16codecs.open_model(path) as model,
-            pytest.raises(CorruptDataError, match="bytes behind its compressed stream"),
+            pytest.raises(CorruptDataError, match="bytes follow its compressed stream"),
         ):
             read(model["w"])
 
