@@ -1,1 +1,1 @@
-"""NVIDIA's GPUs: frames are decoded where their numbers are needed."""
+"""Decoding on NVIDIA GPUs."""

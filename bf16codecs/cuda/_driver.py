@@ -1,32 +1,35 @@
-"""NVIDIA's packages: cuda-core, and the driver's functions that it lies on.
+"""NVIDIA's packages: cuda-core, and the driver API below it.
 
-Addresses and handles are integers from here on, and errors are those of this package.
+Callers of this module get addresses and handles as integers, and this package's errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from bf16codecs._base.messages import install_extra
 from bf16codecs.errors import DeviceError
 
-_INSTALL = f"{install_extra('cuda13')}, or cuda12, whichever CUDA the driver is for"
+_INSTALL = f"{install_extra('cuda13')}, or cuda12, to match the driver's CUDA"
 
 try:
     import cuda.core as core
     from cuda.bindings import driver, nvrtc
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 except ImportError as e:
-    text = f"for decoding on GPUs, other packages are needed: {_INSTALL} ({e})"
+    text = f"decoding on GPUs needs more packages: {_INSTALL} ({e})"
     raise type(e)(text, name=e.name) from e
 
 __all__ = [
+    "CudaVersion",
     "FileStreamProgramCache",
     "call",
+    "compiler_version",
     "core",
     "driver",
+    "driver_version",
     "make_program_cache_key",
     "named_errors",
     "nvrtc",
@@ -36,16 +39,16 @@ _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a function of the driver or of NVRTC, and return what it gives besides its status.
+    """Call a function of the driver or of NVRTC, and return its results without the status.
 
-    That is one value, or a tuple of any other number of them.
+    One result is returned alone; any other number, as a tuple.
 
     Raises
     ------
     MemoryError
-        If the GPU has no room for it.
+        If the GPU is out of memory.
     DeviceError
-        If it fails in another way.
+        If the call fails for another reason.
     """
     with named_errors(function.__name__):
         status, *values = function(*arguments)
@@ -57,24 +60,24 @@ def call(function: Any, *arguments: Any) -> Any:
 
 @contextmanager
 def named_errors(what: str) -> Iterator[None]:
-    """Say what failed, in one line, of errors that NVIDIA's packages raise.
+    """Turn errors of NVIDIA's packages into this package's, in one line.
 
     Parameters
     ----------
     what
-        What the block of code is about.
+        Subject of the message.
 
     Raises
     ------
     MemoryError
-        If the GPU has no room for it.
+        If the GPU is out of memory.
     DeviceError
-        If it fails in another way.
+        If the block fails for another reason.
     """
     try:
         yield
     except Exception as e:
-        # Older versions raise a RuntimeError where there is no driver.
+        # Older versions raise a RuntimeError if there is no driver.
         if type(e).__module__.partition(".")[0] != "cuda" and type(e) is not RuntimeError:
             raise
         raise _error(what, str(e)) from e
@@ -88,8 +91,35 @@ def _error(what: str, reason: str) -> Exception:
         reason = f"NVIDIA's run-time compiler was not found: {_INSTALL}"
     if "libcuda" in reason or '"cuda"' in reason:
         return DeviceError("NVIDIA's driver was not found")
-    # Behind the error's name, cuda-core has what its documentation says.
+    # cuda-core appends the documentation of the error to its name.
     name, _, explanation = reason.partition(": ")
     if name.startswith("CUDA_ERROR"):
         reason = f"{name} ({explanation.partition('.')[0]})" if explanation else name
     return DeviceError(f"{what}: {reason}")
+
+
+class CudaVersion(NamedTuple):
+    """A version of CUDA."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+def driver_version() -> CudaVersion:
+    """Return the newest version of CUDA that the driver supports."""
+    version = call(driver.cuDriverGetVersion)
+    return CudaVersion(version // 1000, version % 1000 // 10)
+
+
+def compiler_version() -> CudaVersion:
+    """Return NVRTC's version of CUDA.
+
+    Raises
+    ------
+    DeviceError
+        If NVRTC is not installed.
+    """
+    return CudaVersion(*call(nvrtc.nvrtcVersion))

@@ -1,4 +1,4 @@
-"""Batches of blocks: what a GPU is sent at a time, and decodes at once."""
+"""Batches of blocks that are sent to a GPU and decoded together."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ __all__ = [
     "COUNTERS",
     "Batch",
     "Verdict",
-    "block_runs",
+    "block_ranges",
     "launch",
     "most_warps",
 ]
 
-#: What is sent at a time: some twenty blocks, which a GPU decodes in less time than they take to
-#: arrive. Several batches are on their way at a time.
+#: Size of a batch: about twenty blocks, which a GPU decodes in less time than they take to arrive.
+#: Several batches are in flight at a time.
 BATCH_BYTES = 1 << 23
 
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
-#: Bytes before the verdicts: how far each of four kernels has come.
+#: Bytes of the job counters before the verdicts, one for each of four kernels.
 COUNTERS = 16
 _COUNTER = 4
-# Of each multiprocessor, as many as it has at a time.
+# Warps that a multiprocessor holds at a time.
 _WARPS = 32
-# For each multiprocessor: of fewer, one for each warp are done sooner.
+# Blocks for each multiprocessor from which the Huffman kernel pays. Fewer blocks finish sooner with
+# one warp each.
 _MANY_BLOCKS = 8
 
 
 class Verdict(IntEnum):
-    """How far a block is decoded, as the kernels say it (``_native/cuda/job.h``)."""
+    """State of a block, as the kernels write it (``_native/cuda/job.h``)."""
 
     PENDING = 0
     DONE = 1
@@ -49,8 +50,8 @@ class Verdict(IntEnum):
     OTHER_BASE = 4
 
 
-def block_runs(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield blocks of a frame in runs that take half of a batch at most, or are one block."""
+def block_ranges(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of a frame's blocks, each of one block or half of a batch at most."""
     start = first
     for block in range(first + 1, last):
         if index.offset(block + 1) - index.offset(start) > BATCH_BYTES // 2:
@@ -61,7 +62,7 @@ def block_runs(index: _core.Index, first: int, last: int) -> Iterator[tuple[int,
 
 
 def most_warps(device: Device) -> int:
-    """Return how many warps there can be at a time: each goes from job to job."""
+    """Return how many warps the GPU runs at a time; each takes one job after the other."""
     return _WARPS * device.multiprocessors
 
 
@@ -74,22 +75,22 @@ def launch(
     verdicts: int,
     scratch: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Let the kernels decode blocks.
+    """Launch the kernels that decode blocks.
 
     Parameters
     ----------
     device, stream
-        Where and when.
+        GPU and stream.
     jobs, count
-        Address of the jobs (`_core.DevicePlan.jobs`), and how many they are.
+        Address and number of the jobs (`_core.DevicePlan.jobs`).
     counters, verdicts
-        Addresses of 16 bytes, and of a byte for each job; all of them 0.
+        Addresses of 16 bytes, and of a byte for each job; all bytes are 0.
     scratch
-        Memory for blocks with several coded planes: its address, how much of it a warp has, and how
-        many warps that is enough for.
+        Memory for blocks with several coded planes: its address, bytes for each warp, and number of
+        warps.
     """
     n, none, most = np.uint32(count), np.uint64(0), most_warps(device)
-    # Each kernel counts the jobs that its warps have taken.
+    # Each kernel has a counter of the jobs that its warps have taken.
     counter = itertools.count(counters, _COUNTER)
 
     def start(kernel: str, warps: int, *memory: Any) -> None:
@@ -97,16 +98,16 @@ def launch(
 
     start("bf16codecs_decode_fused", min(count, most))
     if count >= _MANY_BLOCKS * device.multiprocessors:
-        # It has four blocks in a warp: of few, too few warps would be at work.
+        # A warp decodes four blocks at a time: few blocks would occupy too few warps.
         start("bf16codecs_decode_huffman", min(-(-count // 4), most))
     start("bf16codecs_decode_any", min(count, most), 0, none)
-    address, each, enough = scratch
-    if enough:
-        start("bf16codecs_decode_any", min(count, enough), address, np.uint64(each))
+    address, warp_bytes, warps = scratch
+    if warps:
+        start("bf16codecs_decode_any", min(count, warps), address, np.uint64(warp_bytes))
 
 
 class Batch:
-    """Memory for blocks on their way to a GPU, which is filled, sent, and filled again.
+    """Memory for blocks that are sent to a GPU, filled again and again.
 
     Parameters
     ----------
@@ -117,61 +118,62 @@ class Batch:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._host = device.pinned(BATCH_BYTES)
-        self._there = device.allocate(BATCH_BYTES)
+        self._on_gpu = device.allocate(BATCH_BYTES)
         self._event: Event | None = None
         self._clear()
 
     def _clear(self) -> None:
         self._used = 0
         self._jobs: list[bytes] = []
-        #: Whose each job is; and where bytes go that are no blocks: place, address, size.
+        #: Owner of each job.
         self._owners: list[Hashable] = []
+        #: Bytes that are not blocks: offset in the batch, address on the GPU, size.
         self._copies: list[tuple[int, int, int]] = []
         self._verdicts = 0
-        #: Memory that is not to go before all is done.
+        #: Owners of memory that must stay until the batch is done.
         self.kept: list[Any] = []
-        #: What a warp needs for planes, at most.
+        #: Most bytes that a warp needs for planes.
         self.scratch = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Whether the batch has nothing to send."""
         return not self._owners and not self._copies
 
     def room(self, jobs: int = 0) -> int:
-        """Return how many bytes it has room for, with so many jobs."""
+        """Return how many bytes fit beside `jobs` more jobs."""
         count = len(self._owners) + jobs
         taken = self._used + 2 * _JOB_ALIGNMENT + COUNTERS + (_core.DEVICE_JOB_BYTES + 1) * count
         return max(0, self._host.nbytes - taken)
 
     def put(self, content: NDArray[np.uint8], alignment: int = 1) -> int:
-        """Put bytes there; return their address on the GPU, once they are sent."""
-        at = aligned(self._used, alignment)
-        self._host.array[at : at + content.size] = content
-        self._used = at + content.size
-        return self._there.address + at
+        """Add bytes; return the address that they will have on the GPU."""
+        offset = aligned(self._used, alignment)
+        self._host.array[offset : offset + content.size] = content
+        self._used = offset + content.size
+        return self._on_gpu.address + offset
 
     def put_model(self, plan: _core.DevicePlan) -> int:
-        """Put there what the jobs of a plan need beside their blocks; return its address."""
-        at = aligned(self._used, _MODEL_ALIGNMENT)
-        model = plan.model(self._there.address + at)
+        """Add the statistical model of a plan's jobs; return its address, or 0 without one."""
+        offset = aligned(self._used, _MODEL_ALIGNMENT)
+        model = plan.model(self._on_gpu.address + offset)
         return self.put(np.frombuffer(model, np.uint8), _MODEL_ALIGNMENT) if model else 0
 
     def add_jobs(self, jobs: bytes, owner: Hashable) -> None:
-        """Add jobs, whose blocks have been put there."""
+        """Add jobs, whose blocks are in the batch already."""
         self._jobs.append(jobs)
         self._owners += [owner] * (len(jobs) // _core.DEVICE_JOB_BYTES)
 
     def add_copy(self, content: NDArray[np.uint8], address: int) -> None:
-        """Add bytes that go to an address of the GPU as they are."""
-        at = self._used
+        """Add bytes to copy to an address of the GPU unchanged."""
+        offset = self._used
         self.put(content)
-        self._copies.append((at, address, content.size))
+        self._copies.append((offset, address, content.size))
 
     def send(self, stream: Stream, scratch: Memory | None) -> None:
-        """Let it be copied and decoded, in the order of a stream; returns at once."""
-        for at, address, size in self._copies:
-            stream.copy(address, self._host.address + at, size)
+        """Copy and decode the batch on a stream, without waiting."""
+        for offset, address, size in self._copies:
+            stream.copy(address, self._host.address + offset, size)
         if self._jobs:
             self._send_jobs(stream, scratch)
         self._event = stream.record()
@@ -182,19 +184,19 @@ class Batch:
         counters = jobs + _core.DEVICE_JOB_BYTES * count
         self._verdicts = counters + COUNTERS
         end = self._verdicts + count
-        host, there = self._host, self._there.address
+        host, on_gpu = self._host, self._on_gpu.address
         host.array[jobs:counters] = np.frombuffer(b"".join(self._jobs), np.uint8)
         host.array[counters:end] = Verdict.PENDING
-        stream.copy(there, host.address, end)
+        stream.copy(on_gpu, host.address, end)
         warps = (0, 0, 0)
         if self.scratch and scratch is not None:
             warps = scratch.address, self.scratch, scratch.nbytes // self.scratch
-        verdicts = there + self._verdicts
-        launch(self._device, stream, there + jobs, count, there + counters, verdicts, warps)
+        verdicts = on_gpu + self._verdicts
+        launch(self._device, stream, on_gpu + jobs, count, on_gpu + counters, verdicts, warps)
         stream.copy(host.address + self._verdicts, verdicts, count)
 
     def wait(self) -> set[Hashable]:
-        """Wait until it is done, and empty it; return the owners of blocks that are not decoded."""
+        """Wait until it is done, and empty it; return the owners of blocks that failed."""
         if self._event is not None:
             self._event.synchronize()
             self._event = None

@@ -1,6 +1,6 @@
-"""Kernels are compiled where they run, by NVRTC, each once for each kind of GPU.
+"""Compile the kernels with NVRTC on the machine that runs them, once for each kind of GPU.
 
-For a GPU that is newer than the compiler, it makes PTX, which the driver compiles.
+For a GPU that is newer than the compiler, NVRTC makes PTX, which the driver compiles.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from bf16codecs._base.messages import install_extra
 from bf16codecs.cuda._driver import (
     FileStreamProgramCache,
     call,
+    compiler_version,
     core,
+    driver_version,
     make_program_cache_key,
     named_errors,
     nvrtc,
 )
 from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, kernel_sources
-from bf16codecs.cuda.versions import compiler_version, driver_version
 from bf16codecs.errors import DeviceError
 
 __all__ = [
@@ -39,14 +40,14 @@ __all__ = [
     "newer_than_driver",
 ]
 
-# The kernels of one version, compiled for one GPU, have half a megabyte.
+# The compiled kernels of one version for one GPU take half a megabyte.
 _CACHE_BYTES = 64 << 20
 _DIGEST_BYTES = 32
 
 
-# Of two compilers, cuda-bindings takes the newer one.
+# If two compilers are installed, cuda-bindings takes the newer one.
 _OTHER_COMPILER = (
-    f"; that of CUDA 12 may do it, if it is the only one: pip uninstall nvidia-cuda-nvrtc; "
+    f"; the compiler of CUDA 12 may work, if it is the only one: pip uninstall nvidia-cuda-nvrtc; "
     f"{install_extra('cuda12')}"
 )
 
@@ -65,19 +66,19 @@ _lock = make_lock()
 
 
 def compiled(kernel: str, capability: tuple[int, int]) -> Code:
-    """Return one of the package's kernels for a GPU, from where it was kept if possible.
+    """Return one of the package's kernels for a GPU, from the cache if possible.
 
     Parameters
     ----------
     kernel
-        Its name.
+        Name of the kernel.
     capability
-        The GPU's compute capability.
+        Compute capability of the GPU.
 
     Raises
     ------
     DeviceError
-        If there is no compiler, or it does not compile it.
+        If there is no compiler, or it fails.
     """
     sources = kernel_sources(kernel)
     with _lock:
@@ -87,36 +88,36 @@ def compiled(kernel: str, capability: tuple[int, int]) -> Code:
         return _compiled[key]
 
 
-@functools.cache  # it is asked for each chunk
+@functools.cache  # called for each chunk
 def expect_compiler(capability: tuple[int, int]) -> None:
-    """Check that there is a compiler for a GPU.
+    """Check that a compiler for a GPU is installed.
 
     Parameters
     ----------
     capability
-        The GPU's compute capability.
+        Compute capability of the GPU.
 
     Raises
     ------
     DeviceError
-        If there is none.
+        If no compiler is installed, or it does not support the GPU.
     """
     _options(capability)
 
 
 def newer_than_driver() -> str:
-    """Return what to do if the compiler is of a later CUDA than the driver; nothing if it is not.
+    """Return advice for a compiler of a later CUDA than the driver; else an empty string.
 
-    Within a major version, every driver takes what every compiler makes.
+    Within a major version, every driver loads the code of every compiler.
     """
     if compiler_version().major <= driver_version().major:
         return ""
-    made = f"NVRTC {compiler_version()} made it, and the driver is for CUDA {driver_version()}"
-    return f"; {made}{_OTHER_COMPILER}"
+    versions = f"NVRTC {compiler_version()} made it, and the driver is for CUDA {driver_version()}"
+    return f"; {versions}{_OTHER_COMPILER}"
 
 
 def architectures() -> list[int]:
-    """Return what NVRTC compiles for, in ascending order: 90 is compute capability 9.0."""
+    """Return the architectures that NVRTC supports, sorted: 90 is compute capability 9.0."""
     return sorted(call(nvrtc.nvrtcGetSupportedArchs))
 
 
@@ -128,16 +129,16 @@ def compile_source(
     Parameters
     ----------
     capability
-        The GPU's compute capability.
+        Compute capability of the GPU.
     sources
         The file.
     report
-        Gets what the assembler says of registers and memory that the kernels use.
+        Receives the assembler's report of the registers and memory that the kernels use.
 
     Raises
     ------
     DeviceError
-        If there is no compiler, or it does not compile the file: it says why in the message.
+        If there is no compiler, or it fails; the message has its output.
     """
     options, is_ptx = _options(capability)
     included = [str(sources.folder), str(NVRTC_HEADERS)]
@@ -146,19 +147,19 @@ def compile_source(
         options = replace(options, ptxas_options=["-v"])
     with named_errors(f"{sources.name} for compute capability {capability[0]}.{capability[1]}"):
         program = core.Program(sources.text, "c++", options)
-        made = program.compile("ptx" if is_ptx else "cubin", logs=report)
-        return Code(bytes(made.code), is_ptx)
+        result = program.compile("ptx" if is_ptx else "cubin", logs=report)
+        return Code(bytes(result.code), is_ptx)
 
 
 def cache_folder() -> Path | None:
-    """Return where compiled kernels are kept between processes; None if there is no place."""
+    """Return the folder of the cache of compiled kernels; None without a home folder."""
     if given := os.environ.get("BF16CODECS_CACHE_DIR"):
         return Path(given).expanduser()
     variable, below_home = "XDG_CACHE_HOME", ".cache"
     if sys.platform == "win32":
         variable, below_home = "LOCALAPPDATA", "AppData/Local"
-    if (place := os.environ.get(variable, "")) and Path(place).is_absolute():
-        return Path(place) / "bf16codecs"
+    if (caches := os.environ.get(variable, "")) and Path(caches).is_absolute():
+        return Path(caches) / "bf16codecs"
     try:
         return Path.home() / below_home / "bf16codecs"
     except RuntimeError:
@@ -166,7 +167,7 @@ def cache_folder() -> Path | None:
 
 
 def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
-    """Return the options for a GPU but for folders, and whether the result is PTX."""
+    """Return the compiler's options for a GPU, without folders, and whether the result is PTX."""
     arch = 10 * capability[0] + capability[1]
     known = architectures()
     is_ptx = arch not in known
@@ -181,21 +182,21 @@ def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
         name="kernel.cu",
         arch=target,
         std="c++20",
-        # So are those of headers that are the processor's, too.
+        # Headers shared with the CPU have functions without __device__.
         device_as_default_execution_space=True,
     )
     return options, is_ptx
 
 
 def _kept(capability: tuple[int, int], sources: Sources) -> Code:
-    """Return kernels as an earlier process has compiled them, or compile and keep them.
+    """Return kernels from the cache, or compile and cache them.
 
-    cuda-core sees to it that processes do not get into each other's way, and that old code goes.
-    It does not look into what it keeps: a digest tells whether that is damaged.
+    cuda-core synchronizes processes and evicts old code. It does not check what it has stored: a
+    digest detects damage.
     """
     options, is_ptx = _options(capability)
     with named_errors("NVRTC"):
-        # Without folders: all installations of one version share what is compiled.
+        # Without folders, so that all installations of one version share the cache.
         key = make_program_cache_key(
             code=sources.text,
             code_type="c++",
@@ -222,7 +223,7 @@ def _open_cache() -> Any:
         return None
     try:
         return FileStreamProgramCache(folder / "cuda", max_size_bytes=_CACHE_BYTES)
-    except OSError:  # it cannot be made, or not be written
+    except OSError:  # not creatable or not writable
         return None
 
 

@@ -1,4 +1,4 @@
-"""Frames that lie on a GPU, and are decoded there to the same GPU."""
+"""Decode frames that lie on a GPU to memory of the same GPU."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from bf16codecs.errors import CodecError, CorruptDataError
 
 __all__ = ["Allocate", "FrameOnGpu", "Outcome"]
 
-#: Returns the address of memory of the GPU, a multiple of 64, and what keeps it.
+#: Allocates memory of the GPU; returns its address, a multiple of 64, and its owner.
 Allocate = Callable[[int], tuple[int, Any]]
 
-# Of memory for planes, there is no more, unless one block takes it.
+# Most memory for planes, unless one block needs more.
 _MOST_SCRATCH = 1 << 26
 
 
 class Outcome(Enum):
     """The outcome of decoding a frame on a GPU."""
 
-    #: All of it is decoded.
+    #: The whole frame is decoded.
     DONE = "done"
     #: The host has to decode it: it has modes that the GPU lacks.
     ELSEWHERE = "elsewhere"
-    #: It is damaged, and the host can say how.
+    #: It is damaged; decoding on the host finds out how.
     DAMAGED = "damaged"
 
 
 class _Version(NamedTuple):
-    """Blocks of a frame that have one base, or none."""
+    """Blocks of a frame that share a parent, or have none."""
 
     plan: _core.DevicePlan
-    level: int  # how many versions have to be there before
+    level: int  # number of its ancestors
     jobs: int
     payload: int
     items: int
@@ -52,11 +52,11 @@ class FrameOnGpu:
     Parameters
     ----------
     device, stream
-        Where and when.
+        GPU and stream.
     address, nbytes
-        The frame.
+        Address and size of the frame.
     allocate
-        Gives memory that the stream may use at once.
+        Allocates memory that the stream may use at once.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class FrameOnGpu:
         self._allocate = allocate
 
     def index(self, head_nbytes: int) -> _core.Index | None:
-        """Read its head.
+        """Read the frame's head.
 
         Parameters
         ----------
         head_nbytes
-            How much of the frame to look at first.
+            Bytes to read first; more are read if the head is longer.
 
         Returns
         -------
         Index or None
-            None if it has to be decoded on the host: it is a growing one, needs a base that is not
-            in it, or is damaged, as the host will say.
+            None if the host has to decode the frame: it is growing, needs a base outside of it, or
+            is damaged.
         """
         head = self._head(head_nbytes)
         try:
@@ -101,15 +101,15 @@ class FrameOnGpu:
         return head
 
     def decode(self, index: _core.Index, items: int) -> Outcome:
-        """Decode it, and wait until that is done.
+        """Decode the frame, and wait until that is done.
 
         Parameters
         ----------
         index
-            What `index` returned.
+            Result of `index`.
         items
-            Where the decoded bytes go: an address on the GPU. If not all is decoded, what is there
-            is undefined.
+            Address on the GPU for the decoded bytes, which are undefined unless the outcome is
+            `DONE`.
         """
         try:
             versions = self._versions(index, items)
@@ -120,7 +120,8 @@ class FrameOnGpu:
         jobs = _Jobs(self._device, self._stream, self._allocate, versions)
         tail = np.frombuffer(max((v.plan.tail for v in versions), key=len), np.uint8)
         self._stream.copy(items + index.raw_size - tail.size, tail.ctypes.data, tail.size)
-        # What waits for others takes their undefined bytes for its base.
+        # Versions with parents need scratch memory at once: without it, a parent may stay
+        # undecoded, and its child would take undefined bytes as its base.
         verdicts = jobs.run(with_scratch=versions[-1].level > 0)
         if (verdicts == Verdict.PENDING).any() and versions[-1].level == 0:
             verdicts = jobs.run(with_scratch=True)
@@ -129,7 +130,7 @@ class FrameOnGpu:
         return Outcome.DONE if (verdicts == Verdict.DONE).all() else Outcome.DAMAGED
 
     def _versions(self, index: _core.Index, items: int) -> list[_Version]:
-        """Return the frame's versions, each after all those that it waits for."""
+        """Return the frame's versions, each after its parent."""
         parents = index.parents or [None]
         count, nbytes = index.n_blocks // len(parents), index.raw_size // len(parents)
         versions: list[_Version] = []
@@ -138,16 +139,13 @@ class FrameOnGpu:
             plan = _core.DevicePlan(index, first, first + count)
             level = 0 if parent is None else versions[parent].level + 1
             base = 0 if parent is None else items + parent * nbytes
-            at = self._address + index.offset(first)
-            versions.append(_Version(plan, level, count, at, items + number * nbytes, base))
+            payload = self._address + index.offset(first)
+            versions.append(_Version(plan, level, count, payload, items + number * nbytes, base))
         return sorted(versions, key=lambda version: version.level)
 
 
 class _Jobs:
-    """Jobs on a GPU, with all that they need beside their blocks.
-
-    They lie there one after the other, and behind them: counters for each level, models, verdicts.
-    """
+    """Jobs on a GPU, one after the other; then counters for each level, models, and verdicts."""
 
     def __init__(
         self,
@@ -159,35 +157,35 @@ class _Jobs:
         self._device, self._stream, self._allocate = device, stream, allocate
         self._plane_bytes = versions[0].plan.most_scratch
         levels = versions[-1].level + 1
-        self._of_level = [0] * levels
+        self._level_jobs = [0] * levels
         for version in versions:
-            self._of_level[version.level] += version.jobs
-        self._count = sum(self._of_level)
+            self._level_jobs[version.level] += version.jobs
+        self._count = sum(self._level_jobs)
         counters = _core.DEVICE_JOB_BYTES * self._count
         model = counters + COUNTERS * levels
         verdicts = model + sum(version.plan.model_nbytes for version in versions)
         content = np.zeros(verdicts + self._count, np.uint8)
         self._jobs, self._memory = allocate(content.size)
         self._counters, self._verdicts = self._jobs + counters, self._jobs + verdicts
-        at = 0
+        end = 0
         for version in versions:
             plan, size = version.plan, version.plan.model_nbytes
             address = self._jobs + model if size else 0
             jobs = plan.jobs(version.payload, version.items, version.base, address)
-            content[at : at + len(jobs)] = np.frombuffer(jobs, np.uint8)
-            at += len(jobs)
+            content[end : end + len(jobs)] = np.frombuffer(jobs, np.uint8)
+            end += len(jobs)
             if size:
                 content[model : model + size] = np.frombuffer(plan.model(address), np.uint8)
                 model += size
         stream.copy(self._jobs, content.ctypes.data, content.size)
-        self._content = content  # until it is there
+        self._content = content  # kept until it is copied
 
     def run(self, with_scratch: bool) -> NDArray[np.uint8]:
-        """Let those that are pending be decoded, and return the verdicts."""
+        """Decode pending blocks, and return the verdicts of all."""
         scratch, kept = self._scratch() if with_scratch else ((0, 0, 0), None)
-        self._stream.fill(self._counters, 0, COUNTERS * len(self._of_level))
+        self._stream.fill(self._counters, 0, COUNTERS * len(self._level_jobs))
         done = 0
-        for level, count in enumerate(self._of_level):
+        for level, count in enumerate(self._level_jobs):
             launch(
                 self._device,
                 self._stream,
@@ -205,7 +203,7 @@ class _Jobs:
         return verdicts
 
     def _scratch(self) -> tuple[tuple[int, int, int], Any]:
-        """Return memory for all planes of as many blocks at a time as it pays to have it for."""
+        """Return memory for the planes of blocks that are decoded at a time, and its owner."""
         warps = max(1, min(self._count, _MOST_SCRATCH // self._plane_bytes))
         address, kept = self._allocate(warps * self._plane_bytes)
         return (address, self._plane_bytes, warps), kept

@@ -10,59 +10,65 @@ import numpy as np
 
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import counted
-from bf16codecs.cuda._driver import call, core, driver, named_errors
+from bf16codecs.cuda._driver import (
+    CudaVersion,
+    call,
+    core,
+    driver,
+    driver_version,
+    named_errors,
+)
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
 from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned
 from bf16codecs.cuda.streams import ForeignStream, Stream
-from bf16codecs.cuda.versions import CudaVersion, driver_version
 from bf16codecs.errors import DeviceError
 
 __all__ = ["Device", "KernelNeeds", "Room"]
 
 _WARP, _QUAD = 32, 16
 _OLDEST = CudaVersion(12, 0)
-# Warps whose threads go on by themselves: the kernels name those that wait for each other.
+# The kernels need independent thread scheduling, which began with Volta.
 _LEAST_CAPABILITY = (7, 0)
 
 
 class Room(NamedTuple):
-    """How much memory a GPU has."""
+    """Memory of a GPU, in bytes."""
 
-    #: What is left of it, to all processes together.
+    #: Free memory, which all processes share.
     free: int
-    #: All of it.
+    #: All of the memory.
     total: int
 
 
 class KernelNeeds(NamedTuple):
-    """Resources that a kernel takes of a multiprocessor, by the driver."""
+    """Resources that a kernel needs on a multiprocessor, as reported by the driver."""
 
-    #: Of each thread.
+    #: Registers of each thread.
     registers: int
-    #: Bytes that the threads of a block share.
+    #: Bytes of shared memory of each block.
     shared: int
-    #: Bytes of each thread that have no room in registers.
+    #: Bytes of local memory of each thread: what registers do not hold.
     local: int
 
 
 class _Kernel(NamedTuple):
     kernel: Any
-    #: Sizes of its parameters; None where the driver does not tell.
+    #: Sizes of its parameters; None if the driver does not report them.
     sizes: tuple[int, ...] | None
 
 
 class Device:
-    """A GPU, as any number of threads use it at a time.
+    """A GPU; threads may share it.
 
     Parameters
     ----------
     ordinal
-        Which one, as CUDA numbers those that the process may see.
+        CUDA's number of the GPU among those that the process sees.
 
     Raises
     ------
     DeviceError
-        If there is no such GPU, or no driver, or one of them is too old.
+        If the GPU or the driver is missing or too old.
     """
 
     _known: dict[int, Device] = {}
@@ -74,7 +80,7 @@ class Device:
         with named_errors(f"GPU {ordinal}"):
             n = call(driver.cuDeviceGetCount)
             if not 0 <= ordinal < n:
-                raise DeviceError(f"GPU {ordinal}: there is none, of {counted(n, 'GPU')}")
+                raise DeviceError(f"GPU {ordinal} does not exist: found {counted(n, 'GPU')}")
             device = core.Device(ordinal)
             self.name: str = device.name
             capability = device.compute_capability
@@ -82,27 +88,27 @@ class Device:
         self.compute_capability: tuple[int, int] = (capability.major, capability.minor)
         if self.compute_capability < _LEAST_CAPABILITY:
             raise DeviceError(
-                f"GPU {ordinal} ({self.name}) is of compute capability {capability.major}."
-                f"{capability.minor}, and 7.0 is needed"
+                f"GPU {ordinal} ({self.name}) has compute capability {capability.major}."
+                f"{capability.minor}; at least 7.0 is needed"
             )
-        # Never let go of: cuda-core holds it only as long as there is the thread that asked first.
+        # Never released: cuda-core keeps it only as long as the first thread that used it.
         self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
         self._kernels: dict[str, _Kernel] = {}
         self._lock = make_lock()
 
     @classmethod
     def of(cls, ordinal: int = 0) -> Device:
-        """Return the one object of this process for a GPU.
+        """Return the process's only object for a GPU.
 
         Parameters
         ----------
         ordinal
-            Which one.
+            CUDA's number of the GPU.
 
         Raises
         ------
         DeviceError
-            If there is no such GPU, or no driver, or one of them is too old.
+            If the GPU or the driver is missing or too old.
         """
         with cls._known_lock:
             if ordinal not in cls._known:
@@ -111,9 +117,9 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the calling thread's current device inside the block, and then the one before.
+        """Make it the calling thread's current device inside the block.
 
-        PyTorch goes by what is current, too.
+        Afterwards the previous one is current again, which PyTorch relies on.
         """
         before = int(call(driver.cuCtxGetCurrent))
         if before == self._context:
@@ -127,44 +133,44 @@ class Device:
 
     @property
     def room(self) -> Room:
-        """How much memory it has."""
+        """Memory of the GPU, free and total."""
         with self.current():
             return Room(*call(driver.cuMemGetInfo))
 
     def allocate(self, nbytes: int) -> Memory:
-        """Return memory of the GPU; its content is undefined.
+        """Allocate memory of the GPU, of undefined content.
 
-        It is taken from the driver, and goes back there: who needs some often should keep it.
+        The driver allocates and frees it each time: keep memory that is needed often.
 
         Parameters
         ----------
         nbytes
-            How much; with 0, the address is 0.
+            Size; with 0, the address is 0.
 
         Raises
         ------
         MemoryError
-            If it has no room.
+            If the GPU has no such free memory.
         """
         address = 0
         if nbytes:
-            with self.current(), _told_room(self, nbytes):
-                # Kernels read quads, of which the last one may have other bytes.
+            with self.current(), _free_memory_named(self, nbytes):
+                # Kernels read quads, so the last one may extend beyond the data.
                 address = int(call(driver.cuMemAlloc, aligned(nbytes, _QUAD)))
         return Memory(address, nbytes, self._free)
 
     def pinned(self, nbytes: int) -> PinnedMemory:
-        """Return memory of the host that all GPUs can copy from and to by themselves.
+        """Allocate page-locked memory of the host, which all GPUs copy from and to directly.
 
         Parameters
         ----------
         nbytes
-            How much; to get it takes about as long as to fill it.
+            Size. Allocating takes about as long as filling.
 
         Raises
         ------
         MemoryError
-            If the host has no room, or keeps some for others.
+            If the host cannot lock so much memory.
         """
         address = 0
         if nbytes:
@@ -174,13 +180,12 @@ class Device:
                     address = int(call(driver.cuMemHostAlloc, nbytes, flags))
             except MemoryError as e:
                 raise MemoryError(
-                    f"the host has no {nbytes:,} bytes that can stay where they are, for a GPU to"
-                    " copy from and to"
+                    f"the host cannot lock {nbytes:,} bytes of memory for copies from and to a GPU"
                 ) from e
         return PinnedMemory(address, nbytes, self._free_pinned)
 
     def stream(self) -> Stream:
-        """Return a new stream, which waits for no other, not even for CUDA's default stream."""
+        """Return a new stream that waits for no other, not even for CUDA's default stream."""
         with self.current(), named_errors("a stream"):
             device = core.Device(self.ordinal)
             device.set_current()
@@ -193,7 +198,7 @@ class Device:
         Parameters
         ----------
         address
-            Where the stream is, which has to stay there: CuPy's ``stream.ptr``.
+            Address of the stream, which must outlive the result: CuPy's ``stream.ptr``.
         """
         with self.current(), named_errors("a stream"):
             device = core.Device(self.ordinal)
@@ -201,62 +206,63 @@ class Device:
             return Stream(device.create_stream(ForeignStream(address)), self.current)
 
     def launch(self, kernel: str, warps: int, stream: Stream, *arguments: Any) -> None:
-        """Let a kernel of this package run on a stream.
+        """Launch a kernel of this package on a stream.
 
         Parameters
         ----------
         kernel
-            Its name.
+            Name of the kernel.
         warps
-            How many, at least 1. Each is a block of 32 threads.
+            Number of blocks of 32 threads, at least 1.
         stream
-            When.
+            The stream.
         *arguments
-            Integers are of 64 bits, and addresses; NumPy's numbers are what they are.
+            Arguments of the kernel. Python integers are passed as 64 bits, NumPy scalars as they
+            are.
 
         Raises
         ------
         TypeError
-            If the kernel takes other arguments.
+            If the arguments do not fit the kernel.
         DeviceError
             If there is no such kernel, or it cannot be compiled or launched.
         """
         with self.current():
-            found = self._kernel(kernel)
-            _check_arguments(kernel, found.sizes, arguments)
+            loaded = self._kernel(kernel)
+            _check_arguments(kernel, loaded.sizes, arguments)
             config = core.LaunchConfig(grid=warps, block=_WARP)
             with named_errors(kernel):
-                core.launch(stream.stream, config, found.kernel, *arguments)
+                core.launch(stream.stream, config, loaded.kernel, *arguments)
 
     def needs(self, kernel: str) -> KernelNeeds:
-        """Return what a kernel takes, which is compiled for that if need be.
+        """Return the resources that a kernel needs; compile it if necessary.
 
         Parameters
         ----------
         kernel
-            Its name.
+            Name of the kernel.
 
         Raises
         ------
         DeviceError
             If there is no such kernel, or it cannot be compiled.
         """
-        which = driver.CUfunction_attribute
+        kinds = driver.CUfunction_attribute
         with self.current():
             handle = self._kernel(kernel).kernel.handle
-            asked = (
-                which.CU_FUNC_ATTRIBUTE_NUM_REGS,
-                which.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-                which.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+            attributes = (
+                kinds.CU_FUNC_ATTRIBUTE_NUM_REGS,
+                kinds.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                kinds.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
             )
             return KernelNeeds(
-                *(call(driver.cuKernelGetAttribute, one, handle, self.ordinal) for one in asked)
+                *(call(driver.cuKernelGetAttribute, a, handle, self.ordinal) for a in attributes)
             )
 
     def _kernel(self, name: str) -> _Kernel:
-        found = self._kernels.get(name)
-        if found is not None:
-            return found
+        loaded = self._kernels.get(name)
+        if loaded is not None:
+            return loaded
         with self._lock:
             if name in self._kernels:
                 return self._kernels[name]
@@ -271,10 +277,10 @@ class Device:
                 sizes = tuple(info.size for info in kernel.arguments_info)
             except NotImplementedError:  # drivers before 12.4
                 sizes = None
-            self._kernels[name] = found = _Kernel(kernel, sizes)
-        return found
+            self._kernels[name] = loaded = _Kernel(kernel, sizes)
+        return loaded
 
-    # Where these fail, the GPU is lost for the process, as who uses it is told.
+    # If freeing fails, the GPU is lost for the process, and each later call on it raises.
     def _free(self, address: int) -> None:
         with suppress(DeviceError), self.current():
             call(driver.cuMemFree, address)
@@ -285,18 +291,18 @@ class Device:
 
 
 def _expect_driver() -> None:
-    """Check that there is a driver, and that it has what cuda-core calls."""
+    """Check that the driver is installed, and new enough for cuda-core."""
     try:
         call(driver.cuInit, 0)
         version = driver_version()
     except DeviceError as e:
         raise DeviceError(f"no NVIDIA GPU can be used: {e}") from e
     if version < _OLDEST:
-        raise DeviceError(f"the NVIDIA driver is for CUDA {version}, and that of 12 is needed")
+        raise DeviceError(f"the NVIDIA driver is for CUDA {version}; CUDA 12 or later is needed")
 
 
 @contextmanager
-def _told_room(device: Device, nbytes: int) -> Iterator[None]:
+def _free_memory_named(device: Device, nbytes: int) -> Iterator[None]:
     try:
         yield
     except MemoryError as e:
@@ -308,7 +314,7 @@ def _told_room(device: Device, nbytes: int) -> Iterator[None]:
 
 
 def _check_arguments(name: str, sizes: tuple[int, ...] | None, arguments: tuple[Any, ...]) -> None:
-    """Check sizes, which CUDA does not: a kernel would take what lies behind an argument."""
+    """Check sizes, which CUDA does not: a kernel would read beyond an argument."""
     given = tuple(a.itemsize if isinstance(a, np.generic) else 8 for a in arguments)
     if sizes is not None and given != sizes:
         raise TypeError(f"{name} takes arguments of {sizes} bytes, not {given}")

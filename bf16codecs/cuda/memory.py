@@ -1,4 +1,4 @@
-"""Memory of GPUs, and of the host where GPUs can copy from and to without the processor."""
+"""Memory of GPUs, and page-locked memory of the host for copies from and to GPUs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["Memory", "PinnedMemory", "aligned"]
 
 
 def aligned(n: int, alignment: int) -> int:
-    """Return the next multiple."""
+    """Return `n` rounded up to a multiple of `alignment`."""
     return -(-n // alignment) * alignment
 
 
 class Memory:
-    """Memory of a GPU, until `close`, or until nobody has this object any more.
+    """Memory of a GPU, until `close` or until this object is deleted.
 
-    What uses it has to be done by then: that the driver waits is not promised.
+    All work on it must be done by then: the driver need not wait.
 
     Parameters
     ----------
     address
-        On the GPU; a multiple of 256. 0 if there is none.
+        Address on the GPU, a multiple of 256; 0 for no memory.
     nbytes
-        How much.
+        Size.
     free
-        Gives an address back.
+        Frees the memory at an address.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:
@@ -38,14 +38,14 @@ class Memory:
         self._free = weakref.finalize(self, free, address) if address else None
 
     def close(self) -> None:
-        """Give the memory back, if that has not been done."""
+        """Free the memory, once."""
         if self._free is not None:
             self._free()
         self.address = self.nbytes = 0
 
 
 class _Pages:
-    """Memory as NumPy takes it, given back with the last array on it."""
+    """Memory for NumPy arrays, freed with the last of them."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.__array_interface__: dict[str, Any] = {
@@ -57,19 +57,19 @@ class _Pages:
 
 
 class PinnedMemory:
-    """Memory of the host that stays where it is, until no array shows it any more.
+    """Page-locked memory of the host, until its last array is deleted.
 
-    Copies from and to it go on beside the processor: before they are done, what it holds is not to
-    be changed, nor taken for what was copied there.
+    Copies from and to it are asynchronous: until one is done, its bytes must not be changed, or
+    read as its result.
 
     Parameters
     ----------
     address
-        On the host, and for all GPUs. 0 if there is none.
+        Address on the host and for all GPUs; 0 for no memory.
     nbytes
-        How much.
+        Size.
     free
-        Gives an address back.
+        Frees the memory at an address.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:

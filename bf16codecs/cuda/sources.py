@@ -1,4 +1,4 @@
-"""The kernels' source: NVRTC compiles it where it is used, for the GPU that is there."""
+"""Source code of the kernels, which NVRTC compiles for the GPU at hand."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from bf16codecs.errors import DeviceError
 
 __all__ = ["NVRTC_HEADERS", "PREFIX", "Sources", "kernel_names", "kernel_sources", "read_sources"]
 
-#: What the kernels' names begin with. Each has a file of its own, called by the rest.
+#: Prefix of the kernels' names. The rest of a name is that of the kernel's file.
 PREFIX = "bf16codecs_"
 
 _HERE = Path(__file__).resolve().parent
 _INSTALLED, _CHECKOUT = _HERE / "source", _HERE.parent / "_native"
 _FOLDER = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
 
-#: The headers of the standard library that the source includes, of which NVRTC has none.
+#: Stand-ins for the standard headers that the sources include: NVRTC has none.
 NVRTC_HEADERS = _FOLDER / "cuda" / "nvrtc"
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 
 
 class Sources(NamedTuple):
-    """A source file, and all that it includes."""
+    """A source file and the files that it includes."""
 
-    #: What the names are relative to.
+    #: Folder that names are relative to.
     folder: Path
-    #: The file's own name.
+    #: Name of the source file.
     name: str
-    #: What is in them, by path, the file itself first.
+    #: Contents by path, the source file first.
     files: dict[Path, bytes]
 
     @property
     def text(self) -> str:
-        """The file itself."""
+        """Text of the source file."""
         return self.files[self.folder / self.name].decode()
 
     @property
     def digest(self) -> bytes:
-        """A digest of the kernels' sources."""
+        """Digest of all files."""
         digest = hashlib.sha256()
         for path, content in self.files.items():
             digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
@@ -67,14 +67,14 @@ def kernel_sources(kernel: str) -> Sources:
 
 
 def read_sources(name: str, folder: Path) -> Sources:
-    """Read a source file and what it includes, in whichever case.
+    """Read a source file and all files that it includes, under any condition.
 
     Parameters
     ----------
     name
-        The file.
+        Name of the file.
     folder
-        What its name and those of its own headers are relative to.
+        Folder that the names of the file and its headers are relative to.
     """
     files: dict[Path, bytes] = {}
     todo = [folder / name]
@@ -84,6 +84,6 @@ def read_sources(name: str, folder: Path) -> Sources:
             continue
         files[path] = content = path.read_bytes()
         for included in _INCLUDE.findall(content):
-            places = (parent / included.decode() for parent in (folder, NVRTC_HEADERS))
-            todo += [place for place in places if place.is_file()]
+            candidates = (parent / included.decode() for parent in (folder, NVRTC_HEADERS))
+            todo += [candidate for candidate in candidates if candidate.is_file()]
     return Sources(folder, name, files)

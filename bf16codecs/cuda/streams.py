@@ -1,30 +1,27 @@
-"""Streams: what a GPU does in order, and how far it is."""
+"""Streams and events of a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from bf16codecs.cuda._driver import call, core, driver, named_errors
 
 __all__ = ["Current", "Event", "ForeignStream", "Stream"]
 
 
-class Current(Protocol):
-    """Makes a device the current one of the calling thread inside a block of code."""
-
-    def __call__(self) -> AbstractContextManager[None]:
-        """Return what the block begins with."""
-        ...
+#: Returns a context manager that makes a device the calling thread's current one.
+Current = Callable[[], AbstractContextManager[None]]
 
 
 class ForeignStream:
-    """A stream of another library, by its address.
+    """A stream of another library.
 
     Parameters
     ----------
     handle
-        The address, as an integer; 0, 1 and 2 are those of CUDA's default streams.
+        Address of the stream, as an integer; 0, 1 and 2 are CUDA's default streams.
     """
 
     def __init__(self, handle: int) -> None:
@@ -35,12 +32,12 @@ class ForeignStream:
 
 
 class Event:
-    """A point in a stream: it is done when all is that the stream was given before.
+    """A point in a stream, reached when all earlier work of the stream is done.
 
     Parameters
     ----------
     event
-        cuda-core's.
+        cuda-core's event.
     current
         Makes the stream's device the current one.
     """
@@ -49,37 +46,36 @@ class Event:
         self.event, self._current = event, current
 
     def synchronize(self) -> None:
-        """Return when the stream has come that far."""
+        """Wait until the stream reaches the event."""
         with self._current(), named_errors("the GPU's work"):
             self.event.sync()
 
     def seconds_since(self, earlier: Event) -> float:
-        """Return how much later the stream came here than to another event, by the GPU's clock.
+        """Return the seconds between another event and this one, by the GPU's clock.
 
         Parameters
         ----------
         earlier
-            The other event. Both are done, and were recorded with `timed`.
+            The other event. Both must have been reached, and recorded with `timed`.
 
         Raises
         ------
         DeviceError
-            If one has no time, or is not done yet.
+            If an event was recorded without time, or has not been reached.
         """
         with self._current(), named_errors("the time between two events"):
             return 1e-3 * float(self.event - earlier.event)
 
 
 class Stream:
-    """A stream: work that a GPU does in order.
+    """A stream: a queue of work for a GPU.
 
-    Every method but `synchronize` returns before it is done, except where memory is the host's and
-    not pinned.
+    All methods but `synchronize` are asynchronous, except copies of host memory that is not pinned.
 
     Parameters
     ----------
     stream
-        cuda-core's.
+        cuda-core's stream.
     current
         Makes the stream's device the current one.
     """
@@ -90,55 +86,55 @@ class Stream:
         self._current = current
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        """Copy between addresses, of the GPU or of the host.
+        """Copy memory of the GPU or of the host.
 
         Parameters
         ----------
         to, source
             Addresses.
         nbytes
-            How much; 0 does nothing.
+            Number of bytes, which may be 0.
         """
         if nbytes:
             with self._current():
                 call(driver.cuMemcpyAsync, to, source, nbytes, self.handle)
 
     def fill(self, address: int, value: int, nbytes: int) -> None:
-        """Set all bytes of the GPU's memory to one value.
+        """Set bytes of the GPU's memory to one value.
 
         Parameters
         ----------
         address
-            On the GPU.
+            Address on the GPU.
         value
             0 to 255.
         nbytes
-            How much; 0 does nothing.
+            Number of bytes, which may be 0.
         """
         if nbytes:
             with self._current():
                 call(driver.cuMemsetD8Async, address, value, nbytes, self.handle)
 
     def record(self, timed: bool = False) -> Event:
-        """Return an event that is done when all is that this stream has been given.
+        """Record an event behind all work of this stream.
 
         Parameters
         ----------
         timed
-            Whether it keeps the time, for `Event.seconds_since`.
+            Whether the event records its time, for `Event.seconds_since`.
         """
         with self._current(), named_errors("an event"):
             options = core.EventOptions(timing_enabled=True) if timed else None
             return Event(self.stream.record(options=options), self._current)
 
     def synchronize(self) -> None:
-        """Return when all is done that this stream has been given.
+        """Wait for all work of this stream.
 
         Raises
         ------
         DeviceError
-            If that has failed, or something before it on the same GPU, which is lost for the
-            process then.
+            If that work failed, or earlier work on the same GPU: the GPU is then lost for the
+            process.
         """
         with self._current(), named_errors("the GPU's work"):
             self.stream.sync()

@@ -271,8 +271,8 @@ def test_no_place_for_stores(gpu, model: Path, monkeypatch) -> None:
     monkeypatch.setattr(study, "loaders", full)
     result = run(*few(model, "store"))
     assert result.exit_code == 1
-    told = f"No space left on device; the files are in {tempfile.gettempdir()}, and TMPDIR names"
-    assert f"\nstores failed: {told} another folder\n" in result.stdout
+    told = f"No space left on device; the files are in {tempfile.gettempdir()}; set TMPDIR"
+    assert f"\nstores failed: {told} to use another folder\n" in result.stdout
 
 
 def test_no_room_on_the_gpu(stand_in, model: Path) -> None:
@@ -317,7 +317,7 @@ def test_wrong_usage(gpu, options: list[str], told: str) -> None:
 
 def test_gpus_that_are_not_there(stand_in, model: Path) -> None:
     line = refused(*BENCH, model, "--device", "cuda:7")
-    assert line == "bf16codecs bench: GPU 7: there is none, of 2 GPUs"
+    assert line == "bf16codecs bench: GPU 7 does not exist: found 2 GPUs"
 
 
 COMMAND = """
@@ -342,7 +342,7 @@ def test_no_gpu(run_python, driver) -> None:
 
 def test_without_the_extra(run_python) -> None:
     said = run_python(COMMAND, "").stdout
-    assert said.startswith("1 bf16codecs bench: for decoding on GPUs, other packages are needed: ")
+    assert said.startswith("1 bf16codecs bench: decoding on GPUs needs more packages: ")
     assert "pip install 'bf16codecs[cuda13]', or cuda12, " in said
 
 

@@ -138,7 +138,7 @@ def test_gpus_that_are_too_old() -> None:
     with pytest.raises(DeviceError, match=r"NVRTC 1\d\.\d+ compiles for .*, not 3\.5$"):
         compile_source((3, 5), KERNELS)
     if 70 not in architectures():
-        with pytest.raises(DeviceError, match=r"not 7\.0; that of CUDA 12 .*cuda12\]'$"):
+        with pytest.raises(DeviceError, match=r"not 7\.0; the compiler of CUDA 12 .*cuda12\]'$"):
             compile_source((7, 0), KERNELS)
 
 

@@ -222,9 +222,9 @@ def test_arguments_are_checked(device: Device) -> None:
 
 
 def test_no_such_gpu(gpu) -> None:
-    with pytest.raises(DeviceError, match="GPU 99: there is none, of "):
+    with pytest.raises(DeviceError, match="GPU 99 does not exist: found "):
         Device.of(99)
-    with pytest.raises(DeviceError, match="GPU -1: there is none"):
+    with pytest.raises(DeviceError, match="GPU -1 does not exist"):
         Device(-1)
 
 
@@ -243,7 +243,7 @@ def test_no_room(device: Device, gpu) -> None:
 def test_out_of_memory_is_reported_everywhere(device: Device, stand_in) -> None:
     stream = device.stream()
     stand_in.fail("cuMemHostAlloc")
-    with pytest.raises(MemoryError, match=r"^the host has no 1,000 bytes that can stay"):
+    with pytest.raises(MemoryError, match=r"^the host cannot lock 1,000 bytes"):
         device.pinned(1000)
     stand_in.fail("cuStreamCreate")
     with pytest.raises(MemoryError):

@@ -42,13 +42,13 @@ def test_no_gpu(run_python, library: str) -> None:
 
 def test_an_old_driver(run_python, library: str) -> None:
     said = run_python(CODE, library, BF16CODECS_STAND_IN_VERSION="11080").stdout
-    assert said == "the NVIDIA driver is for CUDA 11.8, and that of 12 is needed\n"
+    assert said == "the NVIDIA driver is for CUDA 11.8; CUDA 12 or later is needed\n"
 
 
 def test_an_old_gpu(run_python, library: str) -> None:
     """That the compiler of CUDA 12 knows."""
     said = run_python(CODE, library, BF16CODECS_STAND_IN_ARCH="61").stdout
-    assert said == "GPU 0 (Stand-in 0) is of compute capability 6.1, and 7.0 is needed\n"
+    assert said == "GPU 0 (Stand-in 0) has compute capability 6.1; at least 7.0 is needed\n"
 
 
 def test_a_gpu(run_python, library: str) -> None:

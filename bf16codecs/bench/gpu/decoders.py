@@ -1,4 +1,4 @@
-"""Frames in a GPU's memory, and what decodes them there."""
+"""Decoders of frames in a GPU's memory."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ __all__ = ["Decoder", "OwnFrames", "check_verdicts", "encoded", "scratch_of"]
 
 
 class Decoder:
-    """A decoder of all pieces of some work, prepared once and run again and again."""
+    """A decoder of all pieces of a work, prepared once and run repeatedly."""
 
-    #: Of all pieces.
+    #: Encoded size of all pieces.
     encoded_nbytes: int
-    #: How planes are coded.
+    #: Modes of the planes.
     planes: str = ""
-    #: What each tensor becomes.
+    #: Expected bytes of each tensor.
     contents: Sequence[Bytes]
-    #: Where the pieces are then, if not where the work has them.
+    #: Addresses of the decoded pieces, unless they are in the work's `out`.
     addresses: Sequence[int] | None = None
 
     def reset(self) -> None:
-        """Get ready to decode once more; not timed."""
+        """Prepare for the next round; not timed."""
 
     def decode(self) -> None:
-        """Let the work's stream decode."""
+        """Decode on the work's stream."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise `DeviceError` unless all is decoded; not timed."""
+        """Raise `DeviceError` unless everything is decoded; not timed."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Free memory."""
 
 
 class OwnFrames(Decoder):
-    """Frames of this package: each piece has its own, and all blocks are decoded at once.
+    """Frames of this package, one for each piece; all blocks are decoded at once.
 
     Parameters
     ----------
     work
         The pieces.
     frames
-        Of each tensor.
+        Frame of each tensor.
     """
 
     def __init__(self, work: Work, frames: Sequence[Frame]) -> None:
@@ -71,7 +71,7 @@ class OwnFrames(Decoder):
     def _prepare(self, frames: Sequence[Frame]) -> None:
         work = self._work
         plans = [_core.DevicePlan(frame.index, 0, frame.index.n_blocks) for frame in frames]
-        payloads = self._place(frames)
+        payloads = self._copy_blocks(frames)
         models = [self._put(plan.model) for plan in plans]
         jobs = []
         for piece, payload in zip(work.pieces, payloads, strict=True):
@@ -82,37 +82,37 @@ class OwnFrames(Decoder):
         self._jobs = self._put(lambda _: b"".join(jobs))
         self._count = sum(map(len, jobs)) // _core.DEVICE_JOB_BYTES
         self._control = self._allocate(COUNTERS + self._count)
-        each = max(
+        warp_bytes = max(
             plan.scratch(frame.payload) or 0 for plan, frame in zip(plans, frames, strict=True)
         )
         self._scratch = (0, 0, 0)
-        if each:
-            memory = scratch_of(work.device, each, self._count)
+        if warp_bytes:
+            memory = scratch_of(work.device, warp_bytes, self._count)
             self._memory.append(memory)
-            self._scratch = memory.address, each, memory.nbytes // each
+            self._scratch = memory.address, warp_bytes, memory.nbytes // warp_bytes
         work.stream.synchronize()
 
     def _allocate(self, nbytes: int) -> Memory:
         self._memory.append(self._work.device.allocate(nbytes))
         return self._memory[-1]
 
-    def _place(self, frames: Sequence[Frame]) -> list[int]:
-        """Put a frame's blocks there for each piece; return the addresses."""
+    def _copy_blocks(self, frames: Sequence[Frame]) -> list[int]:
+        """Copy a frame's blocks to the GPU for each piece; return the addresses."""
         work = self._work
         sizes = [frames[piece.tensor].payload.size for piece in work.pieces]
         start = self._allocate(sum(sizes)).address
-        there: dict[int, int] = {}
+        latest: dict[int, int] = {}
         addresses = []
         for piece, size in zip(work.pieces, sizes, strict=True):
             source = frames[piece.tensor].payload.ctypes.data
-            work.stream.copy(start, there.setdefault(piece.tensor, source), size)
-            there[piece.tensor] = start
+            work.stream.copy(start, latest.setdefault(piece.tensor, source), size)
+            latest[piece.tensor] = start
             addresses.append(start)
             start += size
         return addresses
 
     def _put(self, content_at: Callable[[int], bytes]) -> int:
-        """Put bytes there that depend on where they are; return the address."""
+        """Copy bytes, which depend on their address, to the GPU; return the address."""
         size = len(content_at(0))
         if not size:
             return 0
@@ -123,7 +123,7 @@ class OwnFrames(Decoder):
         return address
 
     def reset(self) -> None:
-        """Forget what was decoded."""
+        """Mark all blocks as pending."""
         self._work.stream.fill(self._control.address, 0, COUNTERS + self._count)
 
     def decode(self) -> None:
@@ -140,7 +140,7 @@ class OwnFrames(Decoder):
         )
 
     def check(self) -> None:
-        """Raise `DeviceError` unless the GPU says of all blocks that they are decoded."""
+        """Raise `DeviceError` unless all blocks are decoded."""
         verdicts = np.empty(self._count, np.uint8)
         address = self._control.address + COUNTERS
         self._work.stream.copy(verdicts.ctypes.data, address, self._count)
@@ -148,13 +148,13 @@ class OwnFrames(Decoder):
         check_verdicts(verdicts)
 
     def close(self) -> None:
-        """Give memory back."""
+        """Free memory."""
         for memory in self._memory:
             memory.close()
 
 
 def encoded(work: Work, variant: Variant) -> list[Frame]:
-    """Encode the work's tensors, and put on the GPU what they are encoded against.
+    """Encode the work's tensors, and copy their bases, if any, to the GPU.
 
     Raises
     ------
@@ -166,10 +166,10 @@ def encoded(work: Work, variant: Variant) -> list[Frame]:
     return frames
 
 
-def scratch_of(device: Device, each: int, count: int) -> Memory:
-    """Return memory for planes: enough for all warps, or for as many as there is room for."""
-    warps = min(count, most_warps(device), device.room.free // 4 // each)
-    return device.allocate(max(1, warps) * each)
+def scratch_of(device: Device, warp_bytes: int, count: int) -> Memory:
+    """Allocate memory for planes of all warps, at most a quarter of the free memory."""
+    warps = min(count, most_warps(device), device.room.free // 4 // warp_bytes)
+    return device.allocate(max(1, warps) * warp_bytes)
 
 
 def check_verdicts(verdicts: Bytes) -> None:

@@ -1,4 +1,4 @@
-"""Models loaded from the page cache to a GPU: stores of this package, and safetensors files."""
+"""Load models from the page cache to a GPU: stores of this package, and safetensors files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = [
     "torch_with_cuda",
 ]
 
-#: What others are compared with: those that read to memory that is there, and PyTorch's tensors.
+#: References: for loaders that read to allocated memory, and for those that make PyTorch tensors.
 FILE, TORCH_FILE = "safetensors file", "safetensors.torch"
 
-#: What is compared with them: stores, by their codecs, and what makes tensors of PyTorch.
+#: Compared with them: stores, by codec, and a store loaded as PyTorch tensors.
 STORES = {"arithmetic": "arithmetic store", "huffman": "huffman store"}
 TORCH_STORE = "bf16codecs.torch"
 
@@ -46,33 +46,32 @@ TORCH_STORE = "bf16codecs.torch"
 class CopiedModel(Sequence[Bytes]):
     """A model of copies of tensors, no two of which are equal.
 
-    Stores keep once what is the same: equal copies would be as small as the tensors themselves, and
-    would be read from where the processor just was. So each copy begins an item later than the one
-    before, and has at its end what that leaves out.
+    Stores keep equal tensors once: equal copies would take no space, and would be read from the
+    cache. So each copy is rotated by one item more than the one before.
 
     Parameters
     ----------
     work
-        Where the tensors are.
+        Tensors and their targets.
     nbytes
-        What the model has room for.
+        Largest size of the model.
 
     Attributes
     ----------
     pieces : list of Piece
-        Where the copies are loaded to, each with its place in this sequence.
+        Targets of the copies, each with its index in this sequence as `tensor`.
     """
 
     def __init__(self, work: Work, nbytes: int) -> None:
         self._tensors, self._item_size = work.tensors, work.item_size
-        self.pieces = [replace(p, tensor=place) for place, p in enumerate(work.first(nbytes))]
+        self.pieces = [replace(piece, tensor=i) for i, piece in enumerate(work.first(nbytes))]
 
     def __len__(self) -> int:
         return len(self.pieces)
 
-    def __getitem__(self, place: Any) -> Any:
-        """Return the bytes of the tensor at a place."""
-        copy, tensor = divmod(range(len(self))[place], len(self._tensors))
+    def __getitem__(self, index: Any) -> Any:
+        """Return the bytes of a tensor."""
+        copy, tensor = divmod(range(len(self))[index], len(self._tensors))
         return np.roll(self._tensors[tensor], -copy * self._item_size)
 
 
@@ -83,13 +82,14 @@ class ModelLoader:
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Name in the table.
     reference : str
-        The name of the one that it is compared with.
+        Name of the loader that it is compared with.
     nbytes : int
         Size on the disk.
     load : callable
-        Loads the model, and returns where the pieces are; None: where the work has them.
+        Loads the model, and returns the addresses of the pieces; None if they are in the work's
+        `out`.
     """
 
     name: str
@@ -98,14 +98,14 @@ class ModelLoader:
     load: Callable[[], Sequence[int] | None]
 
     def seconds(self) -> float:
-        """Load the model; return how long it took."""
+        """Load the model; return the seconds taken."""
         begin = time.perf_counter()
         self.load()
         return max(LEAST_SECONDS, time.perf_counter() - begin)
 
 
 def torch_with_cuda() -> Any:
-    """Return PyTorch if it has CUDA, and None otherwise."""
+    """Return PyTorch if it can use CUDA, and None otherwise."""
     try:
         import torch
     except ImportError:
@@ -115,14 +115,14 @@ def torch_with_cuda() -> Any:
 
 @contextmanager
 def loaders(work: Work, model: CopiedModel) -> Iterator[list[ModelLoader]]:
-    """Write a model in each form; yield what loads it. Then the files go.
+    """Write a model in each format, yield its loaders, and remove the files.
 
     Parameters
     ----------
     work
-        Where it is loaded to.
+        Targets of the tensors.
     model
-        What it has.
+        Contents of the tensors.
     """
     with _interrupt.temporary(), TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
@@ -132,15 +132,15 @@ def loaders(work: Work, model: CopiedModel) -> Iterator[list[ModelLoader]]:
             store = Path(folder) / f"{codec}.zarr"
             safetensors_to_zarr(file, store, codec=codec, verify=False, sync=False)
             stores[name] = store
-        made = [_onto(FILE, file, work, model.pieces)]
-        made += [_onto(name, store, work, model.pieces) for name, store in stores.items()]
+        ways = [_loader(FILE, file, work, model.pieces)]
+        ways += [_loader(name, store, work, model.pieces) for name, store in stores.items()]
         if torch_with_cuda() is not None:
-            made += _of_torch(file, stores[STORES["arithmetic"]], work, len(model))
-        yield made
+            ways += _torch_loaders(file, stores[STORES["arithmetic"]], work, len(model))
+        yield ways
 
 
-def _name(place: int) -> str:
-    return f"model.{place}.weight"
+def _name(index: int) -> str:
+    return f"model.{index}.weight"
 
 
 def _write(path: Path, work: Work, model: CopiedModel) -> None:
@@ -160,7 +160,7 @@ def _write(path: Path, work: Work, model: CopiedModel) -> None:
             file.write(content.data)
 
 
-def _onto(name: str, path: Path, work: Work, pieces: Sequence[Piece]) -> ModelLoader:
+def _loader(name: str, path: Path, work: Work, pieces: Sequence[Piece]) -> ModelLoader:
     def load() -> None:
         with open_model(path, max_bytes=sys.maxsize) as model:
             targets = [
@@ -172,8 +172,8 @@ def _onto(name: str, path: Path, work: Work, pieces: Sequence[Piece]) -> ModelLo
     return ModelLoader(name, FILE, disk_size(path), load)
 
 
-def _of_torch(file: Path, store: Path, work: Work, count: int) -> Iterator[ModelLoader]:
-    """Yield what makes so many tensors of PyTorch, which are kept until the next call."""
+def _torch_loaders(file: Path, store: Path, work: Work, count: int) -> Iterator[ModelLoader]:
+    """Yield loaders of PyTorch tensors, which keep the tensors until the next call."""
     import safetensors.torch
     import torch
 
@@ -182,7 +182,7 @@ def _of_torch(file: Path, store: Path, work: Work, count: int) -> Iterator[Model
 
     def addresses() -> list[int]:
         torch.cuda.synchronize(device)
-        return [kept[_name(place)].data_ptr() for place in range(count)]
+        return [kept[_name(i)].data_ptr() for i in range(count)]
 
     def load_file() -> list[int]:
         kept.clear()

@@ -1,4 +1,4 @@
-"""Other decoders for GPUs, as far as they can be imported: nvCOMP's and DietGPU."""
+"""Other decoders for GPUs that are installed: nvCOMP and DietGPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bf16codecs.errors import DeviceError
 
 __all__ = ["AbsentPeer", "Peer", "gpu_peers"]
 
-# Of nvCOMP: the algorithm, and what it takes the numbers for, by their size.
+# nvCOMP's algorithms, and the data type that each takes the items as, by item size.
 _NVCOMP: Sequence[tuple[str, dict[int, str]]] = (
     ("ANS", dict.fromkeys((1, 2, 4, 8), "|u1")),
     ("ANS", {2: "<f2", 4: "<f4"}),
@@ -24,14 +24,14 @@ _DIETGPU_MEMORY = 384 << 20
 
 
 class Peer(NamedTuple):
-    """Another decoder: its name, and what prepares it."""
+    """Another decoder: its name, and a function that prepares it."""
 
     name: str
     prepare: Callable[[Work], Decoder]
 
 
 class AbsentPeer(NamedTuple):
-    """A missing peer, and why it is missing."""
+    """A peer that cannot be measured, and why."""
 
     name: str
     why: str
@@ -43,25 +43,25 @@ def gpu_peers(dtype: str, item_size: int) -> tuple[list[Peer], list[AbsentPeer]]
     Parameters
     ----------
     dtype, item_size
-        Of the numbers.
+        Data type of the items, and their size in bytes.
     """
-    found: list[Peer] = []
+    peers: list[Peer] = []
     absent: list[AbsentPeer] = []
     for name, install, make in (
         ("nvCOMP", "pip install nvidia-nvcomp-cu13, or -cu12", _nvcomp),
         ("DietGPU", "it has no wheels, and needs PyTorch", _dietgpu),
     ):
         try:
-            found += make(dtype, item_size)
+            peers += make(dtype, item_size)
         except ModuleNotFoundError:
             absent.append(AbsentPeer(name, f"not installed: {install}"))
         except Exception as e:
             absent.append(AbsentPeer(name, f"cannot be used: {one_line(e)}"))
-    return found, absent
+    return peers, absent
 
 
 class _View:
-    """A part of the GPU's memory, as other packages take it."""
+    """A part of the GPU's memory, with the interface that other packages import arrays by."""
 
     def __init__(self, address: int, nbytes: int, kind: str, owner: Memory) -> None:
         self._owner = owner
@@ -74,14 +74,15 @@ class _View:
 
 
 def _views(work: Work, memory: Memory, kind: str) -> list[_View]:
-    """Return all pieces, where some memory has them."""
+    """Return views of all pieces in a memory."""
     return [
         _View(memory.address + piece.offset, piece.nbytes, kind, memory) for piece in work.pieces
     ]
 
 
 def _nvcomp(dtype: str, item_size: int) -> Iterator[Peer]:
-    # Other packages are in "nvidia", too: an import from there would not say that this one is not.
+    # Not `from nvidia import nvcomp`: other packages share the namespace, so that a missing nvcomp
+    # would not raise ModuleNotFoundError.
     nvcomp = importlib.import_module("nvidia.nvcomp")
     for algorithm, kinds in _NVCOMP:
         if item_size in kinds:
@@ -96,9 +97,9 @@ def _nvcomp_peer(nvcomp: Any, algorithm: str, kind: str) -> Peer:
 
 
 class _Nvcomp(Decoder):
-    """Pieces as a batch, in nvCOMP's own streams of chunks of 64 KiB.
+    """Pieces as a batch, in nvCOMP's format with chunks of 64 KiB.
 
-    With releases that do not take the memory to decode to, each round allocates it.
+    Releases that do not take target memory allocate it in each round.
     """
 
     def __init__(self, work: Work, nvcomp: Any, algorithm: str, kind: str) -> None:
@@ -129,21 +130,21 @@ class _Nvcomp(Decoder):
         except TypeError:
             if not self._options:
                 raise
-            self._options = {}  # a release between; found out in the round that is not timed
+            self._options = {}  # a release that lacks `out`, noticed in the untimed round
             self.decode()
 
     def check(self) -> None:
-        """Look where the pieces are."""
-        each = (self._decoded[i] for i in range(len(self._decoded)))
-        self.addresses = [array.__cuda_array_interface__["data"][0] for array in each]
+        """Find the addresses of the pieces."""
+        arrays = (self._decoded[i] for i in range(len(self._decoded)))
+        self.addresses = [array.__cuda_array_interface__["data"][0] for array in arrays]
 
     def close(self) -> None:
-        """Let go of what is encoded."""
+        """Free the encoded and decoded pieces."""
         self._encoded = self._decoded = self._options = None  # type: ignore[assignment]
 
 
 def _dietgpu(dtype: str, item_size: int) -> Iterator[Peer]:
-    importlib.import_module("dietgpu")  # it adds operators to PyTorch
+    importlib.import_module("dietgpu")  # adds operators to PyTorch
     import torch
 
     is_float = dtype in ("bfloat16", "float16", "float32")
@@ -154,7 +155,7 @@ def _dietgpu(dtype: str, item_size: int) -> Iterator[Peer]:
 
 
 class _DietGpu(Decoder):
-    """Pieces as a batch of tensors, without checksums, as DietGPU's own benchmark has them."""
+    """Pieces as a batch of tensors, without checksums, as in DietGPU's benchmark."""
 
     def __init__(self, work: Work, torch: Any, dtype: str, is_float: bool) -> None:
         work.set_source(work.tensors)
@@ -165,8 +166,8 @@ class _DietGpu(Decoder):
 
         def tensors(memory: Memory) -> list[Any]:
             views = _views(work, memory, "|u1")
-            each = (torch.as_tensor(view, device=device) for view in views)
-            return [tensor.view(getattr(torch, dtype)) for tensor in each]
+            raw = (torch.as_tensor(view, device=device) for view in views)
+            return [tensor.view(getattr(torch, dtype)) for tensor in raw]
 
         self._temporary = torch.empty(_DIETGPU_MEMORY, dtype=torch.uint8, device=device)
         self._out = tensors(work.out)
@@ -198,10 +199,10 @@ class _DietGpu(Decoder):
             )
 
     def check(self) -> None:
-        """Raise `DeviceError` unless it says of all pieces that they are decoded."""
+        """Raise `DeviceError` unless all pieces are decoded."""
         if not all(self._status.tolist()):
             raise DeviceError("DietGPU did not decode all tensors")
 
     def close(self) -> None:
-        """Let go of what is on the GPU."""
+        """Free the memory on the GPU."""
         self._encoded, self._out, self._temporary = [], [], None

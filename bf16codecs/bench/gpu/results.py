@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from bf16codecs.bench.host import Machine, machine
 from bf16codecs.bench.measure import Rates
+from bf16codecs.cuda._driver import compiler_version, driver_version
 from bf16codecs.cuda.device import Device, KernelNeeds
 from bf16codecs.cuda.sources import kernel_names
-from bf16codecs.cuda.versions import compiler_version, driver_version
 from bf16codecs.model.gpu import LOADING_THREADS
 
 __all__ = ["Gpu", "GpuResult", "Unmeasured", "gpu_machine", "host_machine", "result_of"]
 
-# Beside this one's; nvCOMP's has several names.
+# Packages whose versions are reported beside this one's; nvCOMP has several names.
 _PACKAGES = (
     "numpy",
     "cuda-core",
@@ -30,10 +30,10 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class GpuResult:
-    """The result of one contender; rates in GB/s of decoded bytes, ratios to the reference's.
+    """A contender's result: rates in GB/s of decoded bytes, ratios to the table's reference.
 
-    `planes` says how the frames' planes are coded. The reference is what the table says, in the
-    same round each time.
+    Each round compares with the reference of the same round. `planes` names the modes of the
+    frames' planes.
     """
 
     table: str
@@ -56,7 +56,7 @@ class GpuResult:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """A contender that was not measured, why, and whether that is because it failed."""
+    """A contender that was not measured, the reason, and whether it failed."""
 
     table: str
     name: str
@@ -66,10 +66,10 @@ class Unmeasured:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The GPU of a measurement, and what is between it and this package.
+    """The GPU of a measurement, its driver and its compiler.
 
-    `free_nbytes` and `total_nbytes` are of its memory, before anything is measured; `kernels` says
-    what each of the package's kernels takes of a multiprocessor.
+    `free_nbytes` and `total_nbytes` describe its memory before measuring; `kernels` has the
+    resources that each of the package's kernels needs on a multiprocessor.
     """
 
     ordinal: int
@@ -84,7 +84,7 @@ class Gpu:
 
 
 def gpu_machine(device: Device) -> Gpu:
-    """Describe a GPU; the kernels are compiled for that, unless they are kept from before."""
+    """Describe a GPU; this compiles the kernels unless they are cached."""
     major, minor = device.compute_capability
     return Gpu(
         device.ordinal,
@@ -99,7 +99,7 @@ def gpu_machine(device: Device) -> Gpu:
 
 
 def host_machine() -> Machine:
-    """Describe what the GPU is in, with the packages that are measured on it."""
+    """Describe the GPU's host, with the versions of the measured packages."""
     host = machine(LOADING_THREADS)
     versions = {name: host.versions[name] for name in ("bf16codecs", "python")}
     for name in _PACKAGES:
@@ -123,15 +123,15 @@ def result_of(
     Parameters
     ----------
     table, name
-        Which one.
+        Table and name of the contender.
     nbytes, encoded_nbytes
         Decoded and encoded size.
     seconds, reference
-        What each round took, and what the reference took in it.
+        Seconds of each round, and those of the reference in the same round.
     exact
-        Whether all was what it should be.
+        Whether all bytes were as expected.
     planes
-        How the frames' planes are coded.
+        Modes of the frames' planes.
     """
     rates = Rates.of(nbytes, seconds, reference)
     return GpuResult(

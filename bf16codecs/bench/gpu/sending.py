@@ -1,4 +1,4 @@
-"""From the host's pinned memory to a GPU: frames, decoded as they arrive, beside decoded bytes."""
+"""Send frames from pinned memory to a GPU, which decodes them on arrival; and raw bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
-from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, block_runs, launch
+from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, block_ranges, launch
 from bf16codecs.cuda.memory import Memory, aligned
 from bf16codecs.model.gpu import LOADING_THREADS
 
 __all__ = ["RawSender", "Sender"]
 
-# Of jobs, and so of batches.
+# Alignment of jobs, and so of batches.
 _ALIGNMENT = 64
 
 
@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 class _Part:
     """Blocks of one piece that are sent together; `begin` is their first byte in the piece.
 
-    `room` is what they take in a batch, with their jobs.
+    `room` is their size in a batch, with their jobs.
     """
 
     piece: Piece
@@ -40,7 +40,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Where in the memory a batch is, and what; offsets from its begin, and of its verdicts."""
+    """Layout of a batch: offsets of its start and its jobs in the memory, and of its verdicts."""
 
     begin: int
     size: int
@@ -50,14 +50,14 @@ class _Batch:
 
 
 class RawSender(AbstractContextManager["RawSender"]):
-    """Decoded bytes in pinned memory, sent as one piece.
+    """Sender of raw bytes in pinned memory, in one copy.
 
     Parameters
     ----------
     work
-        Whose tensors.
+        Tensors and their targets.
     nbytes
-        How much is sent.
+        Most bytes to send.
     """
 
     def __init__(self, work: Work, nbytes: int) -> None:
@@ -67,14 +67,14 @@ class RawSender(AbstractContextManager["RawSender"]):
         last = self.pieces[-1]
         self._host = work.device.pinned(last.offset + last.nbytes)
         for piece in self.pieces:
-            place = self._host.array[piece.offset : piece.offset + piece.nbytes]
-            place[:] = work.tensors[piece.tensor]
+            target = self._host.array[piece.offset : piece.offset + piece.nbytes]
+            target[:] = work.tensors[piece.tensor]
 
     def __exit__(self, *exception: object) -> None:
         self._work.stream.synchronize()
 
     def send(self) -> float:
-        """Send all; return the seconds until it has arrived."""
+        """Send everything; return the seconds until it has arrived."""
         work, begin = self._work, time.perf_counter()
         work.stream.copy(work.out.address, self._host.address, self._host.nbytes)
         work.stream.synchronize()
@@ -82,18 +82,18 @@ class RawSender(AbstractContextManager["RawSender"]):
 
 
 class Sender(AbstractContextManager["Sender"]):
-    """Frames in pinned memory, sent in batches as those of a `Loader`, on as many streams.
+    """Sender of frames in pinned memory, in batches and on streams like those of a `Loader`.
 
-    Their blocks have been planned before, and are where they are sent from.
+    All blocks are planned, and in pinned memory, before the first round.
 
     Parameters
     ----------
     work
-        Where they are decoded to.
+        Targets of the tensors.
     frames
-        Of each tensor.
+        Frame of each tensor.
     pieces
-        What is sent.
+        Pieces to send.
     """
 
     def __init__(self, work: Work, frames: Sequence[Frame], pieces: Sequence[Piece]) -> None:
@@ -105,14 +105,14 @@ class Sender(AbstractContextManager["Sender"]):
         self._host = work.device.pinned(room)
         self._memory: list[Memory] = []
         try:
-            self._there = self._allocate(room)
+            self._on_gpu = self._allocate(room)
             self._batches = self._filled(batches)
-            answers = sum(batch.count for batch in self._batches)
-            self._answers = work.device.pinned(answers)
-            self._each = max(part.plan.scratch(part.payload) or 0 for part in parts)
+            blocks = sum(batch.count for batch in self._batches)
+            self._verdicts = work.device.pinned(blocks)
+            self._warp_bytes = max(part.plan.scratch(part.payload) or 0 for part in parts)
             self._streams = [work.device.stream() for _ in range(LOADING_THREADS)]
             most = max(batch.count for batch in self._batches)
-            self._scratch = [self._of_planes(most) for _ in self._streams]
+            self._scratch = [self._plane_memory(most) for _ in self._streams]
         except BaseException:
             self._close()
             raise
@@ -130,47 +130,47 @@ class Sender(AbstractContextManager["Sender"]):
         self._memory.append(self._work.device.allocate(nbytes))
         return self._memory[-1]
 
-    def _of_planes(self, count: int) -> tuple[int, int, int]:
-        if not self._each:
+    def _plane_memory(self, count: int) -> tuple[int, int, int]:
+        if not self._warp_bytes:
             return 0, 0, 0
-        self._memory.append(scratch_of(self._work.device, self._each, count))
+        self._memory.append(scratch_of(self._work.device, self._warp_bytes, count))
         memory = self._memory[-1]
-        return memory.address, self._each, memory.nbytes // self._each
+        return memory.address, self._warp_bytes, memory.nbytes // self._warp_bytes
 
     def _filled(self, batches: Sequence[Sequence[_Part]]) -> list[_Batch]:
-        """Put batches into pinned memory; return where they are."""
-        begin, answer, filled = 0, 0, []
+        """Write batches to pinned memory; return their layouts."""
+        begin, verdicts, filled = 0, 0, []
         for parts in batches:
-            batch = self._fill(parts, begin, answer)
+            batch = self._fill(parts, begin, verdicts)
             filled.append(batch)
             begin += _room(parts)
-            answer += batch.count
+            verdicts += batch.count
         return filled
 
-    def _fill(self, parts: Sequence[_Part], begin: int, answer: int) -> _Batch:
+    def _fill(self, parts: Sequence[_Part], begin: int, verdicts: int) -> _Batch:
         work, host = self._work, self._host.array
-        at, jobs = begin, []
+        offset, jobs = begin, []
         for part in parts:
             out = part.piece.offset + part.begin
             base = work.source.address + out if part.plan.needs_base else 0
-            model = part.plan.model(self._there.address + at)
-            host[at : at + len(model)] = np.frombuffer(model, np.uint8)
-            model_at = self._there.address + at if model else 0
-            at += len(model)
-            payload = self._there.address + at
-            host[at : at + part.payload.size] = part.payload
-            at = aligned(at + part.payload.size, 8)  # a model's tables may be next
-            jobs.append(part.plan.jobs(payload, work.out.address + out, base, model_at))
-        at = aligned(at, _ALIGNMENT)
+            model = part.plan.model(self._on_gpu.address + offset)
+            host[offset : offset + len(model)] = np.frombuffer(model, np.uint8)
+            model_address = self._on_gpu.address + offset if model else 0
+            offset += len(model)
+            payload = self._on_gpu.address + offset
+            host[offset : offset + part.payload.size] = part.payload
+            offset = aligned(offset + part.payload.size, 8)  # a model's tables may follow
+            jobs.append(part.plan.jobs(payload, work.out.address + out, base, model_address))
+        offset = aligned(offset, _ALIGNMENT)
         content = np.frombuffer(b"".join(jobs), np.uint8)
         count = content.size // _core.DEVICE_JOB_BYTES
-        host[at : at + content.size] = content
-        end = at + content.size + COUNTERS + count
-        host[at + content.size : end] = 0
-        return _Batch(begin, end - begin, at, count, answer)
+        host[offset : offset + content.size] = content
+        end = offset + content.size + COUNTERS + count
+        host[offset + content.size : end] = 0
+        return _Batch(begin, end - begin, offset, count, verdicts)
 
     def send(self) -> float:
-        """Send all and decode it; return the seconds until that is done."""
+        """Send and decode everything; return the seconds until that is done."""
         begin = time.perf_counter()
         for i, batch in enumerate(self._batches):
             self._send(batch, i % len(self._streams))
@@ -179,24 +179,24 @@ class Sender(AbstractContextManager["Sender"]):
         return max(LEAST_SECONDS, time.perf_counter() - begin)
 
     def _send(self, batch: _Batch, lane: int) -> None:
-        stream, there = self._streams[lane], self._there.address
-        stream.copy(there + batch.begin, self._host.address + batch.begin, batch.size)
-        counters = there + batch.jobs + _core.DEVICE_JOB_BYTES * batch.count
+        stream, on_gpu = self._streams[lane], self._on_gpu.address
+        stream.copy(on_gpu + batch.begin, self._host.address + batch.begin, batch.size)
+        counters = on_gpu + batch.jobs + _core.DEVICE_JOB_BYTES * batch.count
         verdicts = counters + COUNTERS
-        jobs, scratch = there + batch.jobs, self._scratch[lane]
+        jobs, scratch = on_gpu + batch.jobs, self._scratch[lane]
         launch(self._work.device, stream, jobs, batch.count, counters, verdicts, scratch)
-        stream.copy(self._answers.address + batch.verdicts, verdicts, batch.count)
+        stream.copy(self._verdicts.address + batch.verdicts, verdicts, batch.count)
 
     def check(self) -> None:
-        """Raise `DeviceError` unless all is decoded."""
-        check_verdicts(self._answers.array)
-        self._answers.array[:] = 0
+        """Raise `DeviceError` unless all blocks are decoded."""
+        check_verdicts(self._verdicts.array)
+        self._verdicts.array[:] = 0
 
 
 def _parts(piece: Piece, frame: Frame) -> Iterator[_Part]:
-    """Yield a frame's blocks as a loader sends them."""
+    """Yield a frame's blocks in the parts that a `Loader` sends."""
     index = frame.index
-    for first, last in block_runs(index, 0, index.n_blocks):
+    for first, last in block_ranges(index, 0, index.n_blocks):
         start, stop = (index.offset(block) - index.offset(0) for block in (first, last))
         payload = frame.payload[start:stop]
         begin = first * index.block_items * index.item_size
@@ -207,7 +207,7 @@ def _parts(piece: Piece, frame: Frame) -> Iterator[_Part]:
 
 
 def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Return parts in batches of the size of a loader's."""
+    """Group parts into batches of a `Loader`'s size."""
     batches: list[list[_Part]] = []
     left = 0
     for part in parts:
@@ -220,5 +220,5 @@ def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
 
 
 def _room(parts: Sequence[_Part]) -> int:
-    """Return what a batch takes, with room for what aligns its jobs and the next one."""
+    """Return the size of a batch, with padding that aligns its jobs and the next batch."""
     return aligned(sum(part.room for part in parts) + COUNTERS, _ALIGNMENT) + _ALIGNMENT

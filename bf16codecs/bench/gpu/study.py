@@ -1,4 +1,4 @@
-"""Measures tables of contenders on a GPU, one after the other."""
+"""Measure tables of contenders on a GPU, one after the other."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from bf16codecs.errors import DeviceError
 
 __all__ = ["DECODE", "LOAD", "RAW", "SEND", "TABLES", "GpuStudy"]
 
-#: The tables, by what results call them.
+#: Names of the tables in results.
 DECODE, SEND, LOAD = "decode", "send", "load"
 TABLES = (DECODE, SEND, LOAD)
-#: What the second table compares with.
+#: Reference of the second table.
 RAW = "raw"
 
-# Of the host's memory, and of the disk for temporary files.
+# Limit for the host's memory, and for temporary files on the disk.
 _HOST_BYTES = 1 << 30
 
 Found = GpuResult | Unmeasured
@@ -50,7 +50,7 @@ Progress = Callable[[str], None] | None
 
 @dataclass(frozen=True)
 class GpuStudy:
-    """Contenders, and what they get.
+    """Contenders on a GPU, and their data.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class GpuStudy:
     sample : Sample
         The tensors.
     nbytes : int
-        They are copied until they take this much; of what the host holds, 1 GiB at most.
+        Size up to which the tensors are copied; on the host, 1 GiB at most.
     repeats : int
-        Rounds.
+        Number of rounds.
     only : sequence of str
-        Beginnings of words: beside what others are compared with, contenders in whose names one
-        begins so; all if there are none.
+        Prefixes of words: measure the references, and contenders with a word that begins like one
+        of these; all if empty.
     """
 
     device: Device
@@ -74,53 +74,52 @@ class GpuStudy:
     only: Sequence[str] = ()
 
     def names(self, table: str) -> list[str]:
-        """Return whom a table has, beside those that are not installed.
+        """Return the names of a table's contenders that can be measured.
 
         Parameters
         ----------
         table
-            Which one.
+            Name of the table.
         """
-        own = [variant.name for variant in variants(self.sample.dtype)]
+        codecs = [variant.name for variant in variants(self.sample.dtype)]
         if table == DECODE:
             peers, _ = gpu_peers(self.sample.dtype, self.sample.item_size)
-            return self._chosen([MEMCPY], [*own, *(peer.name for peer in peers)])
+            return self._chosen(MEMCPY, [*codecs, *(peer.name for peer in peers)])
         if table == SEND:
-            return self._chosen([RAW], own)
+            return self._chosen(RAW, codecs)
         with_torch = torch_with_cuda() is not None
-        of_torch = self._chosen([TORCH_FILE], [TORCH_STORE]) if with_torch else []
-        return [*self._chosen([FILE], list(STORES.values())), *of_torch]
+        torch_names = self._chosen(TORCH_FILE, [TORCH_STORE]) if with_torch else []
+        return [*self._chosen(FILE, list(STORES.values())), *torch_names]
 
     def wanted(self) -> list[str]:
-        """Return what is measured, in whichever table."""
+        """Return the names of all tables' contenders."""
         return list(dict.fromkeys(name for table in TABLES for name in self.names(table)))
 
     def absent(self) -> list[Unmeasured]:
-        """Return the peers that are not installed, of those that are asked for."""
+        """Return the requested peers that cannot be measured."""
         _, absent = gpu_peers(self.sample.dtype, self.sample.item_size)
         return [Unmeasured(DECODE, *peer, False) for peer in absent if self._is_wanted(peer.name)]
 
-    def _chosen(self, references: list[str], others: list[str]) -> list[str]:
-        """Return those whose names are asked for, and what they are compared with."""
-        found = [name for name in others if self._is_wanted(name)]
-        asked = any(map(self._is_wanted, references))
-        return [*references, *found] if found or asked else []
+    def _chosen(self, reference: str, others: list[str]) -> list[str]:
+        """Return the requested names with their reference; empty if neither is requested."""
+        names = [name for name in others if self._is_wanted(name)]
+        return [reference, *names] if names or self._is_wanted(reference) else []
 
     @contextmanager
     def tables(
         self, progress: Progress = None
     ) -> Iterator[dict[str, Callable[[], Iterator[Found]]]]:
-        """Put the tensors on the GPU; yield what measures each table.
+        """Copy the tensors to the GPU; yield a function for each table that measures it.
 
         Parameters
         ----------
         progress
-            Called with the name of each contender before it is measured.
+            Called with each contender's name before measuring.
 
         Raises
         ------
         DeviceError
-            If the GPU, or the host, has no room for them.
+            If they do not fit into the memory of the GPU or the host.
         """
         try:
             work = Work(self.device, self.sample, self.nbytes)
@@ -144,7 +143,7 @@ class GpuStudy:
     def _decoded(self, work: Work, progress: Progress) -> Iterator[Found]:
         yield _measured(DECODE, MEMCPY, progress, lambda: self._copied(work))
         peers, _ = gpu_peers(self.sample.dtype, self.sample.item_size)
-        contenders = [(v.name, _own(v)) for v in self._variants()]
+        contenders = [(v.name, _frames_decoder(v)) for v in self._variants()]
         contenders += [(p.name, p.prepare) for p in peers if self._is_wanted(p.name)]
         for name, prepare in contenders:
             yield _measured(DECODE, name, progress, partial(self._timed, work, name, prepare))
@@ -222,12 +221,12 @@ class GpuStudy:
             progress("stores")
         with ExitStack() as stack:
             try:
-                made = stack.enter_context(loaders(work, model))
+                ways = stack.enter_context(loaders(work, model))
             except Exception as e:
-                where = f"the files are in {gettempdir()}, and TMPDIR names another folder"
-                yield Unmeasured(LOAD, "stores", f"{one_line(e)}; {where}", True)
+                advice = f"the files are in {gettempdir()}; set TMPDIR to use another folder"
+                yield Unmeasured(LOAD, "stores", f"{one_line(e)}; {advice}", True)
                 return
-            by_name = {loader.name: loader for loader in made}
+            by_name = {loader.name: loader for loader in ways}
             for loader in (by_name[name] for name in self.names(LOAD)):
                 reference = by_name[loader.reference]
                 measure = partial(self._timed_loads, work, model, loader, reference)
@@ -252,7 +251,7 @@ class GpuStudy:
         )
 
 
-def _own(variant: Variant) -> Callable[[Work], Decoder]:
+def _frames_decoder(variant: Variant) -> Callable[[Work], Decoder]:
     return lambda work: OwnFrames(work, encoded(work, variant))
 
 

@@ -1,4 +1,4 @@
-"""Encodes data for a GPU to decode: the tensors, and variants of them."""
+"""Encode data for a GPU to decode: tensors, and variants of them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from bf16codecs.bench.data import Bytes
 
 __all__ = ["Frame", "OnHostError", "Variant", "frames_of", "planes_of", "variants"]
 
-# What differs from a base: noise of so much of a tensor's deviation, as after a step of training.
+# Noise that makes a base, as a share of the tensor's deviation: like a step of training.
 _STEP = 0.01
-# Of the logarithms of magnitudes: exponents all over the range need a wide table.
+# Deviation of logarithms of magnitudes: exponents all over the range need a wide table.
 _WIDE = 4.0
 
 Encode = Callable[[Bytes, Bytes | None], bytes]
 
 
 class OnHostError(Exception):
-    """The GPU leaves some blocks of these frames to the host."""
+    """The GPU cannot decode some blocks of the frames; the host has to."""
 
 
 def _same(content: Bytes) -> Bytes:
@@ -40,13 +40,13 @@ class Variant:
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Name in the table.
     encode : callable
-        Makes a frame of a tensor's bytes, and those of its base if there is one.
+        Encodes a tensor's bytes, against those of its base if it has one.
     content : callable
-        What is encoded in place of a tensor.
+        Returns the bytes to encode, for those of a tensor.
     base : callable, optional
-        What it is encoded against.
+        Returns the bytes of the base, for those of a tensor.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Frame:
-    """A tensor's frame: its head, its blocks, what they decode to, and given what."""
+    """A tensor's frame: index, blocks, decoded bytes, base, and modes of the blocks' planes."""
 
     index: _core.Index
     payload: Bytes
@@ -72,7 +72,7 @@ class Frame:
 
 
 def variants(dtype: str) -> Iterator[Variant]:
-    """Yield what is measured of a dtype."""
+    """Yield the variants to measure for a data type."""
     fast = codecs.BF16Arithmetic(dtype)
     best = codecs.BF16Arithmetic(dtype, "best")
     for name, codec in (
@@ -121,7 +121,7 @@ def frames_of(variant: Variant, tensors: Sequence[Bytes]) -> list[Frame]:
 
 
 def planes_of(frames: Sequence[Frame]) -> str:
-    """Say how planes are coded: ``"rans_pairs + stored"``, the most frequent first."""
+    """Return the modes of planes, the most frequent first: ``"rans_pairs + stored"``."""
     return _counted(sum((frame.modes for frame in frames), Counter()))
 
 
@@ -139,7 +139,7 @@ def _difference(codec: codecs.FrameCodec) -> Encode:
 
 
 def _step_before(content: Bytes, dtype: str) -> Bytes:
-    """Return numbers that differ from these by a little noise."""
+    """Return the numbers with a little noise."""
     numbers: NDArray[Any] = content.view(dtype)
     with np.errstate(all="ignore"):
         wide: NDArray[Any] = numbers.astype("f8" if dtype == "float64" else "f4")
@@ -150,7 +150,7 @@ def _step_before(content: Bytes, dtype: str) -> Bytes:
 
 
 def _of_all_magnitudes(content: Bytes, dtype: str) -> Bytes:
-    """Return as many numbers whose exponents are spread far."""
+    """Return as many numbers, with exponents spread far."""
     random = np.random.default_rng(0)
     n = content.size // _core.ITEM_SIZES[dtype]
     with np.errstate(all="ignore"):

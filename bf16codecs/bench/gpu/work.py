@@ -1,4 +1,4 @@
-"""The tensors on a GPU: where all contenders find them, and where they put them."""
+"""Tensors on a GPU, as sources and targets of all contenders."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from bf16codecs.cuda.memory import Memory, aligned
 
 __all__ = ["LEAST_SECONDS", "Piece", "Work", "default_nbytes"]
 
-#: Of clocks that have not moved on.
+#: Replaces zero seconds, which a coarse clock may give.
 LEAST_SECONDS = 1e-9
 
-# More would be copied beside the tensors, and not counted.
+# Small, since padding is copied with the tensors but not counted.
 _ALIGNMENT = 16
-# What is copied back at a time.
+# Bytes copied back to the host at a time.
 _SLAB_BYTES = 1 << 25
-# Of small models: more copies measure nothing new.
+# Copies of small models stop here: more would measure nothing new.
 _MOST_PIECES = 100_000
-# What nothing decodes to by itself.
+# Fills the target, so that undecoded bytes are noticed.
 _SPOILED = 0xA5
-# Decoded, to be copied from, and encoded; and how much of what is free they may take.
-_PLACES, _SHARE, _MOST_BYTES = 3, 0.6, 1 << 32
+# Copies of the data: source, decoded and encoded. They may take this share of free memory.
+_COPIES, _SHARE, _MOST_BYTES = 3, 0.6, 1 << 32
 
 
 def default_nbytes(device: Device) -> int:
-    """Return how much is decoded at a time if nothing else is said."""
-    return min(_MOST_BYTES, int(_SHARE * device.room.free / _PLACES))
+    """Return the default of the bytes to decode at a time."""
+    return min(_MOST_BYTES, int(_SHARE * device.room.free / _COPIES))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A copy of a tensor: which one, where it is, and its size."""
+    """A copy of a tensor: index of the tensor, offset and size in the work's memory."""
 
     tensor: int
     offset: int
@@ -44,7 +44,7 @@ class Piece:
 
 
 class Work(AbstractContextManager["Work"]):
-    """Tensors, copied until they take so many bytes, in two places of a GPU's memory.
+    """Source and target memory on a GPU, for tensors that are copied to fill `nbytes`.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Work(AbstractContextManager["Work"]):
     sample
         The tensors.
     nbytes
-        How much they take together; each is there once at least.
+        Total size of the copies; each tensor has at least one.
     """
 
     def __init__(self, device: Device, sample: Sample, nbytes: int) -> None:
@@ -62,9 +62,9 @@ class Work(AbstractContextManager["Work"]):
         self.item_size = sample.item_size
         self.pieces, self._span = _tiled([t.nbytes for t in self.tensors], nbytes)
         self.nbytes = sum(piece.nbytes for piece in self.pieces)
-        #: What is copied from: the tensors, or what they differ from.
+        #: The tensors, or their bases.
         self.source: Memory = device.allocate(self._span)
-        #: Where they are decoded to.
+        #: Target of decoding.
         self.out: Memory = device.allocate(self._span)
         largest = max(tensor.nbytes for tensor in self.tensors)
         self._slab = device.pinned(min(_SLAB_BYTES, largest))
@@ -74,34 +74,34 @@ class Work(AbstractContextManager["Work"]):
         self.out.close()
 
     def first(self, nbytes: int) -> list[Piece]:
-        """Return the pieces that so many bytes have room for; the first at least."""
+        """Return the first pieces that fit into `nbytes`, at least one."""
         ends = np.cumsum([piece.nbytes for piece in self.pieces])
         return self.pieces[: max(1, int(np.searchsorted(ends, nbytes, "right")))]
 
     def set_source(self, contents: Sequence[Bytes]) -> None:
-        """Put what each tensor has there, or something else of its size, to all of its places."""
-        there: dict[int, int] = {}
+        """Fill the source with the content of each piece's tensor, or of its base."""
+        copied: dict[int, int] = {}
         for piece in self.pieces:
             address = self.source.address + piece.offset
             content = contents[piece.tensor]
-            self.stream.copy(address, there.get(piece.tensor, content.ctypes.data), piece.nbytes)
-            there.setdefault(piece.tensor, address)
+            self.stream.copy(address, copied.get(piece.tensor, content.ctypes.data), piece.nbytes)
+            copied.setdefault(piece.tensor, address)
         self.stream.synchronize()
 
     def spoil(self) -> None:
-        """Let nothing that was decoded before be taken for what comes next."""
+        """Overwrite the target, so that earlier results cannot pass for new ones."""
         self.stream.fill(self.out.address, _SPOILED, self.out.nbytes)
         self.stream.synchronize()
 
     def copy(self) -> None:
-        """Copy what is decoded otherwise, within the GPU's memory."""
+        """Copy source to target, within the GPU's memory."""
         self.stream.copy(self.out.address, self.source.address, self._span)
 
     def timed(self, call: Callable[[], None]) -> float:
-        """Return the seconds between what a call lets the stream do first and last.
+        """Return the seconds that the stream takes for the work of a call.
 
-        Before, what was decoded is overwritten, which takes longer than to say what comes next: the
-        GPU does not wait for the host in between.
+        The target is overwritten first. That takes longer than the host takes to submit the work,
+        so the GPU does not wait for the host in between.
         """
         self.stream.fill(self.out.address, _SPOILED, self.out.nbytes)
         begin = self.stream.record(timed=True)
@@ -116,18 +116,18 @@ class Work(AbstractContextManager["Work"]):
         pieces: Sequence[Piece] | None = None,
         addresses: Sequence[int] | None = None,
     ) -> bool:
-        """Copy back what was decoded; return whether it is what the tensors should have.
+        """Copy decoded pieces back; return whether all bytes are as expected.
 
         Parameters
         ----------
         contents
-            Of each tensor.
+            Expected bytes of each tensor.
         pieces
-            Which are looked at; by default all.
+            Pieces to compare; by default all.
         addresses
-            Where they are; by default in `out`.
+            Addresses of the pieces; by default in `out`.
         """
-        found = True
+        is_equal = True
         for i, piece in enumerate(self.pieces if pieces is None else pieces):
             address = self.out.address + piece.offset if addresses is None else addresses[i]
             content = contents[piece.tensor]
@@ -136,12 +136,12 @@ class Work(AbstractContextManager["Work"]):
                 self.stream.copy(self._slab.address, address + start, size)
                 self.stream.synchronize()
                 expected = content[start : start + size]
-                found &= np.array_equal(self._slab.array[:size], expected)
-        return found
+                is_equal &= np.array_equal(self._slab.array[:size], expected)
+        return is_equal
 
 
 def _tiled(sizes: Sequence[int], nbytes: int) -> tuple[list[Piece], int]:
-    """Return where copies of tensors are that take so many bytes, and what they take in memory."""
+    """Return copies of tensors that fill `nbytes`, and their size in memory with padding."""
     copies = max(1, min(nbytes // sum(sizes), _MOST_PIECES // len(sizes)))
     pieces: list[Piece] = []
     end = 0
