@@ -1,12 +1,12 @@
-"""Sizes, speeds and memory use of this package beside its installed peers.
+"""Benchmark of this package's codecs and its installed peers: sizes, speeds and memory.
 
 Every contender gets the same tensors, one by one, in a process of its own, and every round trip is
-checked. The tensors are repeated in memory until they take `nbytes`, so that speeds are those of a
-large model and not of a cache; each copy is encoded alone, since a codec that looks far back would
-otherwise find the copy before. Slow contenders get fewer rounds, and a part of the tensors, so that
-all are measured in the time that they share. The systems before this package got a model as one
-piece, and get it so here. Speeds are also given as a ratio to `memcpy` between
-warm buffers, measured in the same round: machines differ by more than codecs do.
+checked. The tensors are repeated in memory until they take `nbytes`, so that a cache cannot hold
+them. Each copy is encoded separately: otherwise a codec with a large window would find the previous
+copy. Slow contenders get fewer rounds and a part of the tensors, so that all fit into a shared time
+budget. The earlier systems encoded a model as one piece, and get one here. Speeds are also reported
+as ratios to `memcpy` between warm buffers in the same round, since machines differ by more than
+codecs do.
 """
 
 from typing import TYPE_CHECKING

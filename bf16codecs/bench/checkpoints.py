@@ -1,7 +1,7 @@
-"""A run of checkpoints: what it takes, what appending writes, and how quickly it is read.
+"""Benchmark of a run of checkpoints: its size, the bytes that appending writes, and reading times.
 
-The same checkpoints are converted to a store each, alone and as differences to each earlier one;
-the smallest of these is what one would choose by hand. All is verified, or compared with its
+For comparison, each checkpoint is converted to stores of its own, whole and as differences to each
+earlier one; the smallest is the best choice by hand. Everything is verified, or compared with its
 digest when it is restored.
 """
 
@@ -38,30 +38,30 @@ from bf16codecs.store.opening import open_run_store
 
 __all__ = ["RunResult", "StepResult", "measure_run"]
 
-# Opening takes a millisecond.
+# Opening takes only a millisecond, so many repeats are cheap.
 _OPENINGS = 30
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """One step; sizes in bytes, times in seconds.
+    """Results of one step; sizes in bytes, times in seconds.
 
     Attributes
     ----------
     number, parent : int, int or None
-        The step, and the one that it is coded against in the run.
+        The step, and its parent in the run.
     items : int
-        How many numbers it has.
+        Number of its items.
     whole, smallest : int
-        The size of its store, and of the smallest of this and those with an earlier step as base.
+        Size of its whole store, and of its smallest store, whole or with an earlier step as base.
     base : int or None
-        The base of the smallest.
+        Base of the smallest store.
     in_run, grown : int
-        What its versions take in the run's chunks, and by how much the run grew.
+        Size of its versions in the run's chunks, and growth of the run.
     written : int or None
-        What the process wrote to append it, None where the system does not count.
+        Bytes that the process wrote to append it; None if the system does not count them.
     whole_seconds, step_seconds : float
-        Restoring it from its whole store, and from the run; medians.
+        Medians of the time to restore it from its whole store, and from the run.
     """
 
     number: int
@@ -79,7 +79,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """All steps; the size of the run; medians of opening it, and a model, in seconds."""
+    """Results of all steps; size of the run; median seconds to open the run, and a model."""
 
     steps: list[StepResult]
     nbytes: int
@@ -98,24 +98,25 @@ def measure_run(
     done: Callable[[StepResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    """Append checkpoints to a run one by one, and compare it with a store for each.
+    """Append checkpoints to a run one by one, and compare the run with one store a checkpoint.
 
     Parameters
     ----------
     sources : sequence of paths
-        Safetensors models whose names or metadata say their steps.
+        Safetensors models with step numbers in their names or metadata.
     as_hdf5 : bool
-        HDF5 files instead of Zarr folders.
+        Write HDF5 files instead of Zarr folders.
     repeats : int
-        How often each is restored.
+        How often to restore each.
     threads : int
-        For conversions.
+        Threads of conversions.
     folder : path, optional
-        Where there is room for all stores, which are removed; by default that for temporary files.
+        Folder with room for all stores, which are removed; by default the system's for temporary
+        files.
     progress : callable, optional
-        Called with what begins.
+        Called with a label before each step.
     done : callable, optional
-        Called with each step that was measured.
+        Called with each step's result.
     **options
         `codec`, `level` and `keyframe_every`, as `safetensors_to_run` takes them.
 
@@ -126,23 +127,23 @@ def measure_run(
     Raises
     ------
     SafetensorsError
-        If a source is damaged, or nothing tells its step.
+        If a source is damaged, or has no step number.
     StoreError
-        If one has no tensor in common with those before it.
+        If a source has no tensor in common with earlier ones.
     FileNotFoundError
-        If `folder` is not there.
+        If `folder` does not exist.
     ValueError
-        If `folder` is empty.
+        If `folder` is an empty string.
     """
-    place = None if folder is None else given_path(folder, "folder of the stores")
-    if place is not None:
-        require_folder_of(Path(place) / "stores")
-    paths = {step_of(opened_source(path), path).value: path for path in sources}
+    parent = None if folder is None else given_path(folder, "folder of the stores")
+    if parent is not None:
+        require_folder_of(Path(parent) / "stores")
+    paths = {step_of(opened_source(path), path).number: path for path in sources}
     checkpoints = ordered_steps(sources)
     check_series(checkpoints, allow_changed_tensors=True)
     numbers = [number for number, _ in checkpoints]
-    with _interrupt.temporary(), tempfile.TemporaryDirectory(dir=place) as own:
-        stores = _Stores(Path(own), as_hdf5, threads, options)
+    with _interrupt.temporary(), tempfile.TemporaryDirectory(dir=parent) as temporary:
+        stores = _Stores(Path(temporary), as_hdf5, threads, options)
         steps = []
         for i, number in enumerate(numbers):
             if progress is not None:
@@ -160,7 +161,7 @@ def measure_run(
 
 
 class _Stores:
-    """The stores of a study, in one folder and of one kind."""
+    """All stores of the benchmark, in one folder and one container format."""
 
     def __init__(self, folder: Path, as_hdf5: bool, threads: int, options: dict[str, Any]) -> None:
         self._folder, self._as_hdf5, self._threads = folder, as_hdf5, threads
@@ -173,19 +174,21 @@ class _Stores:
         return ".h5" if self._as_hdf5 else ".zarr"
 
     def path(self, number: int, base: int | None) -> Path:
-        """Return where a step's store is, whole or with another step as base."""
+        """Return the path of a step's store, whole or with another step as base."""
         name = str(number) if base is None else f"{number}-on-{base}"
         return self._folder / f"{name}{self._suffix}"
 
     def convert(self, source: str | os.PathLike[str], number: int, base: int | None) -> int | None:
-        """Make the store of a step; return its size, None if the base has none of its tensors."""
+        """Make the store of a step; return its size, or None if the base shares no tensor."""
         convert = safetensors_to_hdf5 if self._as_hdf5 else safetensors_to_zarr
         store = self.path(number, base)
-        on = None if base is None else self.path(base, None)
+        base_store = None if base is None else self.path(base, None)
         try:
-            convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
+            convert(
+                source, store, base=base_store, threads=self._threads, sync=False, **self._options
+            )
         except NoCommonTensorError:
-            return None  # two steps of a run, which have tensors in common with others
+            return None  # both steps have tensors in common with other steps
         return disk_size(store)
 
     def append(self, source: str | os.PathLike[str], number: int) -> int | None:
@@ -205,7 +208,7 @@ class _Stores:
         return None if before is None or after is None else after - before
 
     def restore(self, store: str) -> float:
-        """Restore a step's files; return the seconds that it took."""
+        """Restore a step's files; return the seconds taken."""
         restore = hdf5_to_safetensors if self._as_hdf5 else zarr_to_safetensors
         target = self._folder / "restored"
         start = time.perf_counter()
@@ -215,7 +218,7 @@ class _Stores:
             threads=self._threads,
             overwrite=True,
             sync=False,
-            max_bytes=sys.maxsize,  # it was just made
+            max_bytes=sys.maxsize,  # trusted: it was just made
         )
         return time.perf_counter() - start
 
@@ -226,17 +229,17 @@ def _measure_step(
     numbers: Sequence[int],
     repeats: int,
 ) -> StepResult:
-    """Measure the last of some steps, those before it being there."""
+    """Measure the last of the given steps; the stores of earlier ones exist."""
     number, source = numbers[-1], paths[numbers[-1]]
-    found = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
-    sizes = {base: size for base, size in found.items() if size is not None}
+    stored = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
+    sizes = {base: size for base, size in stored.items() if size is not None}
     smallest = min(sizes, key=sizes.__getitem__)
     before = disk_size(stores.run)
     written = stores.append(source, number)
     with closing(open_run_store(stores.run)) as run:
         parent = run.run.steps[-1].parent
         in_run = run.step(number).total_nbytes()
-    # Warm, and in turns: machines drift.
+    # With a warm cache, and in turns, since machines drift.
     wholes, steps = [], []
     for _ in range(repeats):
         wholes.append(stores.restore(str(stores.path(number, None))))
@@ -258,7 +261,7 @@ def _measure_step(
 
 
 def _median(call: Callable[[], None], times: int) -> float:
-    """Return how many seconds a call takes, the first one left out."""
+    """Return the median seconds of a call, without the first."""
     call()
     seconds = []
     for _ in range(times):
@@ -269,7 +272,7 @@ def _median(call: Callable[[], None], times: int) -> float:
 
 
 def _written_nbytes() -> int | None:
-    """Return how many bytes this process has written (Linux)."""
+    """Return the bytes that this process has written; None except on Linux."""
     try:
         lines = Path("/proc/self/io").read_text("utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Contenders of a benchmark: memcpy, and this package's codecs."""
+"""Contenders of the benchmark: memcpy, and this package's codecs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MEMCPY = "memcpy"
 
 @dataclass(frozen=True)
 class Contender:
-    """Something that encodes and decodes the bytes of one tensor, or of all tensors as one piece.
+    """An encoder and decoder of the bytes of one tensor, or of all tensors as one piece.
 
-    `encode` returns a buffer, or a list of them. `decode` may write to `out`, a warm buffer of the
-    right size, or return its own. `restored` says what it has to give: other bytes than the encoded
-    ones where numbers lose something. Of those that are `slow`, a large model takes minutes.
+    `encode` returns a buffer, or a list of buffers. `decode` may write to `out`, a warm buffer of
+    the right size, or return another. `restored` returns the expected bytes of a lossy contender.
+    `slow` ones take minutes for a large model.
     """
 
     name: str
@@ -48,12 +48,12 @@ def of_codec(name: str, codec: Any, threads: int = 1, *, slow: bool = False) -> 
 
 
 def memcpy() -> Contender:
-    """Return what all others are compared with."""
+    """Return the reference contender, which copies."""
     return Contender(MEMCPY, lambda data: data, copy)
 
 
 def own_codecs(threads: int, dtype: str) -> Iterator[Contender]:
-    """Yield this package's codecs for a dtype."""
+    """Yield this package's codecs for a data type."""
     from bf16codecs import codecs
 
     for name, codec in (

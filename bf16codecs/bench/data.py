@@ -1,4 +1,4 @@
-"""Data to measure: tensors of a model, or synthetic ones."""
+"""Data of the benchmark: tensors of a model, or synthetic ones."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ __all__ = [
 Bytes = NDArray[np.uint8]
 Source = str | os.PathLike[str]
 
-#: Source name for synthetic data: four matrices of normal numbers, sigma 0.011 to 0.048.
+#: Name of the synthetic source: four matrices of normal numbers, sigma 0.011 to 0.048.
 GAUSSIAN = "gaussian"
 
 
 class NothingToMeasureError(ValueError):
-    """The model has no tensors of the data types that are asked for."""
+    """The model has no tensors of the requested data types."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Tensors of one dtype of a model, or a part of them.
+    """Tensors of one data type of a model, or a part of them.
 
     Attributes
     ----------
     dtype : str
-        A codec's name of it.
+        Data type, as codecs name it.
     tensors : list of uint8 ndarray
-        Their bytes.
+        Bytes of the tensors.
     count, nbytes : int
-        How many the model has of that dtype, and their bytes.
+        Number and bytes of all tensors of that type in the model.
     left_out : dict
-        How many tensors the model has of other dtypes, by safetensors' names.
+        Numbers of the model's tensors of other data types, by safetensors' names.
     """
 
     dtype: str
@@ -63,29 +63,29 @@ class Sample:
 
     @property
     def item_size(self) -> int:
-        """Bytes of a number."""
+        """Bytes of an item."""
         return _core.ITEM_SIZES[self.dtype]
 
 
 def sample_of(source: Source, nbytes: int) -> Sample:
-    """Return the tensors of the floating-point dtype that has most of a model's bytes.
+    """Return the tensors of the floating-point type that has most of a model's bytes.
 
-    One dtype alone, so that all rows of a table are comparable.
+    One data type alone, so that all rows of a table are comparable.
 
     Parameters
     ----------
     source : path, address or ``"gaussian"``
-        What `bf16codecs.open_model` opens, or synthetic data.
+        A source of `bf16codecs.open_model`, or synthetic data.
     nbytes : int
-        Of a larger model, tensors picked at random, though always the same, until they take this
-        much; the last one is cut.
+        Size of the sample: of a larger model, tensors are picked at random, with a fixed seed, and
+        the last one is cut.
 
     Raises
     ------
     NothingToMeasureError
-        If the model has no such tensor.
+        If the model has no floating-point tensor.
     BF16CodecsError
-        If it is no model, or damaged.
+        If the source is not a model, or damaged.
     """
     with _opened(source) as tensors:
         sizes = Counter[str]()
@@ -94,35 +94,36 @@ def sample_of(source: Source, nbytes: int) -> Sample:
                 sizes[tensor.dtype] += tensor.nbytes
         dtype = max(sizes, key=sizes.__getitem__, default="")
         if not sizes[dtype]:
-            there = ", ".join(dict.fromkeys(t.dtype for t in tensors if t.nbytes)) or "no tensors"
+            dtypes = ", ".join(dict.fromkeys(t.dtype for t in tensors if t.nbytes)) or "no tensors"
             raise NothingToMeasureError(
-                f"{source}: no floating-point tensors to measure: it has {there}"
+                f"{source}: no floating-point tensors to measure: it has {dtypes}"
             )
-        own = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
-        taken = picked([t.nbytes for t in own], nbytes, _core.ITEM_SIZES[DTYPE_NAMES[dtype]])
-        contents = [own[i].read(size) for i, size in taken]
+        measured = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
+        item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
+        picks = picked([tensor.nbytes for tensor in measured], nbytes, item_size)
+        contents = [measured[i].read(size) for i, size in picks]
     others = Counter(tensor.dtype for tensor in tensors if tensor.dtype != dtype)
-    return Sample(DTYPE_NAMES[dtype], contents, len(own), sizes[dtype], dict(others))
+    return Sample(DTYPE_NAMES[dtype], contents, len(measured), sizes[dtype], dict(others))
 
 
 def picked(sizes: Sequence[int], nbytes: int, item_size: int) -> list[tuple[int, int]]:
-    """Pick tensors of these sizes until they take some bytes; return which, and bytes of each."""
+    """Pick tensors until they take `nbytes`; return the index and size of each, the last cut."""
     if sum(sizes) <= nbytes:
         return list(enumerate(sizes))
-    left, found = max(item_size, nbytes // item_size * item_size), []
+    left, picks = max(item_size, nbytes // item_size * item_size), []
     for i in np.random.default_rng(0).permutation(len(sizes)).tolist():
-        found.append((i, min(sizes[i], left)))
-        left -= found[-1][1]
+        picks.append((i, min(sizes[i], left)))
+        left -= picks[-1][1]
         if not left:
             break
-    return sorted(found)
+    return sorted(picks)
 
 
 @dataclass(frozen=True)
 class Payload:
-    """The tensors of one dtype as one piece, and those of another checkpoint in their places.
+    """Tensors of one data type as one piece, and those of another checkpoint in the same order.
 
-    `dtype` is a codec's name of it.
+    `dtype` is a codec's name of the type.
     """
 
     data: Bytes
@@ -131,45 +132,45 @@ class Payload:
 
     @property
     def item_size(self) -> int:
-        """Bytes of a number."""
+        """Bytes of an item."""
         return _core.ITEM_SIZES[self.dtype]
 
 
 def payload_of(
     source: Source, dtypes: Sequence[str], nbytes: int, base: Source | None = None
 ) -> Payload:
-    """Return a model's tensors of one dtype, one after the other.
+    """Return a model's tensors of one data type, one after the other.
 
     Parameters
     ----------
     source : path, address or ``"gaussian"``
-        As `sample_of` takes it.
+        As in `sample_of`.
     dtypes : sequence of str
-        As safetensors names them: the first that the model has is taken.
+        Data types, as safetensors names them; the first one in the model is used.
     nbytes : int
-        What goes beyond these bytes is left out.
+        Largest size; further bytes are left out.
     base : path or address, optional
-        A model that has the same tensors.
+        A model with the same tensors.
 
     Raises
     ------
     NothingToMeasureError
         If the model has no such tensors.
     ValueError
-        If `base` lacks one, or has it in another size.
+        If `base` lacks a tensor, or has it in another type or size.
     BF16CodecsError
-        If one is no model, or damaged.
+        If the source or the base is not a model, or damaged.
     """
     with _opened(source) as tensors:
-        there = {tensor.dtype for tensor in tensors if tensor.nbytes}
-        dtype = next((dtype for dtype in dtypes if dtype in there), None)
+        available = {tensor.dtype for tensor in tensors if tensor.nbytes}
+        dtype = next((dtype for dtype in dtypes if dtype in available), None)
         if dtype is None:
             wanted = " or ".join(dtypes)
             raise NothingToMeasureError(f"{source}: no {wanted} tensors to measure")
-        own = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
+        measured = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
         item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
         left, contents = max(1, nbytes // item_size) * item_size, []
-        for tensor in own:
+        for tensor in measured:
             contents.append(tensor.read(min(tensor.nbytes, left)))
             left -= contents[-1].nbytes
             if not left:
@@ -177,11 +178,12 @@ def payload_of(
     data = np.concatenate(contents)
     if base is None:
         return Payload(data, DTYPE_NAMES[dtype])
-    return Payload(data, DTYPE_NAMES[dtype], _counterparts(base, own[: len(contents)])[: data.size])
+    counterparts = _counterparts(base, measured[: len(contents)])
+    return Payload(data, DTYPE_NAMES[dtype], counterparts[: data.size])
 
 
 def _counterparts(base: Source, tensors: Sequence[_Tensor]) -> Bytes:
-    """Return the tensors of these names and sizes that another model has, as one piece."""
+    """Return another model's tensors of the same names and sizes, as one piece."""
     contents = []
     with _opened(base) as others:
         named = {other.name: other for other in others}
@@ -197,7 +199,7 @@ def _counterparts(base: Source, tensors: Sequence[_Tensor]) -> Bytes:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor of a model; `dtype` as safetensors names it, `read` returns its first bytes."""
+    """A tensor of a model: `dtype` is safetensors' name, `read` returns the first bytes."""
 
     name: str
     dtype: str

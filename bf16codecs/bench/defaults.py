@@ -17,15 +17,15 @@ __all__ = [
 
 #: Time that all contenders share: those of one table, of several, and with ``--quick``.
 SECONDS, ALL_SECONDS, QUICK_SECONDS = 120.0, 240.0, 15.0
-#: Size of what is measured, which is in no cache.
+#: Bytes to measure: more than caches hold.
 DEFAULT_NBYTES = 1 << 28
-#: The same for the earlier systems, some of which take seconds a megabyte.
+#: Bytes for the earlier systems, some of which take seconds for a megabyte.
 SYSTEM_NBYTES = 1 << 25
-#: With ``--quick``.
+#: Bytes of both with ``--quick``.
 QUICK_NBYTES, QUICK_SYSTEM_NBYTES = 1 << 25, 1 << 21
-#: On a GPU: rounds, and what is decoded at a time with ``--quick``.
+#: Rounds on a GPU, and bytes with ``--quick``.
 GPU_REPEATS, QUICK_GPU_NBYTES = 10, 1 << 28
-#: The earlier systems, by the letters that documents call them.
+#: Titles of the earlier systems, by their letters in the documentation.
 SYSTEM_TITLES = {
     "A": "shuffled bytes and Zstandard",
     "B": "split streams",

@@ -27,7 +27,7 @@ class Machine:
 
 
 def machine(threads: int = 1) -> Machine:
-    """Describe this machine and the packages that are measured on it."""
+    """Describe this machine and the versions of the measured packages."""
     versions = {"bf16codecs": __version__, "python": platform.python_version()}
     for name in ("numpy", *PACKAGES):
         try:

@@ -1,4 +1,4 @@
-"""Calls in processes of their own, whose memory nothing else has used before."""
+"""Calls in processes of their own, so that no earlier work affects measurements of memory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ T = TypeVar("T")
 
 
 def in_a_process(name: str, call: Callable[[], T]) -> T:
-    """Return what a call returns in a forked process; where memory is not measured, in this one.
+    """Return the result of a call in a forked process; except on Linux, in this process.
 
     Parameters
     ----------
     name
-        What is called, for messages.
+        Name of the call in messages.
     call
-        What is called. What it returns, or raises, has to be pickled.
+        The call. Its result must be picklable.
 
     Raises
     ------
     ValueError
-        If the process ends before.
+        If the process ends before it has a result.
+    Exception
+        If the call raises one.
     """
     if not sys.platform.startswith("linux"):
         return call()
@@ -37,8 +39,8 @@ def in_a_process(name: str, call: Callable[[], T]) -> T:
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(call, there), daemon=True)
     with warnings.catch_warnings():
-        # Python 3.12 warns of other threads: those of NumPy's BLAS, which have no locks here. JAX,
-        # where it was imported, warns of its own; nothing here uses it.
+        # Python 3.12 warns of other threads: NumPy's BLAS threads, which hold no locks now. JAX
+        # warns of its own threads, if it was imported; the call does not use it.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         process.start()
@@ -59,20 +61,20 @@ def in_a_process(name: str, call: Callable[[], T]) -> T:
 
 
 def _answer(call: Callable[[], Any], there: Connection) -> None:
-    # A signal ends this process, and the other one tells of it.
+    # A signal ends this process; the parent process reports it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     try:
         there.send((call(), None))
-    except BaseException as e:  # extensions in Rust raise such as are no Exception
+    except BaseException as e:  # panics of Rust extensions are not subclasses of Exception
         there.send((None, _portable(e)))
 
 
 def _portable(error: BaseException) -> Exception:
-    """Return an error that can be raised in another process: not all can be pickled."""
+    """Return an error that another process can raise: not all errors can be pickled."""
     try:
-        again = pickle.loads(pickle.dumps(error))
+        copy = pickle.loads(pickle.dumps(error))
     except Exception:
-        again = None
-    is_same = isinstance(again, Exception) and str(again) == str(error)
-    return again if is_same else RuntimeError(f"{type(error).__name__}: {error}")
+        copy = None
+    is_same = isinstance(copy, Exception) and str(copy) == str(error)
+    return copy if is_same else RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Measuring a contender, round by round."""
+"""Measure a contender, round by round."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bf16codecs.bench.data import Bytes, picked
 
 __all__ = ["Failure", "Rates", "Result", "Work", "measure"]
 
-# Of small models: more tensors measure nothing new, and each call takes microseconds at least.
+# Copies of small models stop here: more would measure nothing new, at microseconds a call.
 _MAX_TENSORS = 10_000
-# Of fewer rounds, the median is no better than any of them; of less data, rates are those of calls.
+# Fewer rounds have no useful median; with less data, rates measure the overhead of calls.
 _LEAST_ROUNDS, _MOST_ROUNDS, _LEAST_BYTES = 3, 5, 1 << 20
-# Of one tensor: LZMA takes three seconds for it.
+# Bytes of one tensor to probe, for which LZMA takes three seconds; and of a first, untimed call.
 _PROBE_BYTES, _TRIAL_BYTES = 1 << 23, 1 << 12
 
 
 @dataclass(frozen=True)
 class Result:
-    """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round.
+    """A contender's result: rates in GB/s of decoded bytes, ratios to memcpy in the same round.
 
-    `nbytes` are those that were measured, `peak_bytes` what encoding and decoding one tensor of at
-    most 8 MiB takes. Of lossy contenders, `exact` says that they lost only what rounding takes.
+    `nbytes` counts the measured bytes. `peak_bytes` is the memory that encoding and decoding one
+    tensor of at most 8 MiB takes. `exact` of lossy contenders means no loss beyond rounding.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """A contender that could not be measured, and why."""
+    """A contender that failed, and its error message."""
 
     name: str
     threads: int
@@ -90,14 +90,14 @@ def _round_trip(
 
 def _memcpy_seconds(data: Sequence[Bytes], out: Sequence[Bytes]) -> float:
     start = time.perf_counter()
-    for tensor, o in zip(data, out, strict=True):
-        copy(tensor, o)
+    for tensor, target in zip(data, out, strict=True):
+        copy(tensor, target)
     return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of several rounds, in GB/s; the ratio is to what was copied in the same round, a median."""
+    """Rates of several rounds, in GB/s; the median of their ratios to copying in the same round."""
 
     median: float
     least: float
@@ -106,7 +106,7 @@ class Rates:
 
     @classmethod
     def of(cls, nbytes: int, seconds: Sequence[float], copying: Sequence[float]) -> Rates:
-        """Return the rates of rounds that took so long, and in which copying took so long."""
+        """Return the rates of rounds, from their seconds and those of copying in each."""
         rates = [nbytes / s / 1e9 for s in seconds]
         to_memcpy = statistics.median(c / s for c, s in zip(copying, seconds, strict=True))
         return cls(statistics.median(rates), min(rates), max(rates), to_memcpy)
@@ -114,18 +114,18 @@ class Rates:
 
 @dataclass(frozen=True)
 class Work:
-    """The data of a contender: tensors, repeated or left out to fit the time.
+    """Data of a contender: tensors, repeated or left out to fit the time.
 
     Attributes
     ----------
     tensors : list of uint8 ndarray
-        Each is encoded alone.
+        Tensors, each encoded alone.
     nbytes : int
-        They are copied until they take this much, or are 10,000.
+        Size up to which they are copied; there are at most 10,000 copies.
     item_size : int
-        Bytes of a number.
+        Bytes of an item.
     may_shrink : bool
-        Whether less is measured where there is no time for all.
+        Whether less may be measured if time is short.
     """
 
     tensors: Sequence[Bytes]
@@ -134,12 +134,12 @@ class Work:
     may_shrink: bool = False
 
     def data(self, affordable: int) -> list[Bytes]:
-        """Return copies of the tensors, or some of them if no more bytes than that shall be."""
+        """Return copies of the tensors, or some of them if only `affordable` bytes fit the time."""
         sizes = [tensor.nbytes for tensor in self.tensors]
         total, copies = sum(sizes), -(-self.nbytes // sum(sizes))
         if self.may_shrink and affordable < total:
-            taken = picked(sizes, affordable, self.item_size)
-            return [self.tensors[i][:size].copy() for i, size in taken]
+            picks = picked(sizes, affordable, self.item_size)
+            return [self.tensors[i][:size].copy() for i, size in picks]
         if self.may_shrink:
             copies = min(copies, affordable // total)
         copies = max(1, min(copies, _MAX_TENSORS // len(sizes)))
@@ -152,13 +152,13 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
     Parameters
     ----------
     contender
-        What encodes and decodes.
+        The contender.
     work
-        What it gets.
+        Its data.
     repeats
-        Rounds. None: as many as there is time for, 3 to 5.
+        Number of rounds; None: 3 to 5, as time permits.
     seconds
-        The time that it should take. Less data are measured, and fewer rounds, if it is too short.
+        Time budget. If it is short, less data and fewer rounds are measured.
     """
     start = time.perf_counter()
     with codec_threads(contender.threads):
@@ -176,8 +176,8 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
             if repeats is None and is_late and len(rounds) >= _LEAST_ROUNDS:
                 break
     nbytes = sum(tensor.nbytes for tensor in data)
-    # memcpy has one direction; its "encode" returns its argument. Its copies are the round's, or it
-    # would be compared with another copy, and not be 1.
+    # memcpy has one direction: its `encode` returns the argument. It is compared with itself, so
+    # that its ratio is exactly 1.
     is_memcpy = contender.name == MEMCPY
     decoding = [r[1] for r in rounds]
     decode = Rates.of(nbytes, decoding, decoding if is_memcpy else copying)
@@ -205,10 +205,10 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
 
 
 def _probe(contender: Contender, work: Work) -> tuple[int | None, float]:
-    """Return what one tensor takes in memory, its result included, and bytes a second of it."""
+    """Return the peak memory for one tensor, results included, and its bytes a second."""
     piece = max(work.tensors, key=lambda tensor: tensor.nbytes)[:_PROBE_BYTES]
     out = np.zeros_like(piece)
-    # What comes with the first call is code, and no memory that data take.
+    # The first call loads code, which must not count as memory of the data.
     _round_trip(contender, [piece[:_TRIAL_BYTES]], [out[:_TRIAL_BYTES]])
     give_back_freed_memory()
     with peak_memory() as peak:

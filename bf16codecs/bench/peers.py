@@ -1,4 +1,4 @@
-"""The peers of this package's codecs, as far as they are installed."""
+"""Peers of this package's codecs: installed packages that compress arrays or weights."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ __all__ = ["PACKAGES", "Absent", "peers_of"]
 
 @dataclass(frozen=True)
 class Absent:
-    """A peer that is not measured: its package, and why it cannot be used; empty if not there."""
+    """A peer that cannot be measured: its package, and the reason; empty if it is not installed."""
 
     package: str
     reason: str = ""
 
     @property
     def advice(self) -> str:
-        """Advice on how to install it."""
+        """Advice for the user: why it is missing, or how to install it."""
         if self.reason:
             return f"{self.package} cannot be used: {self.reason}"
         return f"{self.package} is not installed: pip install {self.package}"
 
 
 def peers_of(threads: int, dtype: str) -> tuple[list[Contender], list[Absent]]:
-    """Return every installed peer that knows such numbers, and those that are not installed.
+    """Return the installed peers that support a data type, and those that cannot be measured.
 
     Parameters
     ----------
     threads : int
-        For those that can use several.
+        Threads of peers that can use several.
     dtype : str
-        A codec's name of the numbers.
+        Data type, as codecs name it.
     """
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     absent: list[Absent] = []
     for package, (dtypes, make) in _PEERS.items():
         if dtypes and dtype not in dtypes:
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what they say of their own imports
-                found += make(threads, dtype)
+                warnings.simplefilter("ignore")  # about their own imports
+                contenders += make(threads, dtype)
         except ModuleNotFoundError:
             absent.append(Absent(package))
-        except Exception as e:  # of a package that is broken, or another release
+        except Exception as e:  # the package is broken, or another release
             absent.append(Absent(package, one_line(e)))
-    return found, absent
+    return contenders, absent
 
 
 def _numcodecs(threads: int, dtype: str) -> Iterator[Contender]:
@@ -76,8 +76,8 @@ def _blosc(name: str, codec: Any, threads: int, items: str) -> Contender:
     from numcodecs import blosc
 
     def encode(data: Bytes) -> Any:
-        blosc.set_nthreads(threads)  # otherwise, as many as there are processors
-        return codec.encode(data.view(items))  # it shuffles by the item size of what it is given
+        blosc.set_nthreads(threads)  # the default is one for each processor
+        return codec.encode(data.view(items))  # it shuffles by the item size of the array
 
     def decode(encoded: Any, out: Bytes) -> Any:
         blosc.set_nthreads(threads)
@@ -124,7 +124,7 @@ def _zipnn(threads: int, dtype: str) -> Iterator[Contender]:
     from zipnn import ZipNN
 
     codec = ZipNN(input_format="byte", bytearray_dtype=dtype, threads=threads)
-    # It writes into its input, so it gets a copy.
+    # It overwrites its input, so pass a copy.
     yield Contender(
         "zipnn",
         lambda data: codec.compress(bytearray(data)),
@@ -134,7 +134,7 @@ def _zipnn(threads: int, dtype: str) -> Iterator[Contender]:
 
 
 def _openzl(threads: int, dtype: str) -> Iterator[Contender]:
-    """Yield the two graphs that it publishes for weights: FSE is smaller, Huffman is faster."""
+    """Yield the two graphs that OpenZL publishes for weights: FSE is smaller, Huffman is faster."""
     from openzl import ext
 
     node = {"bfloat16": ext.nodes.BFloat16Deconstruct, "float32": ext.nodes.Float32Deconstruct}
@@ -143,15 +143,16 @@ def _openzl(threads: int, dtype: str) -> Iterator[Contender]:
         compressor.set_parameter(ext.CParam.FormatVersion, ext.MAX_FORMAT_VERSION)
         graph = node[dtype]()(compressor, ext.graphs.Store()(compressor), coder()(compressor))
         compressor.select_starting_graph(graph)
-        yield _of_openzl(f"OpenZL {dtype} {name}", compressor, f"<u{_core.ITEM_SIZES[dtype]}")
+        items = f"<u{_core.ITEM_SIZES[dtype]}"
+        yield _openzl_contender(f"OpenZL {dtype} {name}", compressor, items)
 
 
-def _of_openzl(name: str, compressor: Any, items: str) -> Contender:
+def _openzl_contender(name: str, compressor: Any, items: str) -> Contender:
     from openzl import ext
 
     encoder, decoder = ext.CCtx(), ext.DCtx()
     encoder.ref_compressor(compressor)
-    # Otherwise it forgets its compressor after each call.
+    # Without this, it drops its compressor after each call.
     encoder.set_parameter(ext.CParam.StickyParameters, 1)
     return Contender(
         name,
@@ -160,7 +161,7 @@ def _of_openzl(name: str, compressor: Any, items: str) -> Contender:
     )
 
 
-# By the name that pip knows: the dtypes that it takes, if not any, and what makes its contenders.
+# By name of the package: supported data types, none of them meaning all; generator of contenders.
 _PEERS: dict[str, tuple[Sequence[str], Callable[[int, str], Iterator[Contender]]]] = {
     "numcodecs": ((), _numcodecs),
     "pcodec": (("bfloat16", "float16", "float32", "float64"), _pcodec),
@@ -169,5 +170,5 @@ _PEERS: dict[str, tuple[Sequence[str], Callable[[int, str], Iterator[Contender]]
     "openzl": (("bfloat16", "float32"), _openzl),
 }
 
-#: Packages whose versions belong to a measurement.
+#: Packages whose versions are reported with a measurement.
 PACKAGES = tuple(_PEERS)

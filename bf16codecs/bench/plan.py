@@ -1,4 +1,4 @@
-"""Plans a benchmark: this package beside its peers, and earlier systems."""
+"""Plan of a benchmark: this package beside its peers, and earlier systems."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Source = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the plan, which becomes one table.
+    """A part of the plan: one table of results.
 
     Attributes
     ----------
     system : str or None
-        The letter of an earlier system; None of the codecs and their peers.
+        Letter of an earlier system; None for the codecs and their peers.
     study : Study
-        What is measured.
+        Contenders to measure.
     data : Sample or Payload
-        On what.
+        Their data.
     """
 
     system: str | None
@@ -39,18 +39,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Parts that are measured one after the other.
+    """Parts to measure one after the other.
 
     Attributes
     ----------
     parts : list of Part
         Codecs and peers first.
     absent : list of Absent
-        Peers that are not installed.
+        Peers that cannot be measured.
     left_out : dict
-        Systems, or the codecs, for which the model has no tensors, and the error that says so.
+        Error messages of systems, or the codecs, for which the model has no tensors.
     slow : list of str
-        Contenders that `quick` left out.
+        Names of contenders that `quick` left out.
     """
 
     parts: list[Part]
@@ -59,40 +59,42 @@ class Plan:
     slow: list[str] = field(default_factory=list)
 
     def only(self, names: Sequence[str]) -> Plan:
-        """Leave memcpy, and contenders in whose names a word begins with one of these; or all.
+        """Keep memcpy, and contenders with a word that begins like one of the names.
+
+        Without names, keep all.
 
         Raises
         ------
         ValueError
-            If there are none, or a name is empty.
+            If no contender matches, or a name is empty.
         """
         if not names:
             return self
         if not all(names):
             raise ValueError("the name of a codec is empty: leave it out to measure all")
-        found = [(part, part.study.only(names)) for part in self.parts]
-        parts = [replace(part, study=study) for part, study in found if study is not None]
+        studies = [(part, part.study.only(names)) for part in self.parts]
+        parts = [replace(part, study=study) for part, study in studies if study is not None]
         absent = [peer for peer in self.absent if begins_like(peer.package, names)]
         slow = [name for name in self.slow if begins_like(name, names)]
         if not parts:
-            there = dict.fromkeys(n for part in self.parts for n in part.study.names[1:])
-            others = [peer.advice for peer in absent]
+            available = dict.fromkeys(n for part in self.parts for n in part.study.names[1:])
+            unavailable = [peer.advice for peer in absent]
             if slow:
-                others.append(f"{', '.join(slow)} are too slow for a quick look")
+                unavailable.append(f"too slow for a quick look: {', '.join(slow)}")
             raise ValueError(
                 f"no word of a codec's name begins with {' or '.join(map(repr, names))}; there are"
-                f" {'; '.join([', '.join(there), *others])}"
+                f" {'; '.join([', '.join(available), *unavailable])}"
             )
         return replace(self, parts=parts, absent=absent, slow=slow)
 
     def quick(self) -> Plan:
-        """Leave out contenders that take minutes for a large model."""
+        """Remove contenders that take minutes for a large model."""
         parts = [replace(part, study=part.study.without_slow()) for part in self.parts]
         slow = (c.name for part in self.parts for c in part.study.contenders if c.slow)
         return replace(self, parts=parts, slow=list(dict.fromkeys(slow)))
 
     def timed(self, seconds: float) -> Iterator[tuple[Part, float]]:
-        """Yield parts one by one, with the seconds that each has: what one leaves, others share."""
+        """Yield each part with its share of the seconds; later parts share unused time."""
         end = time.perf_counter() + seconds
         for i, part in enumerate(self.parts):
             waiting = sum(len(other.study.contenders) for other in self.parts[i:])
@@ -109,32 +111,32 @@ def plan_of(
     threads: int = 1,
     quick: bool = False,
 ) -> Plan:
-    """Prepare to measure codecs and their peers, earlier systems, or all of these.
+    """Plan to measure codecs and their peers, earlier systems, or all of these.
 
     Parameters
     ----------
     source : path, address or ``"gaussian"``
-        What `bf16codecs.open_model` opens, or synthetic data.
+        A source of `bf16codecs.open_model`, or synthetic data.
     systems : sequence of str or None
-        Letters of earlier systems; None means the codecs and their peers. Beside these, systems
-        for which the model has no tensors are left out.
+        Letters of earlier systems; None means the codecs and their peers. Of several, those for
+        which the model has no tensors are left out.
     base : path or address, optional
         For system D: an earlier checkpoint.
     nbytes : int, optional
-        How much to measure, as `study_codecs` and `study_system` take it.
+        Bytes to measure, as in `study_codecs` and `study_system`.
     threads : int
-        For contenders that can use several.
+        Threads of contenders that can use several.
     quick : bool
-        A small part of the data, and no contenders that take minutes for a large model.
+        Measure a small part of the data, without contenders that take minutes for a large model.
 
     Raises
     ------
     NothingToMeasureError
-        If the model has no such tensors.
+        If the model has no tensors for any of them.
     ValueError
-        If `base` does not fit it, or none of the systems.
+        If `base` does not fit the model, or no system takes one.
     BF16CodecsError
-        If a model is none, or damaged.
+        If the source or the base is not a model, or damaged.
     """
     _check_base(base, systems)
     parts: list[Part] = []
@@ -149,9 +151,11 @@ def plan_of(
                 parts.append(Part(None, study, sample))
             else:
                 size = nbytes or (QUICK_SYSTEM_NBYTES if quick else None)
-                given = base if system in SYSTEMS_WITH_BASE else None
-                found = study_system(system, source, base=given, nbytes=size, threads=threads)
-                parts.append(Part(system, *found))
+                system_base = base if system in SYSTEMS_WITH_BASE else None
+                study, payload = study_system(
+                    system, source, base=system_base, nbytes=size, threads=threads
+                )
+                parts.append(Part(system, study, payload))
         except NothingToMeasureError as e:
             left_out["codecs" if system is None else f"system {system}"] = str(e)
     if not parts:
@@ -161,9 +165,9 @@ def plan_of(
 
 
 def _check_base(base: Source | None, systems: Sequence[str | None]) -> None:
-    """Refuse a base that nothing of what is measured takes."""
+    """Raise ValueError if none of the systems takes the base."""
     if base is not None and SYSTEMS_WITH_BASE.isdisjoint(systems):
-        named = " and ".join(system for system in systems if system is not None)
+        letters = " and ".join(system for system in systems if system is not None)
         takers = ", ".join(sorted(SYSTEMS_WITH_BASE))
-        what = f"system {named} knows" if named else "codecs alone know"
-        raise ValueError(f"{what} no differences to another model: system {takers} does")
+        measured = f"system {letters}" if letters else "the codecs alone"
+        raise ValueError(f"{measured} cannot encode differences to a base: system {takers} can")

@@ -1,4 +1,4 @@
-"""Results as text for other programs."""
+"""Results as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Measured", "to_csv", "to_json"]
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of a part of a plan, and other figures by name."""
+    """Results of a part of a plan, and its other figures by name."""
 
     part: Part
     results: list[Result] = field(default_factory=list)
@@ -25,13 +25,13 @@ class Measured:
     figures: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return results as JSON has them."""
-        about = {"system": self.part.system, "dtype": self.part.data.dtype}
-        return [asdict(result) | {"ratio": result.ratio} | about for result in self.results]
+        """Return results as JSON objects."""
+        part = {"system": self.part.system, "dtype": self.part.data.dtype}
+        return [asdict(result) | {"ratio": result.ratio} | part for result in self.results]
 
 
 def to_csv(tables: Sequence[Measured]) -> str:
-    """Return results as CSV text, one line a contender."""
+    """Return results as CSV text, one line for each contender."""
     text = io.StringIO()
     rows = [row for table in tables for row in table.rows()]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -40,10 +40,10 @@ def to_csv(tables: Sequence[Measured]) -> str:
     return text.getvalue()
 
 
-def to_json(tables: Sequence[Measured], plan: Plan, where: Machine) -> dict[str, Any]:
-    """Return all that was measured, what was not and why, as JSON has it."""
+def to_json(tables: Sequence[Measured], plan: Plan, machine: Machine) -> dict[str, Any]:
+    """Return results, failures and what was left out, and why, as a JSON object."""
     return {
-        "machine": asdict(where),
+        "machine": asdict(machine),
         "dtype": tables[0].part.data.dtype,
         "results": [row for table in tables for row in table.rows()],
         "figures": {name: value for table in tables for name, value in table.figures.items()},

@@ -1,4 +1,4 @@
-"""Measures contenders, one after the other, in a time that they share."""
+"""Measure contenders, one after the other, within a shared time budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bf16codecs.bench.peers import Absent, peers_of
 
 __all__ = ["Study", "begins_like", "study_codecs"]
 
-# Where a word of a name begins: "BF16Huffman" has two.
+# First letters of words: "BF16Huffman" has two words.
 _WORD = re.compile(r"\b\w|(?<![A-Z])[A-Z](?=[a-z])")
 
 
@@ -29,27 +29,27 @@ def _no_figures() -> Mapping[str, str]:
 
 
 def begins_like(name: str, beginnings: Sequence[str]) -> bool:
-    """Tell whether a word of a name begins with one of these.
+    """Tell whether a word of a name begins with one of these, in any case.
 
-    Case does not matter. Words begin behind a space, and so does one at "Huffman" in "BF16Huffman",
-    where a capital follows what is none.
+    Words begin after a space, and at a capital between a non-capital and a lower-case letter, as
+    "Huffman" does in "BF16Huffman".
     """
-    wanted = tuple(beginning.lower() for beginning in beginnings)
-    return any(name[at.start() :].lower().startswith(wanted) for at in _WORD.finditer(name))
+    prefixes = tuple(beginning.lower() for beginning in beginnings)
+    return any(name[word.start() :].lower().startswith(prefixes) for word in _WORD.finditer(name))
 
 
 @dataclass(frozen=True)
 class Study:
-    """Contenders, memcpy first, and what they get.
+    """Contenders, memcpy first, and their data.
 
     Attributes
     ----------
     contenders : list of Contender
-        Each is measured in a process of its own, where there are such.
+        Each is measured in a process of its own, if the system can fork.
     work : Work
-        What they get.
+        Data of all contenders.
     figures : callable
-        Finds figures of other kinds, by what they are.
+        Returns other figures by name.
     """
 
     contenders: list[Contender]
@@ -58,21 +58,21 @@ class Study:
 
     @property
     def names(self) -> list[str]:
-        """The names of the contenders."""
+        """Names of the contenders."""
         return [contender.name for contender in self.contenders]
 
     def only(self, names: Sequence[str]) -> Study | None:
-        """Leave memcpy, and contenders in whose names a word begins with one of these.
+        """Keep memcpy, and contenders with a word that begins like one of the names.
 
-        None if there are no such contenders.
+        Return None if no contender matches.
         """
         first, *others = self.contenders
-        found = [c for c in others if begins_like(c.name, names)]
-        asked = begins_like(first.name, names)
-        return replace(self, contenders=[first, *found]) if found or asked else None
+        matches = [c for c in others if begins_like(c.name, names)]
+        is_first = begins_like(first.name, names)
+        return replace(self, contenders=[first, *matches]) if matches or is_first else None
 
     def without_slow(self) -> Study:
-        """Leave out contenders that take minutes for a large model."""
+        """Remove contenders that take minutes for a large model."""
         return replace(self, contenders=[c for c in self.contenders if not c.slow])
 
     def results(
@@ -87,11 +87,11 @@ class Study:
         Parameters
         ----------
         repeats
-            Rounds; None: as many as there is time for, 3 to 5.
+            Number of rounds; None: 3 to 5, as time permits.
         seconds
-            Time for all. What one leaves, the others share: the fast ones come first.
+            Time for all contenders. Later ones share the time that the first, fast ones leave.
         progress
-            Called with the name of each before it is measured.
+            Called with each name before measuring.
         """
         end = time.perf_counter() + seconds
         for i, contender in enumerate(self.contenders):
@@ -109,29 +109,29 @@ class Study:
 def study_codecs(
     sample: Sample, *, nbytes: int | None = None, threads: int = 1
 ) -> tuple[Study, list[Absent]]:
-    """Prepare to measure every codec of this package and every peer that is installed.
+    """Prepare to measure every codec of this package and every installed peer.
 
     Parameters
     ----------
     sample : Sample
-        What to encode, tensor by tensor.
+        Tensors to encode one by one.
     nbytes : int, optional
-        Copy the tensors until they take this much. Without it, 256 MiB, and of slow codecs what
-        there is time for.
+        Copy the tensors until they take this much. Without it, 256 MiB, or less for slow codecs, as
+        time permits.
     threads : int
-        Threads for every contender that can use them.
+        Threads of contenders that can use several.
 
     Returns
     -------
     Study, list of Absent
-        What is measured, and the peers that are not installed.
+        The contenders, and the peers that cannot be measured.
 
     Raises
     ------
     ValueError
-        If there cannot be so many threads.
+        If the number of threads is out of range.
     """
-    with codec_threads(threads):  # if there can be so many
+    with codec_threads(threads):  # checks the number
         peers, absent = peers_of(threads, sample.dtype)
         candidates = [memcpy(), *own_codecs(threads, sample.dtype), *peers]
     size = DEFAULT_NBYTES if nbytes is None else nbytes

@@ -149,7 +149,7 @@ def test_impossible_options_are_refused_in_one_line(models, tmp_path):
         ([now, "--system", "C"], f"{now}: no F32 tensors to measure"),
         (
             [now, "--system", "a", "--base", now],
-            "system A knows no differences to another model: system D does",
+            "system A cannot encode differences to a base: system D can",
         ),
         (
             [now, "--system", "D", "--base", str(other)],

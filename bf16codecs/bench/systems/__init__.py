@@ -1,7 +1,7 @@
-"""The four earlier systems that this package takes over, measured with their own settings.
+"""Benchmark of the four earlier systems that this package replaces, with their settings.
 
-Each took a model as one piece and cut it into blocks. So its tensors are joined here, those of one
-dtype, and every contender of a system gets that piece.
+Each system took a model as one piece and cut it into blocks. So the model's tensors of one data
+type are joined, and every contender of a system gets that piece.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _System:
     takes_base: bool = False
 
 
-# By their letters: see `SYSTEM_TITLES`.
+# By letter: see `SYSTEM_TITLES`.
 _SYSTEMS = {
     "A": _System(["BF16"], shuffle_zstd.contenders),
     "B": _System(["BF16"], split_stream.contenders, split_stream.figures),
@@ -41,7 +41,7 @@ _SYSTEMS = {
     "D": _System(["BF16", "F32"], lmc.contenders, lmc.figures, takes_base=True),
 }
 
-#: The letters of those that know differences to another model.
+#: Letters of the systems that encode differences to another model.
 SYSTEMS_WITH_BASE = {letter for letter, system in _SYSTEMS.items() if system.takes_base}
 
 
@@ -53,41 +53,41 @@ def study_system(
     nbytes: int | None = None,
     threads: int = 1,
 ) -> tuple[Study, Payload]:
-    """Prepare to measure an earlier system with its settings, and what it was compared with.
+    """Prepare to measure an earlier system with its settings, and its original competitors.
 
     Parameters
     ----------
     system : {"A", "B", "C", "D"}
-        Which one.
+        Letter of the system.
     source : path or ``"gaussian"``
         A safetensors model, or synthetic data.
     base : path, optional
-        For D: an earlier checkpoint, to which differences are measured too.
+        For D: an earlier checkpoint, to measure differences as well.
     nbytes : int, optional
-        What goes beyond these bytes of the model is left out: some take seconds a megabyte. Without
-        it, 32 MiB, and of slow contenders what there is time for.
+        Bytes of the model to measure: some contenders take seconds for a megabyte. Without it,
+        32 MiB, or less for slow contenders, as time permits.
     threads : int
-        Contenders that can use several threads are measured with one, and with so many.
+        Contenders that can use several threads are measured with one, and with this number.
 
     Returns
     -------
     Study, Payload
-        What is measured, and on what, as one piece.
+        The contenders, and their data as one piece.
 
     Raises
     ------
     NothingToMeasureError
-        If the model has no tensors of a dtype that the system knows.
+        If the model has no tensors of a data type that the system supports.
     ValueError
-        If `base` does not fit it or the system.
+        If `base` does not fit the model or the system.
     """
     chosen = _SYSTEMS[system]
     if base is not None and not chosen.takes_base:
-        raise ValueError(f"system {system} knows no differences to another model")
+        raise ValueError(f"system {system} cannot encode differences to a base")
     base = None if base is None else given_path(base, "base")
     size = SYSTEM_NBYTES if nbytes is None else nbytes
     payload = payload_of(source, chosen.dtypes, size, base)
-    both = [1] if threads == 1 else [1, threads]
-    contenders = [memcpy(), *chosen.contenders(payload, both)]
+    thread_counts = [1] if threads == 1 else [1, threads]
+    contenders = [memcpy(), *chosen.contenders(payload, thread_counts)]
     work = Work([payload.data], payload.data.nbytes, payload.item_size, may_shrink=nbytes is None)
     return Study(contenders, work, lambda: dict(chosen.figures(payload))), payload

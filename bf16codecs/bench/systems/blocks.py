@@ -1,4 +1,4 @@
-"""How the earlier systems cut a model: in blocks of their own, encoded one by one or several."""
+"""Contenders that encode a model in blocks, as the earlier systems did."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ __all__ = ["frame", "in_blocks"]
 
 
 def _cut(data: Bytes, nbytes: int) -> list[Bytes]:
-    return [data[at : at + nbytes] for at in range(0, data.size, nbytes)]
+    return [data[start : start + nbytes] for start in range(0, data.size, nbytes)]
 
 
 def in_blocks(contender: Contender, nbytes: int, workers: int = 1) -> Contender:
-    """Let a contender whose `decode` writes to `out` encode blocks alone, so many at a time."""
+    """Return a contender that encodes each block alone, several at a time.
+
+    The `decode` of the given contender must write to `out`.
+    """
 
     def encode_blocks(data: Bytes) -> list[Bytes]:
         jobs = (partial(contender.encode, block) for block in _cut(data, nbytes))
@@ -44,7 +47,7 @@ def frame(
     by_byte: bool = False,
     threads: int = 1,
 ) -> Contender:
-    """Return a codec of this package that writes one frame with blocks of so many items."""
+    """Return a codec of this package that writes one frame with blocks of `block_items` items."""
     options = {"level": _core.LEVELS[level], "by_byte": by_byte, "block": block_items}
     number, dtype = _core.CODECS[codec], _core.DTYPES[payload.dtype]
     return Contender(

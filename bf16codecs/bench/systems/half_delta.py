@@ -1,4 +1,4 @@
-"""System C, which loses something: half precision, differences, and run lengths or DEFLATE."""
+"""System C, which is lossy: half precision, differences, and run lengths or DEFLATE."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bf16codecs.codecs import BF16Arithmetic, RunLength
 
 __all__ = ["contenders", "figures"]
 
-# Of float16 numbers, which are half as large as what they are made of.
+# Bytes of a block of float16 items, which are half as large as the float32 items they come from.
 _BLOCK = 8 << 20
 _DELTA = numcodecs.Delta("<u2")
 
 
 def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
-    """Yield its three forms, this package's codecs on the same numbers, and one without loss."""
+    """Yield its three variants, this package's codecs on the same numbers, and a lossless one."""
     yield _differences("base: run lengths", RunLength())
     yield _differences("comp: DEFLATE 9", numcodecs.Zlib(9))
     for n in threads:
@@ -35,7 +35,7 @@ def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
 
 
 def figures(payload: Payload) -> Iterator[tuple[str, str]]:
-    """Yield what is lost."""
+    """Yield errors of the rounding."""
     values = payload.data.view("<f4")
     loss = HalfLoss.of(values, to_half(values))
     yield "largest absolute error", f"{loss.absolute:.4g}"
@@ -46,7 +46,7 @@ def figures(payload: Payload) -> Iterator[tuple[str, str]]:
 
 
 def _halves(name: str, codec: Any) -> Contender:
-    """Return a codec of float16 numbers, before which float32 numbers become these."""
+    """Return a contender that rounds float32 items to float16 and encodes these."""
 
     def decode(encoded: Any, out: Bytes) -> Bytes:
         halves = np.frombuffer(codec.decode(encoded), "<f2")
@@ -62,8 +62,8 @@ def _rounded(data: Bytes) -> Bytes:
     return from_half(to_half(data.view("<f4"))).view(np.uint8)
 
 
-class _OfDifferences:
-    """A codec of bytes on the differences of 16-bit patterns."""
+class _DifferenceCodec:
+    """A codec of bytes, applied to the differences of 16-bit patterns."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec
@@ -76,4 +76,4 @@ class _OfDifferences:
 
 
 def _differences(name: str, codec: Any) -> Contender:
-    return _halves(name, _OfDifferences(codec))
+    return _halves(name, _DifferenceCodec(codec))

@@ -16,12 +16,12 @@ from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, decode, en
 
 __all__ = ["contenders", "figures"]
 
-# Of one group: a block of so many items has one in each of its planes.
+# Bytes of LMC's block of one byte group, and so items of a block of a frame.
 _BLOCK = 64 << 10
 
 
 def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
-    """Yield LMC, its comparison and this package's codecs, alone and given the other model."""
+    """Yield LMC, its competitors and this package's codecs, without and with the base."""
     yield from _alone(payload, threads)
     if payload.base is not None:
         for contender in _alone(payload, threads):
@@ -35,7 +35,7 @@ def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
 
 
 def figures(payload: Payload) -> Iterator[tuple[str, str]]:
-    """Yield how many blocks of 64 KiB are of one byte alone, or of a group that is stored."""
+    """Yield the numbers of constant, coded and stored blocks of 64 KiB."""
     pieces = {"alone": payload.data}
     if payload.base is not None:
         pieces["XOR"] = payload.data ^ payload.base

@@ -1,4 +1,4 @@
-"""System B: high bytes with Huffman codes, or both bytes with arithmetic ones, in small blocks."""
+"""System B: Huffman codes of high bytes, or arithmetic coding of both bytes, in small blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bf16codecs.errors import CodecError
 
 __all__ = ["contenders", "figures"]
 
-# Of its study; it chose the largest.
+# Block sizes that the system's study compared; it chose the largest.
 _BLOCKS = tuple(1 << k for k in range(16, 21))
 _MODES = (
     ("FAST: BF16Huffman", "huffman", "fast"),
@@ -29,7 +29,7 @@ _FLIPS = 200
 
 
 def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
-    """Yield both modes in blocks of every size, and what they were compared with."""
+    """Yield both modes in blocks of every size, and their original competitors."""
     for n in threads:
         for nbytes in _BLOCKS if n == 1 else _BLOCKS[-1:]:
             yield from _modes(payload, nbytes, n)
@@ -48,7 +48,7 @@ def _modes(payload: Payload, nbytes: int, threads: int = 1) -> Iterator[Contende
 
 
 def figures(payload: Payload) -> Iterator[tuple[str, str]]:
-    """Yield entropies, memory while a model passes through, and how much damage is noticed."""
+    """Yield entropies, memory while streaming a model, and the share of damage that is noticed."""
     for name, bits in _entropies(payload.data):
         yield f"entropy, {name}", f"{bits:.3f} bits a byte"
     for mode in _modes(payload, _BLOCKS[-1]):
@@ -77,12 +77,12 @@ def _entropies(data: Bytes) -> Iterator[tuple[str, float]]:
 
 def _entropy(counts: np.ndarray) -> float:
     shares = counts[counts > 0] / counts.sum()
-    return max(0.0, float(-(shares * np.log2(shares)).sum()))  # and not -0
+    return max(0.0, float(-(shares * np.log2(shares)).sum()))  # not -0
 
 
 def _working_memory(contender: Contender, data: Bytes) -> int | None:
-    """Return how much memory one block after the other takes, if nothing is kept of them."""
-    blocks = [data[at : at + _BLOCKS[-1]] for at in range(0, data.size, _BLOCKS[-1])]
+    """Return the memory for encoding and decoding one block after the other, keeping none."""
+    blocks = [data[start : start + _BLOCKS[-1]] for start in range(0, data.size, _BLOCKS[-1])]
     out = np.zeros(_BLOCKS[-1], np.uint8)
     give_back_freed_memory()
     with codec_threads(1), peak_memory() as peak:
@@ -92,7 +92,7 @@ def _working_memory(contender: Contender, data: Bytes) -> int | None:
 
 
 def _noticed(contender: Contender, data: Bytes) -> int:
-    """Return how many of the frames with a flipped bit are refused."""
+    """Return how many frames with one flipped bit are refused."""
     encoded = np.frombuffer(contender.encode(data), np.uint8).copy()
     out = np.zeros_like(data)
     noticed = 0
