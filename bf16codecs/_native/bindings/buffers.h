@@ -1,6 +1,6 @@
 #pragma once
 
-// Python's buffers as C++ sees them.
+// Python's buffers and bytes objects in C++.
 
 #include <nanobind/nanobind.h>
 
@@ -40,7 +40,7 @@ class Buffer {
 struct Source : Buffer {
   explicit Source(nb::handle object) : Buffer(object, PyBUF_SIMPLE) {}
 };
-// The same, or None.
+// A source, or None.
 class OptionalSource {
  public:
   explicit OptionalSource(nb::handle object) {
@@ -59,7 +59,7 @@ struct Target : Buffer {
   explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
 };
 
-// A new bytes object of `size` bytes, to be filled before Python code sees it.
+// A new bytes object of `size` bytes, to be filled before it is returned to Python.
 class NewBytes {
  public:
   explicit NewBytes(uint64_t size) {
@@ -75,8 +75,8 @@ class NewBytes {
   uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AsString(object_)); }
   nb::bytes shrunk_to(size_t size) {
 #if defined(Py_LIMITED_API)
-    // The stable ABI has no such function, but io.BytesIO calls it: of bytes that nobody else has,
-    // it makes no copy.
+    // The stable ABI lacks _PyBytes_Resize, but io.BytesIO calls it, without a copy if this is the
+    // only reference.
     const nb::object file = nb::module_::import_("io").attr("BytesIO")(whole());
     file.attr("truncate")(size);
     return nb::cast<nb::bytes>(file.attr("getvalue")());

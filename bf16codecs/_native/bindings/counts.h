@@ -4,7 +4,7 @@
 
 namespace bf16codecs {
 
-// Publishes what counts bytes and words; bf16codecs/_core.pyi declares it.
+// Publishes the functions that count bytes and words; bf16codecs/_core.pyi declares them.
 void publish_counts(nanobind::module_& module);
 
 }  // namespace bf16codecs

@@ -4,7 +4,7 @@
 
 namespace bf16codecs {
 
-// Gives a module what plans the work of a device: DevicePlan.
+// Publishes DevicePlan, which plans the work of a GPU; bf16codecs/_core.pyi declares it.
 void publish_device(nanobind::module_& m);
 
 }  // namespace bf16codecs

@@ -13,7 +13,7 @@ namespace nb = nanobind;
 namespace bf16codecs {
 namespace {
 
-// The value of a variable; empty if it has none, which unsets it for many shells and services.
+// The value of a variable. Empty means unset, since many shells and services cannot unset one.
 std::string value_of(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;

@@ -2,8 +2,8 @@
 
 namespace bf16codecs {
 
-// Warns of variables that say what cannot be done. No error: one that is set for a fleet must not
-// stop its older machines.
+// Warns of environment variables that this machine cannot follow. This is not an error, because a
+// setting for a fleet of machines must not stop the older ones.
 void warn_of_environment();
 
 }  // namespace bf16codecs

@@ -2,10 +2,10 @@
 
 // Python's global interpreter lock, in threads that may outlive the interpreter.
 //
-// When the interpreter exits, Python before 3.14 ends a daemon thread that asks for the lock by
-// pthread_exit, which unwinds the thread's stack; from a destructor, as nanobind's guards have it,
-// that aborts the process ("terminate called without an active exception"). Here such a thread
-// waits until the process has ended, as it does from Python 3.14 on.
+// At exit, Python before 3.14 ends daemon threads that wait for the lock by pthread_exit, which
+// unwinds the stack. In a destructor, such as those of nanobind's guards, unwinding aborts the
+// process ("terminate called without an active exception"). With the guards below, such a thread
+// waits until the process ends, as in Python 3.14.
 
 #include <nanobind/nanobind.h>
 
@@ -14,7 +14,7 @@
 
 namespace bf16codecs {
 
-// Calls a function of Python's that asks for the lock, and throws nothing but the unwinding.
+// Calls a function of Python that takes the lock, and so throws nothing but the unwinding.
 template <typename Function>
 auto wait_if_unwound(Function function) noexcept {
   try {
@@ -24,7 +24,7 @@ auto wait_if_unwound(Function function) noexcept {
   }
 }
 
-// Lets other threads have the lock while this object lives.
+// Releases the lock while this object lives.
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
@@ -38,7 +38,7 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
-// Has the lock while this object lives, in a thread that Python may not know.
+// Holds the lock while this object lives, in a thread that Python need not know.
 class HeldGil {
  public:
   HeldGil() : state_(wait_if_unwound(PyGILState_Ensure)) {}

@@ -18,7 +18,7 @@ using namespace nb::literals;
 namespace bf16codecs {
 namespace {
 
-// A growing frame of which all that is there is known to be sound but for its blocks.
+// A growing frame whose directory and heads are valid; its blocks are not checked.
 struct Growing {
   GrowingIndex index;
   std::vector<FrameIndex> frames;

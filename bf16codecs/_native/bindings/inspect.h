@@ -1,6 +1,6 @@
 #pragma once
 
-// What Python is told of a frame.
+// Descriptions of frames for Python.
 
 #include <nanobind/nanobind.h>
 
@@ -11,7 +11,7 @@
 
 namespace bf16codecs {
 
-// Of each version the one that it is coded against; None of those that are coded alone.
+// The parent of each version; None for versions that are coded alone.
 nanobind::list parents(const FrameIndex& index);
 
 // bf16codecs.inspect()

@@ -1,4 +1,4 @@
-// bf16codecs._core: buffers in, bytes out. No policy here; bf16codecs/codecs/__init__.py has it.
+// bf16codecs._core: buffers in, bytes out. Policy is in Python: bf16codecs/codecs/__init__.py.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -39,8 +39,8 @@ Codec codec_from(int number) {
   return number_from("codec", kCodecNames, number);
 }
 
-// The frame as bytes; or its size, if there is a function that gives a buffer of the size that it
-// is called with, after the frame was put there.
+// Returns the frame as bytes. With `memory`, a function that returns a buffer for a number of
+// bytes, writes the frame there and returns its size.
 nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
                      bool with_checksum, size_t block, size_t row, unsigned steps,
                      bool may_drop_steps, nb::handle base_object, nb::handle memory) {
@@ -77,7 +77,7 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   return frame.shrunk_to(encode_to(frame.data()));
 }
 
-// Here, before the memory is asked for: a frame with another base says nothing of how much.
+// Checks the base before memory is allocated: only with the right base is the raw size credible.
 void check_base_of(const FrameIndex& index, const OptionalSource& base) {
   if (index.header.needs_base() && !base) {
     throw BaseMismatchError(
@@ -180,7 +180,7 @@ NB_MODULE(_core, m) {
   using namespace bf16codecs;
   nb::register_exception_translator(translate);
 #if defined(NDEBUG)
-  // What caches and threads still hold when the interpreter ends is no fault to show to users.
+  // Caches and threads may hold objects when the interpreter ends, which is not a leak.
   nb::set_leak_warnings(false);
 #endif
   publish_names(m);

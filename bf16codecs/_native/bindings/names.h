@@ -9,7 +9,7 @@
 
 namespace bf16codecs {
 
-// The one of `names` with this number. Throws std::invalid_argument if there is none.
+// The member of `names` with this number. Throws std::invalid_argument for an unknown number.
 template <typename Number, size_t n>
 Number number_from(const char* what, const Named<Number> (&names)[n], int number) {
   if (const auto found = find_number(names, number)) return *found;
@@ -17,8 +17,8 @@ Number number_from(const char* what, const Named<Number> (&names)[n], int number
                               ", and must be " + listed(names));
 }
 
-// Publishes the names and numbers of format/names.h as attributes of the module, and constants of
-// the format that Python code needs. bf16codecs/_core.pyi declares them.
+// Publishes the names and numbers of format/names.h, and constants of the format, as attributes of
+// the module. bf16codecs/_core.pyi declares them.
 void publish_names(nanobind::module_& module);
 
 }  // namespace bf16codecs

@@ -4,7 +4,7 @@
 
 namespace bf16codecs {
 
-// Publishes run_length's functions; bf16codecs/_core.pyi declares them.
+// Publishes the run-length functions; bf16codecs/_core.pyi declares them.
 void publish_run_length(nanobind::module_& module);
 
 }  // namespace bf16codecs

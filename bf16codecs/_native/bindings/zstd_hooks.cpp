@@ -20,7 +20,7 @@ nb::object view(const uint8_t* bytes, size_t size, int flags) {
   return nb::steal(PyMemoryView_FromMemory(memory, static_cast<Py_ssize_t>(size), flags));
 }
 
-// numcodecs lets the lock go, and asks for it again.
+// numcodecs releases the lock while it works.
 nb::object call_numcodecs(const char* name, const nb::object& first, const nb::object& second) {
   const nb::object function = nb::module_::import_("numcodecs.zstd").attr(name);
   PyObject* const result = wait_if_unwound([&] {

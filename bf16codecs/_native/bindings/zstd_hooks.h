@@ -4,7 +4,7 @@
 
 namespace bf16codecs {
 
-// Zstandard from numcodecs. It is called with the GIL held, and releases it while it works.
+// Zstandard from numcodecs. Its functions take the GIL, and numcodecs releases it while it works.
 Zstd zstd_hooks();
 
 }  // namespace bf16codecs

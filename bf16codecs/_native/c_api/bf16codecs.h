@@ -1,23 +1,23 @@
 /* bf16codecs: lossless compression of floating-point numbers.
  *
- * The C interface of the library: encode and decode frames, whole or by ranges of blocks, and tell
- * what is in them (docs/howto/c.md). A frame is what the Python package's codecs return, what a
- * chunk of a Zarr array holds and a chunk of an HDF5 dataset (docs/format.md).
+ * The C interface: encode and decode frames, whole or by ranges of blocks, and inspect them
+ * (docs/howto/c.md). A frame is the output of the Python package's codecs, and the content of a
+ * chunk of a Zarr array or an HDF5 dataset (docs/format.md).
  *
- * - Functions return a status, and throw nothing. What went wrong, and where, is told in the
- *   bf16codecs_error that they are given, which may be null.
- * - Results go to memory of the caller's. What the functions ..._open() and
- *   bf16codecs_growing_frame() make has to be closed, and nothing else. A call takes working memory
- *   of its own: some MiB, and 16 bytes for each block of the frame; to encode at level "best", with
- *   a base or where steps may be dropped, as much again as bf16codecs_encode_room() says. It keeps
- *   some MiB for the next.
- * - Frames may come from strangers: nothing outside of the given bytes is read. Where a frame has
- *   checksums, the decoded bytes are those that were encoded, or the call fails; without them, and
- *   of run lengths, damage may give other bytes. After a failure, what the output memory holds is
- *   not specified.
- * - Every function may be called from several threads at once. None starts a thread.
- * - Structures that may grow begin with their size, by which later releases tell what a caller
- *   knows: initialize them with their macros, and set what is to be other than that.
+ * - Functions return a status and throw no exceptions. The bf16codecs_error argument, which may be
+ *   null, receives a message that says what went wrong, and where.
+ * - The caller provides the memory for results. Only objects from the ..._open() functions and
+ *   bf16codecs_growing_frame() must be closed. A call allocates working memory: a few MiB, and 16
+ *   bytes for each block of the frame; encoding at level "best", with a base, or with
+ *   may_drop_steps allocates bf16codecs_encode_room() bytes more. A few MiB are kept for the next
+ *   call.
+ * - Frames need not be trusted: no byte outside of the given memory is read. If a frame has
+ *   checksums, the decoded bytes are the encoded ones, or the call fails. Without checksums, and in
+ *   run lengths, damage may go unnoticed. After a failure, the content of the output memory is
+ *   unspecified.
+ * - All functions may be called from several threads at once. None starts a thread.
+ * - Structures that later releases may extend begin with their size, which tells the library which
+ *   members the caller knows. Initialize them with their macros, then set members.
  */
 #ifndef BF16CODECS_H
 #define BF16CODECS_H
@@ -42,10 +42,10 @@
 extern "C" {
 #endif
 
-/* The release, such as "1.2.0", of the library that is linked. */
+/* Release of the linked library, such as "1.2.0". */
 BF16CODECS_API const char* bf16codecs_version(void);
 
-/* The instruction set that it uses, such as "avx512"; null where memory is short. */
+/* Instruction set that the library uses, such as "avx512"; null if memory is short. */
 BF16CODECS_API const char* bf16codecs_active_isa(void);
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -53,13 +53,13 @@ BF16CODECS_API const char* bf16codecs_active_isa(void);
 typedef enum bf16codecs_status {
   BF16CODECS_OK = 0,
   BF16CODECS_CORRUPT = 1,             /* not a frame, or a damaged one */
-  BF16CODECS_TRUNCATED = 2,           /* it ends too early */
-  BF16CODECS_BASE_MISMATCH = 3,       /* the base is missing, or another one */
-  BF16CODECS_UNSUPPORTED_VERSION = 4, /* of the format: a newer release may know it */
-  BF16CODECS_UNSUPPORTED = 5,         /* a plane of Zstandard, and no decompressor was given */
+  BF16CODECS_TRUNCATED = 2,           /* the input ends too early */
+  BF16CODECS_BASE_MISMATCH = 3,       /* the base is missing, or not the frame's */
+  BF16CODECS_UNSUPPORTED_VERSION = 4, /* of the format: a newer release may read it */
+  BF16CODECS_UNSUPPORTED = 5,         /* a Zstandard plane, without a decompressor */
   BF16CODECS_INVALID_ARGUMENT = 6,
   BF16CODECS_NO_ROOM = 7,  /* the output memory is too small */
-  BF16CODECS_NO_MEMORY = 8 /* or another resource of the system */
+  BF16CODECS_NO_MEMORY = 8 /* the system lacks memory or another resource */
 } bf16codecs_status;
 
 typedef struct bf16codecs_error {
@@ -67,7 +67,7 @@ typedef struct bf16codecs_error {
   char message[508]; /* one line of UTF-8, ends with a zero; empty if the status is OK */
 } bf16codecs_error;
 
-/* The name of a status, such as "corrupt"; null for a number that is none. */
+/* Name of a status, such as "corrupt"; null for an unknown number. */
 BF16CODECS_API const char* bf16codecs_status_name(int status);
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ enum {
   BF16CODECS_CODEC_HUFFMAN = 2,
   BF16CODECS_CODEC_ARITHMETIC = 3,
   BF16CODECS_CODEC_ZSTD = 4,
-  BF16CODECS_CODEC_GROWING = 16 /* a directory of frames, each of its own codec */
+  BF16CODECS_CODEC_GROWING = 16 /* a directory of frames, which name their codecs */
 };
 
 enum {
@@ -92,22 +92,22 @@ enum {
 /* Levels of the arithmetic codec. */
 enum { BF16CODECS_LEVEL_FAST = 0, BF16CODECS_LEVEL_BEST = 1 };
 
-/* The names that Python has for them, such as "huffman"; null for a number that is none. */
+/* Names in the Python package, such as "huffman"; null for an unknown number. */
 BF16CODECS_API const char* bf16codecs_codec_name(int codec);
 BF16CODECS_API const char* bf16codecs_dtype_name(int dtype);
 BF16CODECS_API const char* bf16codecs_mode_name(int mode);
 
 /* ---- Zstandard ------------------------------------------------------------------------------- */
 
-/* The library has no Zstandard of its own. Frames of codec "zstd" need one from the caller. */
+/* The library contains no Zstandard: for frames of codec "zstd", the caller provides it. */
 typedef struct bf16codecs_zstd {
   size_t struct_size;
   void* user; /* passed to both functions */
-  /* Compresses n bytes to out; returns the size, or 0 if that is more than the capacity. */
+  /* Compresses n bytes to `out`; returns the size, or 0 if it exceeds the capacity. */
   size_t (*compress)(void* user, const void* plane, size_t n, int level, void* out,
                      size_t capacity);
-  /* Decompresses one Zstandard frame, which states a content of n bytes, to `plane`; returns 0, or
-     another number if the payload is damaged. */
+  /* Decompresses one Zstandard frame, whose header states n bytes, to `plane`; returns 0, or
+     nonzero if the payload is damaged. */
   int (*decompress)(void* user, const void* payload, size_t size, void* plane, size_t n);
 } bf16codecs_zstd;
 
@@ -118,15 +118,15 @@ typedef struct bf16codecs_zstd {
 typedef struct bf16codecs_encode_options {
   size_t struct_size;
   int codec;                   /* not BF16CODECS_CODEC_GROWING */
-  int dtype;                   /* how the bytes of an item become planes */
+  int dtype;                   /* data type, which determines the planes of an item */
   int level;                   /* of the arithmetic codec; of Zstandard, 1 to 22 */
   int by_byte;                 /* planes are whole bytes; only for codec "split" */
-  int no_checksums;            /* leave out the 4 bytes a block that tell damage */
-  int may_drop_steps;          /* encode without steps where that is smaller */
-  unsigned steps;              /* equally long versions in the buffer, 1 to 65534 */
+  int no_checksums;            /* omit the checksums, which take 4 bytes for each block */
+  int may_drop_steps;          /* encode without steps if that is smaller */
+  unsigned steps;              /* number of equally long versions in the buffer, 1 to 65534 */
   uint64_t block_items;        /* a power of two; 0: the default, blocks of 512 KiB */
   uint64_t row;                /* items in a row of the array, for level "best"; 0: unknown */
-  const void* base;            /* of raw_size bytes: the frame has differences to it; or null */
+  const void* base;            /* raw_size bytes to encode differences to, or null */
   const bf16codecs_zstd* zstd; /* for codec "zstd" */
 } bf16codecs_encode_options;
 
@@ -144,13 +144,13 @@ typedef struct bf16codecs_encode_options {
    NULL,                               \
    NULL}
 
-/* How many bytes of memory bf16codecs_encode() needs for a frame of raw_size bytes. */
+/* Capacity that bf16codecs_encode() needs for raw_size bytes. */
 BF16CODECS_API bf16codecs_status bf16codecs_encode_room(uint64_t raw_size,
                                                         const bf16codecs_encode_options* options,
                                                         uint64_t* room, bf16codecs_error* error);
 
-/* Encodes raw_size bytes to a frame. `capacity` is at least what bf16codecs_encode_room() says. The
-   bytes are the same on every platform. */
+/* Encodes raw_size bytes to a frame. `capacity` must be at least bf16codecs_encode_room(). The
+   frame is the same on every platform. */
 BF16CODECS_API bf16codecs_status bf16codecs_encode(const void* raw, size_t raw_size,
                                                    const bf16codecs_encode_options* options,
                                                    void* frame, size_t capacity, size_t* frame_size,
@@ -160,16 +160,16 @@ BF16CODECS_API bf16codecs_status bf16codecs_encode(const void* raw, size_t raw_s
 
 typedef struct bf16codecs_decode_options {
   size_t struct_size;
-  const void* base; /* of a frame that needs one, even if it is empty; or null */
+  const void* base; /* required by frames that need one, even if it is empty; or null */
   size_t base_size;
-  int padded; /* of a growing frame: versions that are not there are bytes of 255 */
+  int padded; /* of a growing frame: fill missing versions with bytes of 255 */
   const bf16codecs_zstd* zstd;
 } bf16codecs_decode_options;
 
 #define BF16CODECS_DECODE_OPTIONS_INIT {sizeof(bf16codecs_decode_options), NULL, 0, 0, NULL}
 
-/* Decodes a whole frame, and nothing behind it, to `out`. `options` may be null. `capacity` is at
-   least the raw size, which bf16codecs_inspect() tells. */
+/* Decodes a frame of exactly frame_size bytes to `out`. `options` may be null. `capacity` must be
+   at least the raw size, which bf16codecs_inspect() returns. */
 BF16CODECS_API bf16codecs_status bf16codecs_decode(const void* frame, size_t frame_size,
                                                    const bf16codecs_decode_options* options,
                                                    void* out, size_t capacity, size_t* raw_size,
@@ -183,44 +183,44 @@ typedef struct bf16codecs_info {
   int codec;
   int dtype;
   int by_byte;
-  int has_checksums;    /* 0 for a growing frame, whose versions tell it each */
+  int has_checksums;    /* 0 for a growing frame: see its versions */
   int needs_base;       /* the frame has differences to a base outside of it */
-  unsigned steps;       /* versions in the frame: 1 in most; of a growing one, those there */
-  unsigned room;        /* of a growing frame: for how many versions; 0 for others */
+  unsigned steps;       /* versions in the frame, usually 1; of a growing frame, those present */
+  unsigned room;        /* of a growing frame: number of versions that fit; 0 for others */
   uint64_t item_size;   /* in bytes */
-  uint64_t raw_size;    /* of what bf16codecs_decode() gives, without padding */
-  uint64_t padded_size; /* and with it */
+  uint64_t raw_size;    /* decoded size, without padding */
+  uint64_t padded_size; /* decoded size, with padding */
   uint64_t frame_size;
   uint64_t head_size;   /* bytes before the first block, or of a growing frame's directory */
   uint64_t block_items; /* in each block but the last of a version */
   uint64_t blocks;      /* of all versions; 0 for a growing frame */
-  uint64_t base_digest; /* of the base that is needed */
+  uint64_t base_digest; /* of the base, if one is needed */
 } bf16codecs_info;
 
 #define BF16CODECS_INFO_INIT \
   {sizeof(bf16codecs_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Tells what a frame says of itself. All of it is there, as for bf16codecs_decode(); of the blocks,
-   nothing is looked at. */
+/* Describes a frame by its head. The whole frame must be given, as for bf16codecs_decode(), but its
+   blocks are not examined. */
 BF16CODECS_API bf16codecs_status bf16codecs_inspect(const void* frame, size_t frame_size,
                                                     bf16codecs_info* info, bf16codecs_error* error);
 
 /* ---- Parts of a frame ------------------------------------------------------------------------ */
 
-/* The head of a frame: enough to know which bytes a range of its blocks has, and to decode them.
-   Opened, it does not change, and does not need the bytes that it was opened from. */
+/* The head of a frame, which locates the bytes of any range of blocks for decoding. It is immutable
+   and independent of the bytes that it was opened from. */
 typedef struct bf16codecs_frame bf16codecs_frame;
 
-/* So many first bytes, or all of a smaller frame, tell bf16codecs_head_size(). */
+/* Number of first bytes that bf16codecs_head_size() needs; fewer if the whole frame is smaller. */
 #define BF16CODECS_PREFIX_SIZE 48
 
-/* How many first bytes of a frame bf16codecs_open() needs; of a growing frame, how many its
-   directory has. */
+/* Number of first bytes that bf16codecs_open() needs; of a growing frame, the size of its
+   directory. */
 BF16CODECS_API bf16codecs_status bf16codecs_head_size(const void* prefix, size_t size,
                                                       uint64_t* head_size, bf16codecs_error* error);
 
-/* Opens a frame, of which the first `size` bytes are there: no growing one, whose versions are
-   opened one by one. *frame is to be closed. */
+/* Opens a frame from its first `size` bytes. Of a growing frame, open the versions one by one
+   instead. The caller closes *frame. */
 BF16CODECS_API bf16codecs_status bf16codecs_open(const void* head, size_t size,
                                                  bf16codecs_frame** frame, bf16codecs_error* error);
 BF16CODECS_API void bf16codecs_close(bf16codecs_frame* frame);
@@ -237,9 +237,9 @@ typedef struct bf16codecs_block {
   uint64_t items;
   uint64_t offset; /* of its bytes in the frame */
   uint64_t size;
-  uint64_t raw_offset; /* of what they decode to in what the frame does */
-  uint64_t raw_size;   /* with the last block, the odd bytes at the end of the buffer */
-  uint64_t parent;     /* the block that it is coded against: of this frame, OUTSIDE or NO_PARENT */
+  uint64_t raw_offset; /* of its items in the decoded frame */
+  uint64_t raw_size;   /* the last block includes the odd bytes at the end of the buffer */
+  uint64_t parent;     /* the block of this frame that it is coded against, OUTSIDE or NO_PARENT */
   int has_checksum;
   uint32_t checksum; /* of the decoded items */
 } bf16codecs_block;
@@ -251,21 +251,21 @@ BF16CODECS_API bf16codecs_status bf16codecs_block_info(const bf16codecs_frame* f
                                                        bf16codecs_error* error);
 
 typedef struct bf16codecs_plane {
-  int mode;    /* such as that named "rans_pairs" */
+  int mode;    /* see bf16codecs_mode_name() */
   size_t size; /* of its bytes in the block */
 } bf16codecs_plane;
 
-/* Tells how the planes of a block are stored, whose bytes are given. `planes` has room for 8; an
-   item of n bytes has n. */
+/* Returns the modes and sizes of a block's planes, from the bytes of the block. `planes` must have
+   room for 8; items of n bytes have n planes. */
 BF16CODECS_API bf16codecs_status bf16codecs_block_planes(const bf16codecs_frame* frame,
                                                          uint64_t number, const void* block,
                                                          size_t size, bf16codecs_plane planes[],
                                                          bf16codecs_error* error);
 
-/* Decodes blocks [first, last), all of one version. `payload` has the frame's bytes from the first
-   block's on, and as many as these have; options->base the decoded items of their parents. With the
-   last block come the odd bytes at the end of the buffer, which may be all there is: a frame
-   without blocks has none, and bf16codecs_decode() gives them. */
+/* Decodes blocks [first, last), all of one version. `payload` has exactly the bytes of these blocks
+   in the frame; options->base, the decoded items of their parents. The last block of a frame
+   includes the odd bytes at the end of the buffer. A frame without blocks may consist of such
+   bytes, which only bf16codecs_decode() returns. */
 BF16CODECS_API bf16codecs_status
 bf16codecs_decode_blocks(const bf16codecs_frame* frame, const void* payload, size_t payload_size,
                          uint64_t first, uint64_t last, const bf16codecs_decode_options* options,
@@ -274,13 +274,13 @@ bf16codecs_decode_blocks(const bf16codecs_frame* frame, const void* payload, siz
 /* ---- Growing frames: a directory, and behind it a frame for each version ----------------------
  */
 
-/* Whether a frame is a growing one, by its first bytes. */
+/* Tells from its first bytes whether a frame is a growing one. */
 BF16CODECS_API int bf16codecs_is_growing(const void* prefix, size_t size);
 
-/* A directory. Opened, it does not change, and does not need the bytes that it was opened from. */
+/* A directory. It is immutable and independent of the bytes that it was opened from. */
 typedef struct bf16codecs_growing bf16codecs_growing;
 
-/* Opens a directory, whose bytes are there, and more may be. *growing is to be closed. */
+/* Opens a directory; more bytes may follow it. The caller closes *growing. */
 BF16CODECS_API bf16codecs_status bf16codecs_growing_open(const void* directory, size_t size,
                                                          bf16codecs_growing** growing,
                                                          bf16codecs_error* error);
@@ -292,7 +292,7 @@ BF16CODECS_API bf16codecs_status bf16codecs_growing_info(const bf16codecs_growin
 
 typedef struct bf16codecs_version_info {
   size_t struct_size;
-  uint64_t offset; /* of the version's frame in the growing one */
+  uint64_t offset; /* of the version's frame in the growing frame */
   uint64_t size;
   uint64_t parent; /* the version that is its base, or NO_PARENT */
 } bf16codecs_version_info;
@@ -304,17 +304,17 @@ BF16CODECS_API bf16codecs_status bf16codecs_growing_version(const bf16codecs_gro
                                                             bf16codecs_version_info* version,
                                                             bf16codecs_error* error);
 
-/* Opens a version's frame, of which the first `size` bytes are there, and compares it with the
-   directory. *frame is to be closed. */
+/* Opens a version's frame from its first `size` bytes, and checks it against the directory. The
+   caller closes *frame. */
 BF16CODECS_API bf16codecs_status bf16codecs_growing_frame(const bf16codecs_growing* growing,
                                                           uint64_t number, const void* head,
                                                           size_t size, bf16codecs_frame** frame,
                                                           bf16codecs_error* error);
 
-/* ---- Run lengths: the codec "bf16codecs.rle", whose bytes are no frames -----------------------
+/* ---- Run lengths: the codec "bf16codecs.rle", whose output is not a frame ---------------------
  */
 
-/* The most bytes that bf16codecs_rle_encode() makes of raw_size. */
+/* Largest encoded size of raw_size bytes. */
 BF16CODECS_API uint64_t bf16codecs_rle_bound(uint64_t raw_size);
 
 BF16CODECS_API bf16codecs_status bf16codecs_rle_encode(const void* raw, size_t raw_size,

@@ -8,7 +8,7 @@
 namespace bf16codecs::c_api {
 namespace {
 
-// What a caller gives besides the frame.
+// The caller's options for decoding.
 struct Given {
   OptionalBytes base;
   bool padded;

@@ -10,7 +10,7 @@ extern "C" bf16codecs_status bf16codecs_encode_room(uint64_t raw_size,
     const auto given = c_api::read_struct(options, c_api::kEncodeDefaults);
     const bf16codecs::EncodeOptions asked = c_api::encode_options(given);
     bf16codecs::check_steps(asked.steps);
-    // Twice as much is the most that a frame may take, and what is added up does not overflow.
+    // A frame takes at most twice as much, so that sums below do not overflow.
     if (raw_size > UINT64_MAX / 4) throw std::invalid_argument("no buffer has so many bytes");
     c_api::required(room) = bf16codecs::encode_room(raw_size, asked);
   });

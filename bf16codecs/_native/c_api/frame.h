@@ -1,6 +1,6 @@
 #pragma once
 
-// What is opened, and what is told of it.
+// Opened frames and directories, and their descriptions.
 
 #include "c_api/guard.h"
 #include "format/frame.h"
@@ -19,7 +19,7 @@ namespace bf16codecs::c_api {
 bf16codecs_info info_of(const FrameIndex& index);
 bf16codecs_info info_of(const GrowingIndex& index);
 
-// Decoded bytes of blocks [first, last), which need not fit the memory of a 32-bit machine.
+// Decoded size of blocks [first, last), which may exceed size_t on 32-bit machines.
 uint64_t raw_size_of(const FrameIndex& index, uint64_t first, uint64_t last);
 
 }  // namespace bf16codecs::c_api

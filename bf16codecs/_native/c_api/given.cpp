@@ -9,7 +9,7 @@
 namespace bf16codecs::c_api {
 namespace {
 
-// The numbers of the header are those of the format.
+// The header's numbers must equal those of the format.
 static_assert(BF16CODECS_CODEC_SPLIT == int(Codec::split));
 static_assert(BF16CODECS_CODEC_HUFFMAN == int(Codec::huffman));
 static_assert(BF16CODECS_CODEC_ARITHMETIC == int(Codec::arithmetic));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What C callers ask for, as the core has it.
+// Converts the options of C callers to those of the core.
 
 #include "c_api/guard.h"
 #include "options.h"
@@ -12,11 +12,11 @@ inline constexpr bf16codecs_decode_options kDecodeDefaults = BF16CODECS_DECODE_O
 
 inline constexpr bf16codecs_zstd kNoZstd = BF16CODECS_ZSTD_INIT;
 
-// Calls the caller's functions, those that are there. A payload is checked before it is
+// Calls those of the caller's functions that are not null. A payload is checked before it is
 // decompressed.
 Zstd zstd_of(const bf16codecs_zstd* given);
 
-// Throws std::invalid_argument for numbers that have no meaning.
+// Throws std::invalid_argument for numbers out of range.
 EncodeOptions encode_options(const bf16codecs_encode_options& given);
 
 }  // namespace bf16codecs::c_api

@@ -20,7 +20,7 @@ bf16codecs_info info_of(const GrowingIndex& index) {
 
 namespace {
 
-// The number of a version that is there.
+// The number of an existing version.
 size_t check_there(const GrowingIndex& index, uint64_t number) {
   if (number < index.entries.size()) return static_cast<size_t>(number);
   throw std::out_of_range("no version " + std::to_string(number) + ": there are " +

@@ -1,7 +1,7 @@
 #pragma once
 
-// Between C and the core: exceptions become statuses, and structures of other releases those of
-// this one.
+// The boundary between C and the core: turns exceptions into statuses, and structures of other
+// releases into those of this one.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,17 +16,17 @@
 
 namespace bf16codecs::c_api {
 
-// What is asked for does not fit the caller's memory.
+// The result does not fit the caller's memory.
 struct NoRoomError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The status of the exception that is being handled; tells it in *error.
+// Returns the status of the exception that is being handled, and writes it to *error.
 bf16codecs_status status_of_exception(bf16codecs_error* error) noexcept;
 
 void clear(bf16codecs_error* error) noexcept;
 
-// Calls function(), and returns how it ended.
+// Calls function(), and returns its status.
 template <typename Function>
 bf16codecs_status guarded(bf16codecs_error* error, Function function) noexcept {
   try {
@@ -40,7 +40,7 @@ bf16codecs_status guarded(bf16codecs_error* error, Function function) noexcept {
 
 template <typename Struct>
 void check_struct(const Struct* given) {
-  constexpr size_t kMost = 4096;  // more is no size, but what was in memory
+  constexpr size_t kMost = 4096;  // a larger value is not a size but uninitialized memory
   if (given != nullptr && given->struct_size >= sizeof given->struct_size &&
       given->struct_size <= kMost) {
     return;
@@ -49,8 +49,8 @@ void check_struct(const Struct* given) {
       "a structure is missing, or its struct_size: initialize it with its macro");
 }
 
-// What a caller of an earlier release left out is as in `defaults`; what one of a later release
-// asks for besides cannot be done.
+// Members that a caller of an earlier release does not know are those of `defaults`. Members that
+// only a later release knows must be zero.
 template <typename Struct>
 Struct read_struct(const Struct* given, Struct defaults) {
   if (given == nullptr) return defaults;
@@ -80,7 +80,7 @@ Pointer& required(Pointer* pointer) {
   return *pointer;
 }
 
-// What was opened: a frame, or a directory.
+// An opened object: a frame or a directory.
 template <typename Opened>
 const auto& index_of(const Opened* opened) {
   if (opened == nullptr) throw std::invalid_argument("nothing is open: the handle is null");
@@ -92,7 +92,7 @@ inline std::span<const uint8_t> bytes_of(const void* bytes, size_t size) {
   return {static_cast<const uint8_t*>(bytes), size};
 }
 
-// Memory for `wanted` bytes.
+// The caller's memory, checked for `wanted` bytes.
 inline uint8_t* room_of(void* memory, size_t capacity, uint64_t wanted) {
   if (wanted > capacity) {
     throw NoRoomError("there is room for " + counted(capacity, "byte") + ", and " +

@@ -104,7 +104,7 @@ extern "C" const char* bf16codecs_active_isa() {
   try {
     return bf16codecs::kernels().name;
   } catch (...) {
-    return nullptr;  // the first call looks for them, and takes memory
+    return nullptr;  // the first call detects instruction sets, and allocates
   }
 }
 

@@ -15,7 +15,7 @@ namespace bf16codecs::cuda {
 
 struct BlockMemory {
   Shared<kMaxItemSize> modes;
-  Shared<4 * kMaxItemSize> begins, sizes;  // of the planes' payloads, in the block's
+  Shared<4 * kMaxItemSize> begins, sizes;  // of the planes' payloads in the block
   Shared<4> is_sound;
   Planes planes;
   Shared<kStripBytes> strip;
@@ -28,10 +28,10 @@ struct BlockMemory {
   mode;
 };
 
-// What one warp makes of a block.
+// Decodes a block with one warp.
 class BlockDecoder {
  public:
-  // `scratch` is memory for planes, of this warp's.
+  // `scratch` is this warp's memory for planes.
   BF16CODECS_DEVICE BlockDecoder(const Warp& warp, BlockMemory& memory, const Job& job,
                                  uint8_t* scratch, uint64_t scratch_size)
       : warp_(warp),
@@ -66,7 +66,7 @@ class BlockDecoder {
     return Mode{memory_.modes.load<uint8_t>(p)};
   }
 
-  // For all threads.
+  // The following are called by all threads, with the same result.
   BF16CODECS_DEVICE Mode mode(unsigned p) const {
     return Mode{warp_.same(memory_.modes.load<uint8_t>(p))};
   }
@@ -81,7 +81,8 @@ class BlockDecoder {
     return mode == Mode::scale || mode == Mode::tiles;
   }
 
-  // Whether modes of several planes are plane 0's alone, and joined planes where they should be.
+  // Whether only plane 0 has a mode that covers several planes, and exactly the planes that it
+  // covers are joined.
   BF16CODECS_DEVICE bool is_joined_well() const {
     const Mode first = parsed_mode(0);
     const unsigned joined = first == Mode::same ? job_.width : is_modelled(first) ? 2 : 1;
@@ -93,7 +94,7 @@ class BlockDecoder {
     return first != Mode::joined;
   }
 
-  // Finds the planes; by one thread.
+  // Finds the planes' payloads. Called by one thread.
   BF16CODECS_DEVICE bool parse() {
     const uint8_t* const block = bytes_at(job_.payload);
     uint32_t at = job_.width;
@@ -151,11 +152,11 @@ class BlockDecoder {
     return Verdict::done;
   }
 
-  // Decodes planes `from` and on to where they can be merged.
+  // Decodes planes from `from` on, to memory where they can be merged.
   BF16CODECS_DEVICE Verdict decode_planes(unsigned from) {
     unsigned coded = 0;
     for (unsigned p = from; p < job_.width; ++p) coded += is_coded(mode(p)) ? 1 : 0;
-    // The first one goes where the items will be in the end, unless their base is there.
+    // The first coded plane goes to the end of the items' memory, unless their base lies there.
     const bool has_base_there =
         job_.base != 0 && job_.base < job_.items + raw_size_ && job_.items < job_.base + raw_size_;
     const uint64_t stride = plane_stride(job_.n);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The checksum of what a warp decodes (docs/format.md, "Checksum").
+// The checksum of the bytes that a warp decodes (docs/format.md, "Checksum").
 
 #include "cuda/warp.h"
 #include "format/constants.h"
@@ -9,21 +9,21 @@ namespace bf16codecs::cuda {
 
 inline constexpr uint64_t kChecksumFactor = 0x9E3779B97F4A7C15;
 
-// Thread 2 j has lane j: what a thread writes is 4 bytes of a stripe, and half of a lane's number.
-// What the other threads add up is of no use.
+// Thread 2 j computes lane j: each thread writes 4 bytes of a stripe, which is half of a lane's
+// number. The sums of the other threads are not used.
 class Sum {
  public:
   BF16CODECS_DEVICE explicit Sum(const Warp& warp) {
     warp.each([&](unsigned t) { a_[t] = c_[t] = 0; });
   }
 
-  // The number of lane t / 2 of a stripe, if t is even.
+  // Adds the number of lane t / 2 of a stripe; meaningful if t is even.
   BF16CODECS_DEVICE void add(unsigned t, uint64_t number) {
     a_[t] += number;
     c_[t] = rotated(c_[t], 23) + a_[t];
   }
 
-  // Of so many bytes.
+  // The checksum of `size` bytes.
   BF16CODECS_DEVICE uint32_t value(const Warp& warp, uint64_t size) const {
     uint64_t h = size;
     for (unsigned j = 0; j < 16; ++j) {

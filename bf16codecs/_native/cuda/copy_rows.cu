@@ -1,4 +1,4 @@
-// The kernel that takes what was decoded to where it belongs, if that is not one run of bytes.
+// The kernel that copies decoded rows to a target that is not contiguous.
 
 #include "cuda/rows.h"
 

@@ -1,7 +1,7 @@
-// The kernel for blocks of all kinds.
+// The kernel for all kinds of blocks.
 //
-// A block of threads is a warp: where its memory is, is known then, which saves an instruction
-// wherever it is used. It takes jobs until none is left.
+// A block of threads is one warp, so that the address of its shared memory is a constant, which
+// saves an instruction at each access. Each warp takes jobs until none is left.
 
 #include "cuda/kernels.h"
 
@@ -9,8 +9,8 @@ using bf16codecs::cuda::BlockMemory;
 using bf16codecs::cuda::Job;
 using bf16codecs::cuda::Warp;
 
-// Told that so many of them are enough for a multiprocessor, the compiler has registers for all.
-// From 10.0 on, it would otherwise have threads wait for each other as well.
+// This limit of warps on a multiprocessor gives the compiler registers for all variables. From
+// compute capability 10.0 on, it would otherwise add synchronization of threads as well.
 #if __CUDA_ARCH__ == 900
 constexpr unsigned kWarps = 20;
 #elif __CUDA_ARCH__ >= 1000

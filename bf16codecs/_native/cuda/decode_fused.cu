@@ -1,7 +1,7 @@
-// The kernel for usual blocks, which compiles ten times as fast as that for all.
+// The kernel for usual blocks, which compiles ten times as fast as the kernel for all.
 //
-// A block of threads is a warp: where its memory is, is known then, which saves an instruction
-// wherever it is used. It takes jobs until none is left.
+// A block of threads is one warp, so that the address of its shared memory is a constant, which
+// saves an instruction at each access. Each warp takes jobs until none is left.
 
 #include "cuda/kernels.h"
 
@@ -9,8 +9,8 @@ using bf16codecs::cuda::FusedMemory;
 using bf16codecs::cuda::Job;
 using bf16codecs::cuda::Warp;
 
-// Of a multiprocessor's registers, 28 of them take all: for 32, the compiler would have too few on
-// some GPUs, and for less, it would take more than it has a use for.
+// 28 warps use all registers of a multiprocessor. With 32, the compiler has too few registers on
+// some GPUs; with fewer, it allocates more than it needs.
 constexpr unsigned kWarps = 28;
 
 extern "C" __global__ void __launch_bounds__(32, kWarps)

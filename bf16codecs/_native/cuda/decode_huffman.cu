@@ -1,7 +1,7 @@
-// The kernel for the usual blocks of the codec Huffman, where there are many.
+// The kernel for many usual blocks of the codec Huffman.
 //
-// A block of threads is a warp: where its memory is, is known then, which saves an instruction
-// wherever it is used. It takes jobs until none is left.
+// A block of threads is one warp, so that the address of its shared memory is a constant, which
+// saves an instruction at each access. Each warp takes jobs until none is left.
 
 #include "cuda/kernels.h"
 

@@ -34,22 +34,23 @@ BF16CODECS_DEVICE void load_tables(const Warp& warp, const Section& section, Del
   warp.sync();
 }
 
-// The places of a step of 32 items that a ballot of lanes names, which are before that of lane t.
+// The number of lanes in a ballot whose items, of a step of 32, precede the item of lane t.
 BF16CODECS_DEVICE unsigned count_places_before(uint32_t lanes, unsigned t) {
   const uint32_t even = lanes & 0xFFFF, odd = lanes >> 16, pair = t % 16;
-  // Of lane t's own pair of places, the even one is before the odd one.
+  // Lanes 0-15 have the even items, lanes 16-31 the odd ones, so an even item precedes the odd item
+  // of its pair.
   return count_bits(even & ((2u << pair) - (t < 16 ? (1u << pair) : 0) - 1)) +
          count_bits(odd & ((1u << pair) - 1));
 }
 
-// The number of `width` bytes at p.
+// Loads the number of `width` bytes at p.
 template <typename T>
 BF16CODECS_DEVICE T load_item(const uint8_t* p, unsigned width) {
   if constexpr (sizeof(T) == 8) return load_any<T>(p);
   return width == 1 ? *p : width == 2 ? load_any<uint16_t>(p) : load_any<uint32_t>(p);
 }
 
-// A block's items, of up to as many bytes as T has.
+// Decodes the items of a block, of at most sizeof(T) bytes each.
 template <typename T>
 class DeltaReader {
  public:
@@ -68,8 +69,8 @@ class DeltaReader {
     read_short_states(warp, parts, lanes_.states);
   }
 
-  // Decodes all items; returns whether the payload is sound. The last planes are the numbers' low
-  // bytes.
+  // Decodes all items; returns whether the payload is valid. The last planes are the low bytes of
+  // the numbers.
   BF16CODECS_DEVICE bool run(const Planes& planes, Strips& strips) {
     const unsigned step_bytes = kThreads * job_.width;
     unsigned full = 0;  // bytes of the strip
@@ -120,7 +121,7 @@ class DeltaReader {
     replace_escapes(is_escape, strip, strip_at);
   }
 
-  // Puts the item of thread t in its place of a step.
+  // Writes thread t's item of a step to the strip.
   BF16CODECS_DEVICE void put(Shared<kStripBytes>& strip, unsigned step_at, unsigned t, T item) {
     const unsigned at = step_at + job_.width * lane_place(t);
     if constexpr (sizeof(T) == 8) return strip.store(at, item);
@@ -152,12 +153,13 @@ class DeltaReader {
     escape_ += job_.width * least(n, left);
   }
 
-  // What follows the last step, 127 items at most, where so many bytes of the strip are full.
+  // Passes on the items after the last step, at most 127, behind `full` bytes of the strip.
   BF16CODECS_DEVICE void pass_rest(unsigned full, unsigned size, Strips& strips) {
     for (unsigned done = 0; full != 0 || done < size; full = 0) {
       const unsigned count = least(size - done, kStripBytes - full);
       warp_.each([&](unsigned t) {
-        // Of a loop that ends where each thread's count does, the compiler loses track.
+        // The same bound for all threads: with a bound that varies by thread, the compiler no
+        // longer proves that they go in lockstep.
         BF16CODECS_UNROLLED
         for (unsigned k = 0; k < kStripBytes; k += kThreads) {
           const unsigned i = k + t;
@@ -178,12 +180,12 @@ class DeltaReader {
   const uint8_t* const base_;
   Scales scales_;
   Lanes<SharedStates> lanes_;
-  const uint8_t* escape_;  // the next one
+  const uint8_t* escape_;  // the next escape
   bool overrun_ = false;
 };
 
-// Decodes a block of differences, given where its planes of low bytes are; returns false if the
-// payload is not one.
+// Decodes a block of differences, whose planes of low bytes are decoded already. Returns false if
+// the payload is invalid.
 template <typename T>
 BF16CODECS_DEVICE bool decode_differences(const Warp& warp, DeltaMemory& memory, const Job& job,
                                           const uint8_t* payload, uint32_t size,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Items given those of a base (docs/format_differences.md, "Numbers"): the formulas of
-// delta/numbers.cpp.
+// Items from those of a base and coded differences (docs/format_differences.md, "Numbers"), with
+// the formulas of delta/numbers.cpp.
 
 #include "cuda/job.h"
 #include "cuda/warp.h"
@@ -10,21 +10,22 @@ namespace bf16codecs::cuda {
 
 inline constexpr unsigned kOrdered = 0, kPlain = 1;  // relations; the third is exclusive or
 
-// An item of up to as many bits as T has: modulo 2^bits, and magnitudes modulo 2^(bits - 1).
+// An item of at most as many bits as T has. Items are modulo 2^bits, magnitudes modulo 2^(bits -
+// 1).
 template <typename T>
 class DeltaItem {
  public:
   BF16CODECS_DEVICE DeltaItem(const Section& section, unsigned bits, T base, int scale)
       : section_(section), sign_at_(bits - 1), base_(base), scale_(scale) {}
 
-  // Which of the section's places it has.
+  // The item's index in the section's `class_of`.
   BF16CODECS_DEVICE unsigned place() const {
     const int exponent = static_cast<int>(magnitude(base_) >> (section_.fraction - 1));
     const int place = (scale_ - 16 * exponent + section_.origin) >> section_.shift;
     return static_cast<unsigned>(clamp(place, 0, section_.places - 1));
   }
 
-  // The item of a coded number and its low bytes.
+  // Returns the item of a coded number and its low bytes.
   BF16CODECS_DEVICE T add(unsigned number, unsigned c, T low) const {
     const unsigned low_bits = 8 * section_.low;
     if (c < section_.near) return whole(add_far(whole(T{number} << low_bits | low)));
@@ -44,7 +45,7 @@ class DeltaItem {
   }
   BF16CODECS_DEVICE static T unzigzag(T z) { return z >> 1 ^ (T{0} - (z & 1)); }
 
-  // What the magnitudes of near classes are counted from.
+  // The magnitude that near classes count from.
   BF16CODECS_DEVICE T anchor() const {
     const T scale = whole(static_cast<T>(scale_ >> 4) << (section_.fraction - 1));
     return magnitude(base_) < scale ? scale : magnitude(base_);

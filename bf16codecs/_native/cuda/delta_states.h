@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of a payload of differences, and the first states of its lanes
+// The parts of a payload of differences, and the initial states of its lanes
 // (docs/format_differences.md, "Payload of a block").
 
 #include "cuda/lanes.h"
@@ -20,7 +20,7 @@ class DeltaFields {
   BF16CODECS_DEVICE DeltaFields(const Warp& warp, const uint8_t* payload, uint32_t size)
       : warp_(warp), next_(payload), end_(payload + size) {}
 
-  // Null if there are not so many bytes.
+  // Returns null if fewer bytes are left.
   BF16CODECS_DEVICE const uint8_t* take(uint64_t size) {
     if (next_ == nullptr || size > static_cast<uint64_t>(end_ - next_)) {
       next_ = nullptr;
@@ -29,7 +29,7 @@ class DeltaFields {
     next_ += size;
     return next_ - size;
   }
-  // 0 if there is none.
+  // Returns 0 if no field is left.
   template <typename T>
   BF16CODECS_DEVICE T number() {
     const uint8_t* const p = take(sizeof(T));
@@ -44,7 +44,7 @@ class DeltaFields {
   const uint8_t* const end_;
 };
 
-// Up to 15 bits of a string of bits, from bit `at` on.
+// Reads up to 15 bits of a bit string, from bit `at` on.
 BF16CODECS_DEVICE uint32_t some_bits(const uint8_t* bytes, uint32_t at, unsigned width) {
   uint32_t bits = 0;
   for (unsigned i = 0; i < 3 && 8 * i < at % 8 + width; ++i) {
@@ -53,8 +53,7 @@ BF16CODECS_DEVICE uint32_t some_bits(const uint8_t* bytes, uint32_t at, unsigned
   return bits >> at % 8 & ((1u << width) - 1);
 }
 
-// Finds the parts of a payload of n items of `width` bytes; returns false if they are not such
-// ones.
+// Finds the parts of a payload of n items of `width` bytes; returns false if it is invalid.
 BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint32_t size,
                                   uint32_t n, unsigned width, DeltaPayload& parts) {
   DeltaFields fields(warp, payload, size);
@@ -70,7 +69,7 @@ BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint
   if (parts.coded == 0 || escapes > parts.coded) return false;
   parts.widths = fields.take(lanes / 2 + 2 * lanes);
   if (!fields.is_sound()) return false;
-  // What the high halves take.
+  // Size of the high halves.
   PerThread<uint32_t> widths;
   warp.each([&](unsigned t) {
     widths[t] = 0;
@@ -89,7 +88,7 @@ BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint
   return fields.is_sound() && (parts.end - parts.words) % 2 == 0;
 }
 
-// Takes the states of all groups.
+// Reads the states of all groups.
 BF16CODECS_DEVICE void read_short_states(const Warp& warp, const DeltaPayload& parts,
                                          SharedStates& states) {
   const unsigned lanes = kLanesPerGroup * states.groups();

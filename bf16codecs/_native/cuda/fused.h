@@ -1,7 +1,7 @@
 #pragma once
 
-// The usual block, in one pass: 16-bit items whose exponents are a plane of pairs, over a stored
-// one.
+// The usual block, in one pass: 16-bit items whose plane 0, of exponents, is coded in pairs, and
+// whose plane 1 is stored.
 
 #include "cuda/job.h"
 #include "cuda/pairs.h"
@@ -15,8 +15,8 @@ struct FusedMemory {
   Shared<kStripBytes> strip;
 };
 
-// Decodes a block of which plane 0 has this payload; `low` is plane 1. Items begin at a multiple of
-// 4 bytes. Returns the checksum of the items, if the payload is sound.
+// Decodes a block with this payload of plane 0; `low` is plane 1. The address of the items is a
+// multiple of 4. Sets the checksum of the items if the payload is valid.
 BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const uint8_t* payload,
                                     uint32_t size, const uint8_t* low, uint32_t n, uint8_t* items,
                                     uint32_t& checksum) {
@@ -27,7 +27,8 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
   Window lows(warp, memory.low, low, low + n);
   const auto run = [&](const auto& states) {
     PairsReader reader(warp, memory.pairs, states, parts);
-    // A step takes a power of two, which is in a row in the window, but for less than a quad.
+    // The low bytes of a step are a power of two, so they are contiguous in the window except for
+    // less than a quad.
     unsigned step_at = 0, low_at = 0;
     const auto reach = [&](unsigned at, unsigned symbols) {
       lows.reach(lows.begin() + at, symbols);

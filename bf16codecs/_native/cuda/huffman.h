@@ -1,7 +1,7 @@
 #pragma once
 
-// The Huffman mode (docs/format.md, "Huffman plane"): a thread decodes a stream, of which there are
-// eight, so that the others wait. A warp that decodes a block takes a quarter of its instructions.
+// The Huffman mode (docs/format.md, "Huffman plane"). Each of eight streams is decoded by one
+// thread, while the other 24 wait: a warp that decodes one block uses a quarter of its lanes.
 
 #include "cuda/warp.h"
 #include "huffman/streams.h"
@@ -11,18 +11,17 @@ namespace bf16codecs::cuda {
 inline constexpr unsigned kLookups = 1u << kMaxCodeLength;
 
 struct HuffmanMemory {
-  // Of each window of bits, the codes that it begins with, at most three whole ones: bits 0-3 how
-  // many bits they take, 4-5 how many they are, 8-31 their symbols, the first one highest of those
-  // that are there.
+  // For each window of bits, up to three whole codes at its start: bits 0-3 are their total length,
+  // bits 4-5 their number, bits 8-31 their symbols, the first one highest.
   Shared<4 * kLookups> table;
-  // The symbols that have a code, in the order of their codes; and of each length the first code,
-  // how many there are, and how many shorter ones, as u16.
+  // The symbols that have codes, in the order of the codes; and for each length the first code, the
+  // number of codes, and the number of shorter codes, as u16.
   Shared<256> order;
   Shared<6 * (kMaxCodeLength + 1)> lengths;
   Shared<256> length_of;
 };
 
-// A code, as it stands at the front of a window.
+// A code at the start of a window.
 struct HuffmanCode {
   uint32_t symbol, length;
 };
@@ -41,8 +40,8 @@ BF16CODECS_DEVICE HuffmanCode first_code(HuffmanMemory& memory, uint32_t window)
           kMaxCodeLength};
 }
 
-// Reads the code lengths at the front of a payload; returns how many bytes they take, or 0 if they
-// make no complete code.
+// Reads the code lengths at the start of a payload; returns their size in bytes, or 0 unless they
+// form a complete code.
 BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanMemory& memory,
                                              const uint8_t* payload, uint32_t size) {
   uint32_t nibbles = 0;
@@ -57,7 +56,7 @@ BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanMemory& me
     for (unsigned s = t; s < 256; s += kThreads) memory.length_of.store(s, uint8_t{0});
   });
   warp.sync();
-  unsigned symbol = 0, used = 0;  // of the code space
+  unsigned symbol = 0, used = 0;  // `used` is a share of the code space
   while (used < kLookups) {
     const unsigned length = nibble();
     unsigned absent = length == 0 ? 1 : 0;
@@ -79,7 +78,7 @@ BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanMemory& me
   return nibbles / 2;
 }
 
-// Gives codes to symbols: by length, then by symbol.
+// Assigns codes to symbols, by length, then by symbol.
 BF16CODECS_DEVICE void assign_codes(const Warp& warp, HuffmanMemory& memory) {
   uint32_t first = 0, before = 0;
   for (unsigned length = 1; length <= kMaxCodeLength; ++length) {
@@ -104,8 +103,8 @@ BF16CODECS_DEVICE void assign_codes(const Warp& warp, HuffmanMemory& memory) {
   warp.sync();
 }
 
-// Fills the table with the first code of each window: in the order of codes, their windows are in a
-// row.
+// Fills the table with the first code of each window. The windows of a code are consecutive, in the
+// order of the codes.
 BF16CODECS_DEVICE void fill_first_codes(const Warp& warp, HuffmanMemory& memory) {
   uint32_t window = 0, place = 0;
   for (uint32_t length = 1; length <= kMaxCodeLength; ++length) {
@@ -124,8 +123,8 @@ BF16CODECS_DEVICE void fill_first_codes(const Warp& warp, HuffmanMemory& memory)
   warp.sync();
 }
 
-// Adds the second and third codes of each window. An entry's first symbol says how long its code
-// is, whether other codes have been added there or not.
+// Adds the second and third codes of each window. The length of an entry's first code follows from
+// its first symbol, whether or not other codes have been added.
 BF16CODECS_DEVICE void fill_table(const Warp& warp, HuffmanMemory& memory) {
   fill_first_codes(warp, memory);
   for (uint32_t first = 0; first < kLookups; first += kThreads) {
@@ -151,15 +150,15 @@ BF16CODECS_DEVICE void fill_table(const Warp& warp, HuffmanMemory& memory) {
   }
 }
 
-// A stream that a thread decodes from its end, downwards in memory as well.
+// A stream, which a thread decodes from its end; the symbols are written downwards as well.
 class HuffmanStream {
  public:
-  // Bits [begin, bits) of a payload are left, and `left` symbols that end at `out`.
+  // Bits [begin, bits) of a payload are left, for `left` symbols that end at `out`.
   BF16CODECS_DEVICE HuffmanStream(const uint8_t* payload, uint32_t begin, uint32_t bits,
                                   uint8_t* out, uint32_t left)
       : payload_(payload), begin_(begin), bits_(bits), out_(out), left_(left) {}
 
-  // Takes away the mark; returns false if there is none.
+  // Removes the end mark; returns false if it is missing.
   BF16CODECS_DEVICE bool skip_mark() {
     const uint32_t last = bits_ == begin_ ? 0 : payload_[bits_ / 8 - 1];
     if (last == 0) return false;
@@ -167,9 +166,9 @@ class HuffmanStream {
     return true;
   }
 
-  // Decodes all symbols; returns whether that took all bits.
+  // Decodes all symbols; returns whether they used exactly all bits.
   BF16CODECS_DEVICE bool run(HuffmanMemory& memory) {
-    // Words are written, to multiples of 4 bytes.
+    // Whole words are written, to multiples of 4 bytes.
     const auto above = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out_) % 4);
     if (!decode_singly(memory, least(above, left_))) return false;
     while (left_ >= kRound && bits_ >= begin_ + kRefill && bits_ >= 64) round(memory);
@@ -183,7 +182,7 @@ class HuffmanStream {
   static constexpr unsigned kRefill = kMaxCodeLength * kRoundLookups;  // bits, at most
 
   BF16CODECS_DEVICE void round(HuffmanMemory& memory) {
-    // The next bit is the highest. At most 7 bits were used before.
+    // The next bit becomes the highest. At most 7 higher bits of the load are used already.
     const uint32_t end = (bits_ + 7) / 8;
     uint64_t window = load_any<uint64_t>(payload_ + end - 8) << (8 * end - bits_);
     BF16CODECS_UNROLLED
@@ -196,7 +195,7 @@ class HuffmanStream {
     }
   }
 
-  // The next bits; zeros where the payload has begun.
+  // The next bits; zeros before the start of the payload.
   BF16CODECS_DEVICE uint32_t window() const {
     uint32_t window = 0;
     for (unsigned i = 0; i < kMaxCodeLength; ++i) {
@@ -219,7 +218,7 @@ class HuffmanStream {
     return true;
   }
 
-  // Puts symbols before those that are there, the first of them last; writes whole words.
+  // Prepends symbols in reverse order, and writes whole words.
   BF16CODECS_DEVICE void put(uint32_t symbols, unsigned count) {
     held_ = held_ << 8 * count | symbols;
     n_held_ += count;
@@ -235,11 +234,11 @@ class HuffmanStream {
   uint32_t bits_;
   uint8_t* out_;
   uint32_t left_;
-  uint64_t held_ = 0;  // symbols that are not written, the one for the highest place highest
+  uint64_t held_ = 0;  // symbols not yet written; the highest byte has the highest address
   unsigned n_held_ = 0;
 };
 
-// A stream's place, as a thread has it; `out` is where its last symbol ends.
+// A thread's stream: its bytes, and the end of its symbols as `out`.
 struct HuffmanPlace {
   const uint8_t* payload;
   uint32_t begin, end;  // bytes
@@ -247,8 +246,8 @@ struct HuffmanPlace {
   uint32_t symbols;
 };
 
-// Reads the table of a payload of n symbols, and finds its streams, which threads `first` and on
-// are to decode; returns false if it is not sound.
+// Reads the table of a payload of n symbols, and gives its streams to threads from `first` on;
+// returns false if the payload is invalid.
 BF16CODECS_DEVICE bool find_streams(const Warp& warp, HuffmanMemory& memory, const uint8_t* payload,
                                     uint32_t size, uint8_t* plane, uint32_t n, unsigned first,
                                     PerThread<HuffmanPlace>& places) {
@@ -281,19 +280,20 @@ BF16CODECS_DEVICE bool find_streams(const Warp& warp, HuffmanMemory& memory, con
     const auto last = static_cast<uint32_t>(layout.end(stream));
     const HuffmanPlace place = {payload, begin, end, plane + last,
                                 last - static_cast<uint32_t>(layout.begin(stream))};
-    // Chosen, and not branched around: behind that, the compiler loses track.
+    // Selected without a branch: after one, the compiler no longer proves that threads go in
+    // lockstep.
     places[t] = stream < layout.streams ? place : places[t];
   });
   return true;
 }
 
-// Decodes a stream; returns false if it is not sound.
+// Decodes a stream; returns false if it is invalid.
 BF16CODECS_DEVICE bool decode_stream(HuffmanMemory& memory, const HuffmanPlace& place) {
   HuffmanStream stream(place.payload, 8 * place.begin, 8 * place.end, place.out, place.symbols);
   return stream.skip_mark() && stream.run(memory);
 }
 
-// Decodes a payload to a plane of n symbols; returns false if it is not one.
+// Decodes a payload to a plane of n symbols; returns false if it is invalid.
 BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
                                       const uint8_t* payload, uint32_t size, uint8_t* plane,
                                       uint32_t n) {

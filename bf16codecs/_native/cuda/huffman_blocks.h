@@ -1,7 +1,8 @@
 #pragma once
 
-// The usual blocks of the codec Huffman: 16-bit items whose exponents are a Huffman plane of eight
-// streams, over a stored one. A warp decodes four at a time, so that each thread has a stream.
+// The usual blocks of the codec Huffman: 16-bit items whose plane 0, of exponents, has eight
+// Huffman streams, and whose plane 1 is stored. A warp decodes four at a time, so that each thread
+// has a stream.
 
 #include "cuda/huffman.h"
 #include "cuda/job.h"
@@ -23,7 +24,7 @@ struct HuffmanBlocksMemory {
   part;
 };
 
-// Merges n exponents, which lie where the last half of the items will be, with their low bytes;
+// Merges n exponents, which lie in the second half of the items' memory, with their low bytes;
 // returns the checksum of the items.
 BF16CODECS_DEVICE uint32_t merge_two_planes(const Warp& warp, HuffmanBlocksMemory& memory,
                                             const uint8_t* low, uint32_t n, uint8_t* items) {
@@ -53,7 +54,7 @@ BF16CODECS_DEVICE uint32_t merge_two_planes(const Warp& warp, HuffmanBlocksMemor
   return strips.checksum();
 }
 
-// Decodes those of four jobs from `jobs` on that `pending` has a bit for.
+// Decodes those of four jobs from `jobs` on whose bit in `pending` is set.
 BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemory& memory,
                                              const Job* jobs, uint32_t pending, uint8_t* verdicts) {
   PerThread<HuffmanPlace> places;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a device is given to decode, as the host writes it: little-endian, without gaps.
+// The jobs of a device, as the host writes them: little-endian, without padding.
 
 #include <cstdint>
 
@@ -8,28 +8,28 @@
 
 namespace bf16codecs::cuda {
 
-// How far a block is decoded. Of what is not `done`, the block's part of the output is undefined.
+// The state of a block. Unless it is `done`, the block's output is undefined.
 enum class Verdict : uint8_t {
-  pending = 0,  // there was no room for it, or no kernel yet that has its modes
+  pending = 0,  // no kernel with its modes has run yet, or it lacked memory
   done = 1,
   corrupt = 2,
-  elsewhere = 3,   // with modes that the host decodes: Zstandard, scale, tiles
-  other_base = 4,  // the base is not the one that the frame was encoded with
+  elsewhere = 3,   // it has modes that the host decodes: Zstandard, scale, tiles
+  other_base = 4,  // the base is not that of the encoder
 };
 
 inline constexpr uint8_t kJobByByte = 1;       // planes are by byte
 inline constexpr uint8_t kJobChecked = 2;      // `checksum` is that of the block
 inline constexpr uint8_t kJobBaseChecked = 4;  // `base_checksum` is that of the base's block
 
-// Bits of a payload are counted in 32 bits. What a block of 4 MiB can take is far below.
+// Positions of bits in a payload must fit 32 bits. Blocks of 4 MiB take far less.
 inline constexpr uint32_t kMostPayload = 1u << 28;
 
-// A block. Addresses are the device's; 0 where there is nothing.
+// A block. Addresses are the device's, or 0 for none.
 struct Job {
   uint64_t payload;
-  uint64_t items;    // where they go; they may lie where the base is
-  uint64_t base;     // the base's items of the same place
-  uint64_t section;  // a Section: how differences are coded
+  uint64_t items;    // the output; it may be the memory of the base
+  uint64_t base;     // the corresponding items of the base
+  uint64_t section;  // a Section, for differences
   uint64_t first;    // the block's first item, counted in its version
   uint32_t size;     // of the payload
   uint32_t n;        // items, at most 4 MiB of them
@@ -40,8 +40,8 @@ struct Job {
 };
 static_assert(sizeof(Job) == 64);
 
-// How the blocks of 2^22 items are coded given a base (docs/format_differences.md, "The difference
-// model"): grid, shape and tables of a section. `columns` is an address on the device.
+// The difference model of 2^22 items (docs/format_differences.md, "The difference model"): grid,
+// shape and tables of a section. `columns` is an address on the device.
 struct Section {
   uint64_t columns;  // i16 for each column
   uint32_t run, period;
@@ -59,7 +59,7 @@ struct Section {
 };
 static_assert(sizeof(Section) == 1144);
 
-// What a plane of n symbols takes of the memory beside the items.
+// The size of a plane of n symbols in scratch memory.
 constexpr uint64_t plane_stride(uint64_t n) {
   return (n + 15) / 16 * 16;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels do with jobs: each warp takes one after the other, in their order.
+// The kernels' loops over jobs: each warp takes the next job in order.
 
 #include "cuda/block.h"
 #include "cuda/fused.h"
@@ -9,7 +9,7 @@
 
 namespace bf16codecs::cuda {
 
-// The usual blocks, which is nearly all of them, in one pass. Others are left pending.
+// Decodes usual blocks, which are nearly all, in one pass. Others stay pending.
 BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, const Job& job,
                                         uint8_t* verdict) {
   if (!is_usual(warp, job, Mode::rans_pairs)) return;
@@ -22,7 +22,7 @@ BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, c
   warp.once([&] { *verdict = static_cast<uint8_t>(result); });
 }
 
-// Calls function(i) for each job i that is pending, and is this warp's.
+// Calls function(i) for each pending job i that this warp takes.
 template <typename Function>
 BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
                                     const uint8_t* verdicts, Function function) {
@@ -40,7 +40,7 @@ BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const
   });
 }
 
-// The usual blocks of the codec Huffman, four at a time. Others are left pending.
+// Decodes usual blocks of the codec Huffman, four at a time. Others stay pending.
 BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& memory,
                                       const Job* jobs, uint32_t n, uint32_t* next,
                                       uint8_t* verdicts) {
@@ -55,9 +55,8 @@ BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& mem
   }
 }
 
-// Blocks of all kinds. Where several planes are coded, this takes memory, in which warp w has
-// `scratch_size` bytes from scratch + w scratch_size on; without that, such blocks are left
-// pending.
+// Decodes all kinds of blocks. Blocks with several coded planes need memory: warp w uses
+// `scratch_size` bytes from scratch + w scratch_size on. Without it, such blocks stay pending.
 BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const Job* jobs,
                                   uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
                                   uint64_t scratch_size) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the rANS modes have in common: thread t has lane t of each group of 32.
+// Lanes of the rANS modes: thread t has lane t of each group of 32.
 
 #include "cuda/warp.h"
 #include "cuda/window.h"
@@ -8,7 +8,7 @@
 
 namespace bf16codecs::cuda {
 
-// The states of kGroups groups, in registers: the loops over groups are unrolled.
+// The states of kGroups groups, in registers. Loops over groups are unrolled.
 template <unsigned kGroups>
 class RegisterStates {
  public:
@@ -22,7 +22,7 @@ class RegisterStates {
   PerThread<uint32_t> x_[kGroups];
 };
 
-// Those of any number of groups, in memory: slower, and one loop for all.
+// The states of any number of groups, in shared memory: slower, with one loop for all numbers.
 class SharedStates {
  public:
   static constexpr unsigned kUnrolled = 1;
@@ -44,7 +44,7 @@ class SharedStates {
   const unsigned groups_;
 };
 
-// Lanes, and the words that they share.
+// Lanes, and the words that they consume in turn.
 template <typename States>
 class Lanes {
  public:
@@ -52,7 +52,7 @@ class Lanes {
                           const uint8_t* words, const uint8_t* end)
       : states(of_lanes), warp_(warp), words_(warp, memory, words, end) {}
 
-  // Takes the first states, 4 bytes each; returns false if one is too small.
+  // Reads the initial states, 4 bytes each; returns false if one is too small.
   BF16CODECS_DEVICE bool read_states(const uint8_t* first) {
     uint32_t bad = 0;
     BF16CODECS_UNROLLED_BY(States::kUnrolled)
@@ -66,12 +66,12 @@ class Lanes {
     return bad == 0;
   }
 
-  // Before lanes of so many groups are renormalized.
+  // Loads the words for renormalizing the lanes of `groups` groups.
   BF16CODECS_DEVICE void prepare(unsigned groups) {
     words_.reach(used_, 2 * kLanesPerGroup * groups);
   }
 
-  // Hands out words to the lanes of a group that need them, in their order.
+  // Gives words to the lanes of a group that need them, in the order of the lanes.
   BF16CODECS_DEVICE void renormalize(unsigned g) {
     PerThread<bool> is_low;
     const uint32_t low = warp_.ballot([&](unsigned t) {
@@ -86,7 +86,7 @@ class Lanes {
     used_ += 2 * count_bits(low);
   }
 
-  // Whether so many bytes of words were used, and all states are as they were before encoding.
+  // Whether exactly `bytes` of words were used, and all states are the encoder's initial ones.
   BF16CODECS_DEVICE bool is_finished(uint32_t bytes) const {
     uint32_t bad = 0;
     BF16CODECS_UNROLLED_BY(States::kUnrolled)
@@ -101,7 +101,7 @@ class Lanes {
  private:
   const Warp& warp_;
   Window words_;
-  uint32_t used_ = words_.begin();  // the place of the next word
+  uint32_t used_ = words_.begin();  // position of the next word
 };
 
 }  // namespace bf16codecs::cuda

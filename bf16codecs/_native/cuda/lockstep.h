@@ -1,8 +1,8 @@
 #pragma once
 
-// A warp on a processor, for tests: see warp.h. Its threads take turns, and memory that they share
-// is watched: a thread that uses what another one wrote since the last sync(), or writes what
-// another one used, would find one thing or the other on a GPU.
+// A warp on a CPU, for tests: see warp.h. Its threads take turns, and accesses to shared memory are
+// checked for races: since the last sync(), no thread may read what another wrote, or write what
+// another read or wrote.
 
 #include <algorithm>
 #include <bit>
@@ -15,12 +15,12 @@
 #define BF16CODECS_ROLLED
 #define BF16CODECS_UNROLLED
 #define BF16CODECS_UNROLLED_BY(n)
-// Memory of parts that are used one after the other; here each has its own.
+// Memory of parts that are used one after the other; here, each part has memory of its own.
 #define BF16CODECS_ONE_OF struct
 
 namespace bf16codecs::cuda {
 
-// Which thread runs, and how often they all have waited for each other.
+// The running thread, and the number of synchronizations so far.
 struct Turn {
   static constexpr unsigned kAll = 32;  // code that is the same for all threads
   unsigned thread = kAll;
@@ -28,7 +28,7 @@ struct Turn {
 };
 inline thread_local Turn turn;
 
-// Has anything at first, as on a GPU.
+// Starts with arbitrary content, as on a GPU.
 template <typename T>
 class PerThread {
  public:
@@ -42,7 +42,7 @@ class PerThread {
 
 class Warp {
  public:
-  // Backwards where the order of the threads is to be another one.
+  // Runs the threads backwards if the test wants the other order.
   explicit Warp(bool backwards = false) : backwards_(backwards) {}
 
   template <typename Function>
@@ -102,7 +102,7 @@ class Warp {
   }
 
  private:
-  // On a GPU, one thread would wait for the others for ever.
+  // On a GPU, this thread would wait for the others forever.
   static void expect_all() {
     if (turn.thread == Turn::kAll) return;
     std::fprintf(stderr, "lockstep: thread %u alone does what all do together\n", turn.thread);

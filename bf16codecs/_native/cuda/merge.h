@@ -1,19 +1,19 @@
 #pragma once
 
-// Planes to items (docs/format.md, "Element layout").
+// Merges planes into items (docs/format.md, "Element layout").
 
 #include "cuda/strips.h"
 #include "format/constants.h"
 
 namespace bf16codecs::cuda {
 
-// A plane in memory, or one symbol for all of it.
+// A plane in memory, or a constant symbol.
 struct Plane {
   const uint8_t* symbols = nullptr;
   uint8_t constant = 0;
 };
 
-// The planes of a block, as its threads share them.
+// The planes of a block, shared by the threads.
 class Planes {
  public:
   BF16CODECS_DEVICE void put(unsigned p, const uint8_t* symbols, uint8_t constant = 0) {
@@ -26,11 +26,11 @@ class Planes {
   }
 
  private:
-  Shared<8 * kMaxItemSize> symbols_;  // addresses; 0 where all are the constant
+  Shared<8 * kMaxItemSize> symbols_;  // addresses; 0 for constant planes
   Shared<kMaxItemSize> constants_;
 };
 
-// kCount symbols as a number, the first lowest.
+// Loads kCount symbols as a number, the first one lowest.
 template <unsigned kCount>
 BF16CODECS_DEVICE uint64_t some_symbols(const Plane& plane, uint32_t at) {
   if (plane.symbols == nullptr) return plane.constant * (~uint64_t{0} / 255);
@@ -40,8 +40,7 @@ BF16CODECS_DEVICE uint64_t some_symbols(const Plane& plane, uint32_t at) {
   return plane.symbols[at];
 }
 
-// Puts kCount items of kWidth bytes, from item `at` on, together: 8 bytes, or less for the last
-// ones.
+// Assembles kCount items of kWidth bytes from item `at` on: 8 bytes, or fewer at the end.
 template <unsigned kWidth, unsigned kCount>
 BF16CODECS_DEVICE uint64_t merged(const Plane planes[], bool is_rotated, uint32_t at) {
   uint64_t items = 0;
@@ -60,12 +59,12 @@ BF16CODECS_DEVICE uint64_t merged(const Plane planes[], bool is_rotated, uint32_
   return items;
 }
 
-// Merges a block's n items. A plane may be where the last byte of each item goes in the end: what a
-// strip takes is read before it is written, and strips are behind their planes.
+// Merges a block's n items. One plane may lie at the end of the items' memory: each strip's symbols
+// are read before the strip is written, and writing does not overtake reading.
 template <unsigned kWidth>
 BF16CODECS_DEVICE void merge_width(const Warp& warp, const Planes& all, bool is_rotated, uint32_t n,
                                    Strips& strips) {
-  constexpr unsigned kItems = 8 / kWidth;  // in 8 bytes
+  constexpr unsigned kItems = 8 / kWidth;  // items in 8 bytes
   constexpr unsigned kStripItems = kStripBytes / kWidth;
   Plane planes[kWidth];
   BF16CODECS_UNROLLED

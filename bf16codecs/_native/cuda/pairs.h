@@ -12,18 +12,18 @@ namespace bf16codecs::cuda {
 inline constexpr unsigned kPairSlots = 256;
 inline constexpr unsigned kPairBucket = 16;  // slots
 
-// What a slot says: in byte 0 its entry's frequency, in byte 1 its rank in the entry, in byte 2 the
-// symbol; and the highest bit, if that is an escape.
+// A slot: byte 0 is its entry's frequency, byte 1 its rank in the entry, byte 2 the symbol; the
+// highest bit is set for an escape.
 inline constexpr unsigned kRankAt = 8, kSymbolAt = 16;
 inline constexpr uint32_t kIsEscape = 1u << 31;
 
 struct PairsMemory {
   Shared<4 * kPairSlots> slots;
   Window::Memory words;
-  SharedStates::Memory states;  // where they are not in registers
+  SharedStates::Memory states;  // unless the states are in registers
 };
 
-// A payload's parts, all of which lie in it.
+// The parts of a payload, checked to lie within it.
 struct PairsPayload {
   unsigned entries, groups;
   bool has_escape;
@@ -31,7 +31,7 @@ struct PairsPayload {
   unsigned steps, rest_size;
 };
 
-// Finds the parts of a payload of n symbols; returns false if they are not such ones.
+// Finds the parts of a payload of n symbols; returns false if it is invalid.
 BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint32_t size,
                                   uint32_t n, PairsPayload& parts) {
   if (size < 1) return false;
@@ -56,7 +56,7 @@ BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint
   return true;
 }
 
-// Spells out the table, whose entry i is thread i's; returns false if it breaks a rule.
+// Expands the table into slots; thread i has entry i. Returns false if the table is invalid.
 BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
                                   const uint8_t* payload, Shared<4 * kPairSlots>& slots) {
   const unsigned named = parts.entries - (parts.has_escape ? 1 : 0);
@@ -74,7 +74,7 @@ BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
   for (unsigned i = 0; i < parts.entries; ++i) {
     const uint32_t other = warp.of(symbol, i), begin = warp.of(start, i);
     bad |= warp.ballot([&](unsigned t) {
-      if (t >= i) return false;  // each two once
+      if (t >= i) return false;  // each pair once
       const bool both_inside = start[t] % kPairBucket != 0 && begin % kPairBucket != 0;
       const uint32_t bucket = begin / kPairBucket;
       return (i < named && symbol[t] == other) ||
@@ -93,8 +93,8 @@ BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
   return bad == 0;
 }
 
-// 64 symbols that follow each other in a plane: thread t has 2 t and 2 t + 1, in bytes 0 and 1, and
-// in the highest bits of bytes 2 and 3 whether they are escapes.
+// 64 consecutive symbols of a plane: thread t has symbols 2 t and 2 t + 1 in bytes 0 and 1; the
+// highest bits of bytes 2 and 3 are set for escapes.
 using Symbols = PerThread<uint32_t>;
 inline constexpr uint32_t kEvenEscape = 1u << 23, kOddEscape = 1u << 31;
 
@@ -109,8 +109,8 @@ class PairsReader {
         escape_(parts.escapes),
         lanes_(warp, memory.words, states, parts.words, parts.rest) {}
 
-  // Decodes all steps. Before each, prepare(place, n) is told of its n symbols; put(place, symbols)
-  // is given each 64 symbols and the place of the first. Returns whether the payload is sound.
+  // Decodes all steps. Calls prepare(at, n) before each step of n symbols, and put(at, symbols) for
+  // each 64 symbols, `at` being the index of the first. Returns whether the payload is valid.
   template <typename Prepare, typename Put>
   BF16CODECS_DEVICE bool run(Prepare prepare, Put put) {
     constexpr unsigned kTogether = States::kUnrolled;
@@ -142,13 +142,13 @@ class PairsReader {
       const uint32_t x = lanes_.states.get(g, t);
       const auto a = slots_.template load<uint32_t>(4 * (x & 255));
       const auto b = slots_.template load<uint32_t>(4 * (x >> 8 & 255));
-      // The frequency of b times the upper half of x, and the rank times 1.
+      // The frequency of b times the upper half of x, plus the rank.
       const uint32_t of_b = dot_product(pick_bytes(x, 1, 0x5432), b);
       lanes_.states.set(g, t, (a & 255) * of_b + pick_bytes(a, 0, 0x4441));
       own[t] = pick_bytes(a, b, 0x7632);
     });
-    // Of lanes 0-15, the first symbols are 2 t of the group's 64; of the others, the second ones
-    // are 2 t + 1. The others' neighbours are 16 lanes away.
+    // Lanes 0-15 already have the symbols 2 t of the group's 64 as their first, and lanes 16-31 the
+    // symbols 2 t + 1 as their second. The symbols that they lack are 16 lanes away.
     const Symbols other = warp_.shuffle(own, [](unsigned t) { return t ^ 16; });
     Symbols symbols;
     warp_.each(
@@ -193,12 +193,12 @@ class PairsReader {
   const Warp& warp_;
   Shared<4 * kPairSlots>& slots_;
   const PairsPayload parts_;
-  const uint8_t* escape_;  // the next one
+  const uint8_t* escape_;  // the next escape
   bool overrun_ = false;
   Lanes<States> lanes_;
 };
 
-// Decodes a payload to a plane of n symbols; returns false if it is not one.
+// Decodes a payload to a plane of n symbols; returns false if it is invalid.
 BF16CODECS_DEVICE bool decode_pairs(const Warp& warp, PairsMemory& memory, const uint8_t* payload,
                                     uint32_t size, uint8_t* plane, uint32_t n) {
   PairsPayload parts;

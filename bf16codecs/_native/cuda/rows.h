@@ -1,27 +1,27 @@
 #pragma once
 
-// Rows of bytes, copied from where they are at one distance to where they are at another.
+// Copies rows of bytes between memories with different pitches.
 
 #include "cuda/warp.h"
 
 namespace bf16codecs::cuda {
 
-// What a warp copies of a row before it takes another part: few and long rows have several.
+// Bytes of a part, which a warp copies at a time: long rows have several parts.
 inline constexpr uint64_t kRowPart = 4096;
 
 struct RowCopy {
-  uint64_t size;   // bytes of each
-  uint64_t count;  // how many there are
+  uint64_t size;   // bytes of a row
+  uint64_t count;  // number of rows
   uint64_t to_pitch, from_pitch;
 };
 
-// Bytes at any addresses, which do not overlap: written in words, which are whole lines.
+// Copies bytes between any addresses that do not overlap. Writes are words, in whole lines.
 BF16CODECS_DEVICE void copy_run(const Warp& warp, uint8_t* to, const uint8_t* from, uint64_t size) {
   constexpr uint64_t kWord = sizeof(uint32_t);
   const uint64_t before = least((~reinterpret_cast<uintptr_t>(to) + 1) % kWord, size);
   const uint64_t after = (size - before) % kWord, end = size - after;
   constexpr uint64_t kRow = kWord * kThreads;
-  constexpr unsigned kAtATime = 4;  // rows, all of which are loaded before one is stored
+  constexpr unsigned kAtATime = 4;  // rows of words: all are loaded before the first is stored
   warp.each([&](unsigned t) {
     if (t < before) to[t] = from[t];
     for (uint64_t i = before + kWord * t; i < end; i += kAtATime * kRow) {
@@ -39,7 +39,7 @@ BF16CODECS_DEVICE void copy_run(const Warp& warp, uint8_t* to, const uint8_t* fr
   });
 }
 
-// The parts that warp `first` of `warps` has.
+// Copies the parts of warp `first` of `warps`.
 BF16CODECS_DEVICE void copy_rows(const Warp& warp, uint64_t first, uint64_t warps, uint8_t* to,
                                  const uint8_t* from, const RowCopy& rows) {
   const uint64_t parts = (rows.size + kRowPart - 1) / kRowPart;

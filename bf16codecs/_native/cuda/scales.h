@@ -1,6 +1,6 @@
 #pragma once
 
-// Scales of items by their rows and columns (docs/format_tiles.md, "Scales").
+// Scales of items, from their rows and columns (docs/format_tiles.md, "Scales").
 
 #include "cuda/job.h"
 #include "cuda/warp.h"
@@ -10,14 +10,14 @@ namespace bf16codecs::cuda {
 
 inline constexpr int kMostRowClass = 2047;  // of either sign
 
-// How a block's rows are decoded, by one thread, when they are needed.
+// Decoder of a block's row classes; one thread decodes them when they are needed.
 struct RowMemory {
   grid::SideDecoder decoder;
   grid::AdaptiveInteger integer;
   Shared<4> number;
 };
 
-// The scales of steps of 32 items, one step after the other.
+// The scales of consecutive steps of 32 items.
 class Scales {
  public:
   BF16CODECS_DEVICE Scales(const Warp& warp, RowMemory& memory, const Section& section,
@@ -32,7 +32,7 @@ class Scales {
       memory_.integer = grid::AdaptiveInteger();
     });
     offset_ = next_number();
-    // That of the rows has learnt nothing from it.
+    // The offset does not train the model of the row classes.
     warp.once([&] { memory_.integer = grid::AdaptiveInteger(); });
     row_ = section.base + offset_;
     if (period_ != 0) column_ = warp.same(static_cast<uint32_t>(first % period_));
@@ -41,7 +41,7 @@ class Scales {
     row_left_ = run_ - warp.same(static_cast<uint32_t>(first % run_));
   }
 
-  // Thread t gets the scale of the item at place t of the step.
+  // Thread t gets the scale of item t of the step.
   BF16CODECS_DEVICE PerThread<int> next() {
     int rows[kMostRows];
     uint32_t ends[kMostRows];
@@ -67,17 +67,17 @@ class Scales {
     return scales;
   }
 
-  // Decodes the rows of the last items, of which there are no steps; returns whether all rows are
-  // in their range.
+  // Decodes the rows of the items after the last step; returns whether all row classes are in
+  // range.
   BF16CODECS_DEVICE bool finish(uint32_t rest) {
     while (rest != 0) rest -= take_row(rest);
     return is_sound_;
   }
 
  private:
-  static constexpr unsigned kMostRows = 3;  // in a step: rows have 16 items at least
+  static constexpr unsigned kMostRows = 3;  // in a step, since rows have at least 16 items
 
-  // Takes so many items of a row, or what it has left; returns how many.
+  // Takes up to `most` items of the current row; returns how many.
   BF16CODECS_DEVICE uint32_t take_row(uint32_t most) {
     if (most == 0) return 0;
     if (row_left_ == 0) {
@@ -107,7 +107,7 @@ class Scales {
   const Section& section_;
   const uint32_t run_, period_;
   int offset_, row_;
-  uint32_t row_left_ = ~0u;  // of the row's items; as many as there are where all are in one
+  uint32_t row_left_ = ~0u;  // items left in the row; unlimited if all are in one row
   uint32_t column_ = 0;
   bool is_sound_ = true;
 };

@@ -1,6 +1,6 @@
-# The kernels' source is compiled where it is used: it is installed, with all that it includes.
+# The kernels' sources are compiled on the user's machine, so they are installed with their headers.
 
-# Adds a file, by its name below SOURCE, and those that it includes, to the list that RESULT names.
+# Adds a file, by its name below SOURCE, and its included files to the list named by RESULT.
 function(bf16codecs_add_source source name result)
   set(files ${${result}})
   if(NOT name IN_LIST files)
@@ -14,7 +14,7 @@ function(bf16codecs_add_source source name result)
   set(${result} ${files} PARENT_SCOPE)
 endfunction()
 
-# Installs them below DESTINATION, in the folders that they include each other from.
+# Installs them below DESTINATION, in folders that match their #include lines.
 function(bf16codecs_install_kernels destination)
   get_filename_component(source "${CMAKE_CURRENT_FUNCTION_LIST_DIR}" DIRECTORY)
   file(GLOB files RELATIVE "${source}" "${source}/cuda/nvrtc/*")

@@ -1,7 +1,7 @@
 #pragma once
 
-// Strips of 512 bytes: what is decoded goes through one on its way to memory, so that a warp
-// writes whole lines whatever order it decodes in.
+// Strips of 512 bytes, which buffer decoded bytes on their way to memory, so that a warp writes
+// whole lines in whatever order it decodes.
 
 #include "cuda/checksum.h"
 #include "cuda/warp.h"
@@ -9,20 +9,20 @@
 namespace bf16codecs::cuda {
 
 inline constexpr unsigned kStripeBytes = static_cast<unsigned>(kChecksumStripe);
-inline constexpr unsigned kStripes = kStripBytes / kStripeBytes;  // of a strip
+inline constexpr unsigned kStripes = kStripBytes / kStripeBytes;  // stripes of a strip
 
-// A warp's strip, and the sum of all that went through it.
+// A warp's strip, and the checksum of all bytes that passed through it.
 class Strips {
  public:
-  // `out` is where the first strip goes, or null if only their sum is wanted.
+  // `out` is the target of the first strip, or null to compute only the checksum.
   BF16CODECS_DEVICE Strips(const Warp& warp, Shared<kStripBytes>& strip, uint8_t* out)
       : warp_(warp), strip_(strip), out_(out), sum_(warp) {}
 
-  // For threads to write to, at any place of it.
+  // The strip, which threads write to at any offset.
   BF16CODECS_DEVICE Shared<kStripBytes>& strip() { return strip_; }
 
-  // Passes on the first `size` bytes of the strip, which threads have written: all of it but for
-  // the last one.
+  // Passes on the first `size` bytes of the strip, which threads have written. All strips but the
+  // last must be full.
   BF16CODECS_DEVICE void pass(unsigned size) {
     warp_.sync();
     if (size < kStripBytes) pad(size);
@@ -36,11 +36,12 @@ class Strips {
     warp_.sync();
   }
 
-  // Passes on a stripe that threads have in registers, 4 bytes each, to a multiple of 4 bytes.
+  // Passes on a stripe from registers, 4 bytes of each thread, to an address that is a multiple of
+  // 4.
   BF16CODECS_DEVICE void pass_words(const PerThread<uint32_t>& words) {
     const PerThread<uint32_t> others = warp_.shuffle(words, [](unsigned t) { return t ^ 1; });
     warp_.each([&](unsigned t) {
-      sum_.add(t, uint64_t{others[t]} << 32 | words[t]);  // the number of a lane if t is even
+      sum_.add(t, uint64_t{others[t]} << 32 | words[t]);  // a lane's number if t is even
       store_aligned(out_ + size_ + 4 * t, words[t]);
     });
     size_ += kStripeBytes;
@@ -81,7 +82,7 @@ class Strips {
   Sum sum_;
 };
 
-// Passes on bytes that are in memory.
+// Passes on bytes of memory.
 BF16CODECS_DEVICE void pass_all(const Warp& warp, const uint8_t* bytes, uint64_t size,
                                 Strips& strips) {
   for (uint64_t done = 0; done < size; done += kStripBytes) {
@@ -100,7 +101,7 @@ BF16CODECS_DEVICE void pass_all(const Warp& warp, const uint8_t* bytes, uint64_t
   }
 }
 
-// The checksum of bytes that are in memory.
+// The checksum of bytes of memory.
 BF16CODECS_DEVICE uint32_t checksum_of(const Warp& warp, Shared<kStripBytes>& strip,
                                        const uint8_t* bytes, uint64_t size) {
   Strips strips(warp, strip, nullptr);

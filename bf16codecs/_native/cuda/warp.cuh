@@ -1,6 +1,6 @@
 #pragma once
 
-// The warp of a GPU: see warp.h. Compiled by NVRTC alone.
+// The warp of a GPU: see warp.h. Only NVRTC compiles this.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #define BF16CODECS_ROLLED BF16CODECS_PRAGMA(unroll 1)
 #define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
 #define BF16CODECS_UNROLLED_BY(n) BF16CODECS_PRAGMA(unroll(n))
-// Memory of parts that are used one after the other.
+// Memory shared by parts that are used one after the other.
 #define BF16CODECS_ONE_OF union
 
 namespace bf16codecs::cuda {
@@ -35,30 +35,30 @@ class Warp {
   BF16CODECS_DEVICE void each(Function function) const {
     function(thread_);
   }
-  // By one thread.
+  // Runs the function in one thread.
   template <typename Function>
   BF16CODECS_DEVICE void once(Function function) const {
     if (thread_ == 0) function();
   }
-  // Bit t is what the function says of thread t.
+  // Bit t of the result is that of thread t.
   template <typename Function>
   BF16CODECS_DEVICE uint32_t ballot(Function function) const {
     return __ballot_sync(kAllThreads, function(thread_));
   }
-  // Thread t gets what thread source(t) has.
+  // Thread t gets the value of thread source(t).
   template <typename T, typename Function>
   BF16CODECS_DEVICE PerThread<T> shuffle(const PerThread<T>& values, Function source) const {
     PerThread<T> result;
     result[0] = __shfl_sync(kAllThreads, values[0], source(thread_));
     return result;
   }
-  // What one thread has, for all.
+  // Broadcasts the value of one thread.
   template <typename T>
   BF16CODECS_DEVICE T of(const PerThread<T>& values, unsigned t) const {
     return __shfl_sync(kAllThreads, values[0], t);
   }
-  // What was loaded, and is the same for all threads, which the compiler cannot know: after a
-  // branch on that, it would have all threads wait for each other wherever they work together.
+  // Broadcasts a loaded value that is equal in all threads, which the compiler cannot know: after a
+  // branch on such a value, it would synchronize the threads before each operation of the warp.
   template <typename T>
   BF16CODECS_DEVICE T same(T value) const {
     if constexpr (sizeof(T) < 4) {
@@ -73,7 +73,7 @@ class Warp {
       return value;
     }
   }
-  // The sum of what the threads before each have, and of all.
+  // For each thread, the sum over the threads before it; and the total.
   BF16CODECS_DEVICE PerThread<uint32_t> sums_before(const PerThread<uint32_t>& values,
                                                     uint32_t& total) const {
     uint32_t sum = values[0];
@@ -89,7 +89,7 @@ class Warp {
   }
   BF16CODECS_DEVICE void sync() const { __syncwarp(); }
 
-  // Counts up what all warps share; returns what it was.
+  // Increments a counter that all warps share; returns its previous value.
   BF16CODECS_DEVICE uint32_t count_up(uint32_t* counter, uint32_t by = 1) const {
     uint32_t before = 0;
     if (thread_ == 0) before = atomicAdd(counter, by);
@@ -117,8 +117,8 @@ class Shared {
   alignas(16) uint8_t bytes_[n];
 };
 
-// Loads of what is not there before `size`. Words and quads that have one byte of a payload never
-// lie in other memory.
+// Aligned loads, with zeros if `at` is not below `size`. A word or quad that contains a byte of a
+// payload lies entirely in the payload's memory.
 BF16CODECS_DEVICE uint32_t load_word_until(const uint8_t* p, uint32_t at, uint32_t size) {
   const auto* const word = reinterpret_cast<const uint32_t*>(p + at);
   __builtin_assume(__isGlobal(word));
@@ -130,7 +130,7 @@ BF16CODECS_DEVICE Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t s
   return at < size ? *quad : Quad{};
 }
 
-// The word that has the byte at p.
+// Loads the aligned word that contains the byte at p.
 BF16CODECS_DEVICE uint32_t load_word(const uint8_t* p) {
   const auto* const word =
       reinterpret_cast<const uint32_t*>(p - reinterpret_cast<uintptr_t>(p) % 4);
@@ -138,19 +138,19 @@ BF16CODECS_DEVICE uint32_t load_word(const uint8_t* p) {
   return *word;
 }
 
-// The bits of a where those of the mask are set, and of b where they are not.
+// The bits of a where the mask is set, and of b elsewhere.
 BF16CODECS_DEVICE uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
-  uint32_t result;  // in C++, it would take two instructions
+  uint32_t result;  // C++ would compile to two instructions
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
   return result;
 }
 
-// 32 of the 64 bits of two words, from one of the lower one's on.
+// 32 of the 64 bits of two words, from a bit of the lower word on.
 BF16CODECS_DEVICE uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
   return __funnelshift_r(low, high, from);
 }
 
-// A number at any address of the device's memory.
+// Loads a number from any address of the device's memory.
 template <typename T>
 BF16CODECS_DEVICE T load_any(const uint8_t* p) {
   if constexpr (sizeof(T) == 1) {
@@ -169,19 +169,20 @@ BF16CODECS_DEVICE T load_any(const uint8_t* p) {
   }
 }
 
-// Such a number where the address is a multiple of its size.
+// Stores a number at an address that is a multiple of its size.
 template <typename T>
 BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
   __builtin_assume(__isGlobal(p));
   *reinterpret_cast<T*>(p) = value;
 }
 
-// Four of the bytes of a, which are 0 to 3, and of b, 4 to 7; the lowest four bits name the lowest.
+// Selects four of the bytes of a, numbered 0 to 3, and b, 4 to 7. The lowest four bits of the
+// selector choose the lowest byte.
 BF16CODECS_DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   return __byte_perm(a, b, which);
 }
 
-// The halves of a, 16 bits each, times bytes 0 and 1 of b, added up.
+// The sum of the 16-bit halves of a times bytes 0 and 1 of b.
 BF16CODECS_DEVICE uint32_t dot_product(uint32_t a, uint32_t b) {
   return __dp2a_lo(a, b, 0u);
 }
@@ -189,7 +190,7 @@ BF16CODECS_DEVICE uint32_t dot_product(uint32_t a, uint32_t b) {
 BF16CODECS_DEVICE unsigned count_bits(uint32_t v) {
   return static_cast<unsigned>(__popc(v));
 }
-// Of what is not 0.
+// The index of the highest set bit; the argument must not be 0.
 BF16CODECS_DEVICE unsigned last_bit(uint32_t v) {
   return 31 - static_cast<unsigned>(__clz(static_cast<int>(v)));
 }

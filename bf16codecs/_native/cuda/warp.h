@@ -1,18 +1,18 @@
 #pragma once
 
-// A warp whose 32 threads go in lockstep. Code outside of a function that is given to each(),
-// ballot() or shuffle() is the same for all of them, and so are its variables; what a thread has
-// of its own is a PerThread. So the same source runs on a GPU, where a PerThread is a register,
-// and on a processor, where lockstep.h goes through the threads one after the other.
+// A warp whose 32 threads go in lockstep. Code outside of the functions passed to each(), ballot()
+// and shuffle() is the same for all threads, and so are its variables; values of single threads are
+// in a PerThread. So the same source runs on a GPU, where a PerThread is a register, and on a CPU,
+// where lockstep.h runs the threads one after the other.
 //
-// What one thread writes to memory, another reads after sync() only.
+// A thread may read another thread's writes to memory only after sync().
 
 #include <cstddef>
 #include <cstdint>
 
 namespace bf16codecs::cuda {
 
-// 16 bytes, which a thread reads and writes at a time: a warp has 512, which are whole lines.
+// 16 bytes, which a thread reads or writes at a time; the 512 bytes of a warp are whole lines.
 struct alignas(16) Quad {
   uint32_t word[4];
 };
@@ -30,7 +30,7 @@ namespace bf16codecs::cuda {
 
 inline constexpr unsigned kThreads = 32;  // of a warp
 
-// The threads before thread t, as bits.
+// A mask of the threads before thread t.
 BF16CODECS_DEVICE uint32_t threads_before(unsigned t) {
   return (1u << t) - 1;
 }

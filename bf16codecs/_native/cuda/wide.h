@@ -13,13 +13,13 @@ inline constexpr unsigned kWideBitmap = 32;
 
 struct WideMemory {
   Shared<kWideSlots> symbols;   // of each slot
-  Shared<4 * 256> frequencies;  // of each symbol, and in the upper half where its slots begin
+  Shared<4 * 256> frequencies;  // of each symbol; the upper half is the symbol's first slot
   Window::Memory words;
   SharedStates::Memory states;
-  Shared<kMaxLanes> step;  // what a step decodes
+  Shared<kMaxLanes> step;  // symbols of the current step
 };
 
-// Reads bitmap and frequencies; returns what follows them, or null if they are no table.
+// Reads bitmap and frequencies; returns the end of the table, or null if it is invalid.
 BF16CODECS_DEVICE const uint8_t* read_wide_table(const Warp& warp, WideMemory& memory,
                                                  const uint8_t* p, const uint8_t* end) {
   if (end - p < static_cast<ptrdiff_t>(kWideBitmap)) return nullptr;
@@ -61,7 +61,7 @@ BF16CODECS_DEVICE void decode_wide_group(const Warp& warp, WideMemory& memory, S
   });
 }
 
-// Decodes a payload to a plane of n symbols; returns false if it is not one.
+// Decodes a payload to a plane of n symbols; returns false if it is invalid.
 BF16CODECS_DEVICE bool decode_wide(const Warp& warp, WideMemory& memory, const uint8_t* payload,
                                    uint32_t size, uint8_t* plane, uint32_t n) {
   if (size < 1) return false;

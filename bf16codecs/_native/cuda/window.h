@@ -1,7 +1,7 @@
 #pragma once
 
-// What a warp reads of a payload from front to back, through memory that its threads share: there,
-// it begins at a multiple of 4 bytes, wherever it does in the payload.
+// A sliding window on a payload that a warp reads from front to back, in shared memory. In the
+// window, the bytes begin at a multiple of 4, whatever their alignment in the payload.
 
 #include "cuda/warp.h"
 
@@ -9,14 +9,14 @@ namespace bf16codecs::cuda {
 
 inline constexpr unsigned kWindowBytes = 1024;
 
-// The next part is loaded from the device's memory long before it is needed, in whole quads: what
-// they have to be shifted by is done when they are there, or all threads would wait for them.
+// The next part is loaded from the device's memory long before it is needed, in whole quads. The
+// quads are shifted only when they are used: otherwise all threads would wait for the loads.
 class Window {
  public:
-  // Behind the window, its first quad is there again: what is in a row is so across its end, too.
+  // The first quad is repeated after the window, so that reads across its end are contiguous.
   using Memory = Shared<kWindowBytes + kQuadBytes>;
 
-  // Reads from `begin` on. What would be at `end` and after it is something.
+  // Reads from `begin` on. Bytes from `end` on are unspecified.
   BF16CODECS_DEVICE Window(const Warp& warp, Memory& memory, const uint8_t* begin,
                            const uint8_t* end)
       : warp_(warp), memory_(memory) {
@@ -28,11 +28,10 @@ class Window {
     fetch();
   }
 
-  // Where the first byte is: its place, counted from the quad that has it, as all places are.
+  // The position of the first byte. Positions count from the quad that contains it.
   BF16CODECS_DEVICE unsigned begin() const { return begin_; }
 
-  // Makes sure that so many bytes from a place on are there, at most half of the window, and none
-  // before.
+  // Loads `size` bytes from a position on, at most half of the window; earlier bytes are lost.
   BF16CODECS_DEVICE void reach(uint32_t place, unsigned size) {
     while (loaded_ < place + size) {
       warp_.sync();
@@ -48,7 +47,7 @@ class Window {
     }
   }
 
-  // Two bytes, from an even place; those that reach() was told of are in a row.
+  // Two bytes at an even position, within those of the last reach().
   BF16CODECS_DEVICE uint32_t load16(unsigned place) const {
     return memory_.template load<uint16_t>(place);
   }
@@ -62,7 +61,7 @@ class Window {
     });
   }
 
-  // What thread t has loaded, from the first byte on.
+  // The quad that thread t has loaded, shifted to the payload's alignment.
   BF16CODECS_DEVICE Quad shifted(unsigned t) const {
     const auto& [word] = ahead_[t];
     return {pick_bits(word[0], word[1], skipped_), pick_bits(word[1], word[2], skipped_),

@@ -9,7 +9,7 @@ namespace bf16codecs {
 class Checksum {
  public:
   void update(const uint8_t* bytes, size_t size);
-  uint64_t digest() const;  // not folded
+  uint64_t digest() const;  // 64 bits, not folded
   uint32_t value() const;
 
  private:

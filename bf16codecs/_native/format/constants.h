@@ -1,6 +1,6 @@
 #pragma once
 
-// Every width and limit of the stream format (docs/format.md), in one place.
+// All widths and limits of the stream format (docs/format.md).
 
 #include <cstddef>
 #include <cstdint>
@@ -8,18 +8,18 @@
 namespace bf16codecs {
 
 inline constexpr uint8_t kMagic[4] = {0xBF, 0x16, 0xC0, 0xDE};
-// The newest version; frames that need nothing of it have the first.
+// The newest version. Frames that do not need its features have the first version.
 inline constexpr uint8_t kFirstVersion = 1, kFormatVersion = 2;
 
-inline constexpr size_t kHeaderSize = 24;     // magic ... checksum of the table
-inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
-inline constexpr size_t kModelSizeField = 8;  // after the header of a frame that has a model
-inline constexpr size_t kBaseField = 16;      // and after that of one that has differences
+inline constexpr size_t kHeaderSize = 24;     // from the magic to the checksum of the table
+inline constexpr size_t kHeaderChecked = 16;  // bytes that the header's checksum covers
+inline constexpr size_t kModelSizeField = 8;  // follows the header of frames with a model
+inline constexpr size_t kBaseField = 16;      // follows that, in frames with differences
 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
-// 512 KiB: block and planes stay in a 1 MiB second-level cache, and the states of 128 lanes cost
-// 0.008 bits a bfloat16 value (docs/design_codecs.md, "Lanes and block size").
+// 512 KiB: a block and its planes fit a 1 MiB second-level cache, and the states of 128 lanes cost
+// 0.008 bits for each bfloat16 item (docs/design_codecs.md, "Lanes and block size").
 inline constexpr size_t kDefaultBlockBytes = size_t{1} << 19;
 
 enum class Codec : uint8_t { split = 1, huffman = 2, arithmetic = 3, zstd = 4 };
@@ -58,16 +58,16 @@ constexpr bool is_coded(Mode mode) {
   return mode >= Mode::huffman && mode != Mode::joined && mode != Mode::same;
 }
 
-// What a version of a frame with differences has for a model.
+// The kind of model of a version in a frame with differences.
 enum class ModelKind : uint8_t { none = 0, difference = 1, tiles = 2 };
 inline constexpr unsigned kModelKinds = 3;
-inline constexpr size_t kVersionEntry = 7;  // of the table of versions: parent, kind, size
+inline constexpr size_t kVersionEntry = 7;  // entry of the table of versions: parent, kind, size
 inline constexpr uint16_t kNoParent = 65535;
 
-// Of growing frames (docs/format_growing.md), to which versions are appended.
+// Growing frames (docs/format_growing.md), to which versions are appended.
 inline constexpr uint8_t kGrowingCodec = 16;  // in place of a codec
 inline constexpr size_t kGrowingHeader = 32, kGrowingEntry = 16;
-inline constexpr uint8_t kNotThere = 255;  // each byte of a version that is not there
+inline constexpr uint8_t kNotThere = 255;  // fills missing versions
 
 inline constexpr size_t kChecksumStripe = 128;
 

@@ -6,8 +6,8 @@
 
 namespace bf16codecs {
 
-// What decoders throw because of their input. The bindings raise the Python class of the same
-// name (bf16codecs/errors.py).
+// Exceptions that decoders throw because of their input. The bindings raise the Python class of the
+// same name (bf16codecs/errors.py).
 struct CodecError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

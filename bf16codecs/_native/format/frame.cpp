@@ -54,8 +54,8 @@ Header parse_fields(const uint8_t* bytes) {
   return header;
 }
 
-// Fields that have checksums of their own: a reader of ranges relies on them before it has the
-// whole head.
+// Fields with checksums of their own: a reader of ranges relies on them before it has the whole
+// head.
 void check_field(const uint8_t* field, size_t size, const char* what) {
   if (load_le<uint32_t>(field + size) != checksum(field, size)) {
     throw CorruptDataError(std::string("header: the checksum of ") + what + " does not match");
@@ -182,7 +182,7 @@ uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2, uint1
                                      : DType::float64;
   header.block_log2 = block_log2;
   header.raw_size = raw_size;
-  // A stored plane costs its mode; every other mode is taken only where it is smaller.
+  // A stored plane costs its mode byte; other modes are used only if they are smaller.
   return header.head_size() + header.blocks() * width + header.items() * width;
 }
 
@@ -231,7 +231,7 @@ Header read_header(const uint8_t* bytes, size_t size) {
 FrameIndex read_index(const uint8_t* bytes, size_t size) {
   FrameIndex index;
   const Header& header = index.header = read_header(bytes, size);
-  // Checked before it is used in arithmetic: a raw size near 2^64 must not overflow.
+  // Checked before any arithmetic: a raw size near 2^64 would overflow.
   if (header.blocks() > size / header.table_entry() || header.head_size() > size) {
     truncated(header.table_at() +
                   std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) * header.table_entry(),

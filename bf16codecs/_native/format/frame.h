@@ -10,7 +10,7 @@
 
 namespace bf16codecs {
 
-// The first bytes of a frame and what follows from them.
+// The header of a frame, and sizes and offsets that follow from it.
 struct Header {
   uint8_t version = kFirstVersion;
   Codec codec = Codec::split;
@@ -33,7 +33,7 @@ struct Header {
     return version_items() / block_items() + (version_items() % block_items() != 0);
   }
   uint64_t blocks() const { return versions * version_blocks(); }
-  // The first item of a block, of all versions' items.
+  // The first item of a block, counted over all versions.
   uint64_t first_item(uint64_t block) const {
     if (versions == 1) return std::min<uint64_t>(block * block_items(), items());
     const uint64_t whole_versions = block / version_blocks(), place = block % version_blocks();
@@ -48,9 +48,9 @@ struct Header {
   }
 };
 
-// What a version is coded with.
+// The parent and the model of a version.
 struct Version {
-  uint16_t parent = kNoParent;  // of the same frame; 0 stands for the base if that is outside of it
+  uint16_t parent = kNoParent;  // a version of the frame; 0 for a base outside of the frame
   ModelKind kind = ModelKind::none;
   std::vector<uint8_t> model;
 
@@ -60,40 +60,40 @@ struct Version {
 // A frame's head: header, block table, tail and model.
 struct FrameIndex {
   Header header;
-  std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
-  std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
+  std::vector<uint64_t> offsets;         // of each block in the frame; then the frame's size
+  std::vector<uint32_t> checksums;       // of each block's decoded bytes, or empty
   std::vector<uint32_t> base_checksums;  // of each block of a base outside of the frame
   std::vector<uint8_t> tail;
-  // Shared by all blocks; empty if there is none, or if it was read as that of versions.
+  // The model of all blocks; empty without one, and if `versions` have the models.
   std::vector<uint8_t> model;
   std::vector<Version> versions;  // of a frame with differences
 
   size_t blocks() const { return offsets.size() - 1; }
   uint64_t frame_size() const { return offsets.back(); }
-  // Items, and decoded bytes, of blocks [first, last); the last block's bytes include the tail.
+  // Items and decoded bytes of blocks [first, last). The last block's bytes include the tail.
   size_t items(size_t first, size_t last) const;
   size_t raw_size(size_t first, size_t last) const;
 };
 
-// Block size in items for items of `width` bytes: the default if `block_items` is 0. Throws
-// std::invalid_argument for one that is not a power of two within the limits.
+// The block size in items, as a logarithm, for items of `width` bytes; the default if `block_items`
+// is 0. Throws std::invalid_argument unless it is a power of two within the limits.
 unsigned block_log2_for(size_t block_items, size_t width);
 
-// The largest frame of `raw_size` bytes; with `versions` != 0, of one with differences.
+// The largest frame of `raw_size` bytes; if `versions` != 0, the largest with differences.
 uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2, uint16_t versions = 0);
 
-// The frame's model, of versions.
+// The frame's model, made of the models of its versions.
 std::vector<uint8_t> write_versions(const std::vector<Version>& versions);
 
-// Throws UnsupportedVersionError or CorruptDataError unless bytes may be the first ones of a frame,
-// as far as there are magic and version.
+// Throws UnsupportedVersionError or CorruptDataError unless the bytes may begin a frame, judged by
+// as much of magic and version as they contain.
 void check_magic_and_version(const uint8_t* bytes, size_t size);
 
 // Reads a header from the first bytes of a frame. Throws UnsupportedVersionError,
-// CorruptDataError, or TruncatedDataError if they are fewer than its fields take.
+// CorruptDataError, or TruncatedDataError if the bytes end within the header.
 Header read_header(const uint8_t* bytes, size_t size);
 
-// Reads a whole head. `size` is how many bytes of the frame there are: at least head_size().
+// Reads a whole head from the first `size` bytes of a frame, at least head_size() of them.
 FrameIndex read_index(const uint8_t* bytes, size_t size);
 
 // Throws TruncatedDataError or CorruptDataError unless `size` is the frame's size.

@@ -24,7 +24,7 @@ constexpr size_t kParentAt = 8, kEntryZeroAt = 10, kEntrySumAt = 12;
                            std::to_string(expected));
 }
 
-// What is wrong with a directory's fields; empty if nothing is.
+// Describes the first invalid field of a directory; empty if all are valid.
 std::string fault_of(const GrowingIndex& index) {
   const size_t width = item_size(index.dtype);
   if (index.block_log2 < kMinBlockLog2 || width << index.block_log2 > kMaxBlockBytes) {

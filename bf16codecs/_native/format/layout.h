@@ -6,10 +6,10 @@
 
 namespace bf16codecs {
 
-// How an item's bytes become planes (docs/format.md, "Element layout").
+// The mapping of an item's bytes to planes (docs/format.md, "Element layout").
 struct Layout {
   DType dtype = DType::bfloat16;
-  bool by_byte = false;  // not rotated
+  bool by_byte = false;  // planes are the item's bytes, without rotation
 
   size_t planes() const { return item_size(dtype); }
   bool is_rotated16() const { return planes() == 2 && !by_byte; }

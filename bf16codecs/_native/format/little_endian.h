@@ -7,7 +7,7 @@
 
 namespace bf16codecs {
 
-// Little-endian loads and stores at any address. Big-endian hosts swap here and nowhere else.
+// Little-endian loads and stores at any address. Only these swap bytes on big-endian hosts.
 template <typename T>
 inline T load_le(const uint8_t* p) {
   T value;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The names of codecs, dtypes, modes, levels and HDF5 flags, and their numbers. This is the one
-// source of them: the bindings publish it to Python, and error messages are made from it.
+// Names and numbers of codecs, dtypes, modes, levels and HDF5 flags. This is their only source: the
+// bindings publish it to Python, and error messages use it.
 
 #include <cstdint>
 #include <iterator>
@@ -43,20 +43,20 @@ static_assert(std::size(kModeNames) == kModes);
 // Levels of Codec::arithmetic.
 inline constexpr int kFast = 0, kBest = 1;
 inline constexpr Named<int> kLevelNames[] = {{"fast", kFast}, {"best", kBest}};
-// And of Codec::zstd: 1 to this.
+// Levels of Codec::zstd: 1 to this.
 inline constexpr int kMaxZstdLevel = 22;
 
-// The HDF5 filter's ids: the first is written, and all are read, for ever. 48918 (0xBF16) is from
-// the range that the HDF Group leaves to private use (docs/hdf5_filter.md, "Filter id"). Then the
-// flags in its cd_values.
+// The HDF5 filter's ids: new files get the first, and all of them stay readable. 48918 (0xBF16) is
+// from the HDF Group's range for private use (docs/hdf5_filter.md, "Filter id"). Then the flags in
+// its cd_values.
 inline constexpr int kHdf5FilterIds[] = {48918};
-// In place of a dtype in them: that of the dataset, which takes its place when that is created.
+// In place of a dtype in cd_values: replaced by the dataset's dtype when the dataset is created.
 inline constexpr unsigned kHdf5AutoDType = 255;
 inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;
 inline constexpr Named<unsigned> kHdf5FlagNames[] = {{"by_byte", kHdf5ByByte},
                                                      {"no_checksums", kHdf5NoChecksums}};
 
-// The number must have a name.
+// Returns an empty string for an unknown number.
 template <typename Number, size_t n>
 constexpr const char* name_of(const Named<Number> (&names)[n], Number number) {
   for (const auto& named : names) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What Zstandard frames state of themselves (RFC 8878, 3.1), read before anything is decompressed:
-// decompressors make room for whatever comes out of a frame that does not state its size.
+// The sizes that Zstandard frames state (RFC 8878, 3.1), read before anything is decompressed:
+// decompressors allocate without a limit for a frame that does not state its size.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace bf16codecs {
 inline constexpr uint64_t kNoContentSize = UINT64_MAX;
 
 struct ZstdFrame {
-  uint64_t content_size = kNoContentSize;  // as stated, if it is
-  size_t end = SIZE_MAX;                   // of the frame in its bytes; SIZE_MAX: it is no frame
+  uint64_t content_size = kNoContentSize;  // as stated, if at all
+  size_t end = SIZE_MAX;                   // of the frame in the bytes; SIZE_MAX: not a frame
 };
 
-// Where the blocks that begin at `at` end, with the checksum behind them (3.1.1.2), or SIZE_MAX.
+// The end of the blocks that begin at `at`, with the checksum after them (3.1.1.2), or SIZE_MAX.
 inline size_t zstd_blocks_end(const uint8_t* frame, size_t size, size_t at) {
   constexpr unsigned kRunLengthBlock = 1;
   for (bool is_last = false; !is_last;) {
@@ -32,7 +32,7 @@ inline size_t zstd_blocks_end(const uint8_t* frame, size_t size, size_t at) {
   return at <= size ? at : SIZE_MAX;
 }
 
-// The frame that the bytes begin with. A skippable one (3.1.2) has no content.
+// The frame at the start of the bytes. A skippable frame (3.1.2) has no content.
 inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
   constexpr uint32_t kZstandard = 0xFD2FB528, kSkippable = 0x184D2A50;
   constexpr size_t kDictionaryIdSizes[] = {0, 1, 2, 4};
@@ -62,16 +62,16 @@ inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
   }
 }
 
-// Throws CorruptDataError unless the bytes are one frame, which states a content of n bytes.
-// Checked before they are decompressed: decompressors would take several frames, too.
+// Throws CorruptDataError unless the bytes are exactly one frame that states n bytes. To be checked
+// before decompression, since decompressors accept several frames.
 inline void check_zstd_plane(const uint8_t* payload, size_t size, size_t n) {
   const ZstdFrame frame = zstd_frame(payload, size);
   if (frame.content_size == n && frame.end == size) return;
   throw CorruptDataError("Zstandard plane: not a frame of the plane's size");
 }
 
-// What all frames hold together, or kNoContentSize: if one does not state its size, or the bytes
-// are anything but frames.
+// The total content size of all frames, or kNoContentSize if one does not state its size, or the
+// bytes are not a sequence of frames.
 inline uint64_t zstd_content_size(const uint8_t* bytes, size_t size) {
   uint64_t total = 0;
   size_t at = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The interface between libhdf5 and a filter plugin. It is declared here because the plugin is
-// built without HDF5's headers and links no libhdf5, so that one file serves every version from
-// 1.8.11. HDF5 has fixed its layout ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and
+// built without HDF5's headers and links no libhdf5, so that one file serves all versions from
+// 1.8.11 on. HDF5 keeps this layout stable ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and
 // H5PLextern.h).
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 extern "C" {
 
-// Before 1.10, identifiers have 32 bits: there, none is looked at.
+// Before 1.10, identifiers have 32 bits: the plugin does not use them there.
 typedef int64_t Hdf5Id;
 
-// H5Z_set_local_func_t. Called when a dataset is created; a negative result refuses that, whether
-// the filter is optional or not.
+// H5Z_set_local_func_t. Called when a dataset is created; a negative result refuses the dataset,
+// even if the filter is optional.
 typedef int (*Hdf5SetLocal)(Hdf5Id plist, Hdf5Id type, Hdf5Id space);
 
 // H5Z_func_t. Returns the size of the data now in *buf, or 0 for a failure.
@@ -34,7 +34,7 @@ struct Hdf5FilterClass {
   unsigned has_encoder;
   unsigned has_decoder;
   const char* name;
-  void* can_apply;  // unused: of an optional filter, libhdf5 takes no notice of what it says
+  void* can_apply;  // unused: libhdf5 ignores its result for optional filters
   Hdf5SetLocal set_local;
   Hdf5Filter filter;
 };

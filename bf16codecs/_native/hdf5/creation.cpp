@@ -23,8 +23,8 @@ namespace {
 constexpr int kFloat = 1, kCompound = 6, kComplex = 11;  // H5T_class_t
 constexpr int kMaxRank = 33;                             // H5S_MAX_RANK, and the size of an item
 constexpr size_t kMaxValues = 64;
-// Filters of libhdf5 that take what they get for the dataset's numbers: H5Z_FILTER_SZIP, _NBIT and
-// _SCALEOFFSET.
+// Filters of libhdf5 that interpret their input as the dataset's numbers: H5Z_FILTER_SZIP, _NBIT
+// and _SCALEOFFSET.
 struct OfNumbers {
   int id;
   const char* name;
@@ -66,11 +66,11 @@ bool has_wide_ids(const Api& api) {
   return version_of(api.get_libversion) >= 110;
 }
 
-// What a dataset that is being created says of this filter.
+// This filter's entry in the pipeline of a dataset that is being created.
 struct Filter {
-  bool is_first = false;  // and has the chunks of the dataset, not what another filter made of them
+  bool is_first = false;  // its input is the dataset's chunks, not the output of another filter
   int times = 0;
-  const OfNumbers* next = nullptr;  // behind it
+  const OfNumbers* next = nullptr;  // a filter of numbers after it
   unsigned flags = 0;
   std::vector<unsigned> values;
 };
@@ -86,7 +86,7 @@ Filter find_filter(const Api& api, Hdf5Id plist) {
     const int id = api.get_filter(plist, static_cast<unsigned>(i), &each.flags, &n_values,
                                   each.values.data(), 0, nullptr, &config);
     if (id == kOwnFilterId && ++found.times == 1) {
-      // More than these are zeros, or are refused when chunks are encoded.
+      // Any further values must be zeros: others are refused when chunks are encoded.
       each.values.resize(std::min(n_values, kMaxValues));
       found.values = std::move(each.values);
       found.flags = each.flags;
@@ -99,7 +99,7 @@ Filter find_filter(const Api& api, Hdf5Id plist) {
   return found;
 }
 
-// The dtype of a type of HDF5, if it is one of those that have a name.
+// The dtype of an HDF5 floating-point type, if the format has it.
 std::optional<DType> own_dtype(const Api& api, Hdf5Id type) {
   if (api.get_class(type) != kFloat) return {};
   size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0;
@@ -122,7 +122,7 @@ std::optional<DType> own_dtype(const Api& api, Hdf5Id type) {
   return {};
 }
 
-// h5py writes complex numbers as two numbers, in a compound type before HDF5 2.0.
+// h5py writes complex numbers as pairs, in a compound type before HDF5 2.0.
 bool is_complex(const Api& api, Hdf5Id type) {
   const int type_class = api.get_class(type);
   if (type_class == kComplex) return true;
@@ -130,7 +130,7 @@ bool is_complex(const Api& api, Hdf5Id type) {
          api.get_member_class(type, 0) == kFloat;
 }
 
-// The dtype of the same item size, as the Python package chooses it.
+// The dtype for other types, by item size, as the Python package chooses it.
 DType dtype_for(const Api& api, Hdf5Id type) {
   if (const auto own = own_dtype(api, type)) return *own;
   const size_t size = api.get_size(type);
@@ -151,7 +151,7 @@ void check(const Api& api, Hdf5Id plist, Hdf5Id type, const Filter& filter) {
   check_steps(nbytes, options, "a chunk");
 }
 
-// Refuses what could be written, and not be read again.
+// Refuses pipelines whose chunks could be written but not read.
 void check_others(const Filter& filter) {
   if (filter.times > 1) throw std::runtime_error("the filter of bf16codecs is there twice");
   if (filter.next != nullptr) {
@@ -170,7 +170,7 @@ void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn
       throw std::runtime_error("the HDF5 library does not take the dataset's dtype");
     }
   }
-  // A mandatory filter fails at the first write, which programs such as h5repack tell.
+  // A mandatory filter fails at the first write, which programs such as h5repack report.
   if ((filter.flags & kHdf5Optional) != 0) check(api, plist, type, filter);
   const std::optional<DType> own = own_dtype(api, type);
   const std::optional<DType> other =
@@ -199,7 +199,7 @@ int settle_dataset(Hdf5Id plist, Hdf5Id type, const void* caller, Warn warn) noe
     report(kFailure, "not enough memory");
   } catch (const std::exception& error) {
     report(kFailure, error.what());
-    // h5py takes the reason from here.
+    // h5py reads the reason from the error stack.
     api.push_error(0, "bf16codecs", "", 0, *api.error_class, *api.pipeline, *api.set_local, "%s",
                    error.what());
   }

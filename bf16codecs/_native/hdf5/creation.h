@@ -4,14 +4,13 @@
 
 namespace bf16codecs {
 
-// Is told a warning about a dataset that is being created.
+// Receives warnings about a dataset that is being created.
 using Warn = void (*)(const char* text);
 
-// Looks at the parameters of a dataset that is being created. Wrong ones of an optional filter are
-// refused here, because libhdf5 stores chunks without one that refuses them later. Puts the
-// dataset's own dtype in the place of kHdf5AutoDType, and warns where numbers are encoded by
-// another one. `caller` is an address in the libhdf5 that called. Returns 0, or -1 after an error,
-// which it reports.
+// Checks the parameters of a dataset that is being created. Errors must be found here, because
+// libhdf5 stores chunks unfiltered if an optional filter fails later. Replaces kHdf5AutoDType by
+// the dataset's dtype, and warns if the parameters name another dtype than the numbers have.
+// `caller` is an address in the calling libhdf5. Returns 0, or -1 after an error, which it reports.
 int settle_dataset(Hdf5Id plist, Hdf5Id type, const void* caller, Warn warn) noexcept;
 
 }  // namespace bf16codecs

@@ -1,6 +1,7 @@
-// Before version 2.2, libhdf5 relies on a filter to return as many bytes as a chunk has, and reads
-// past their end otherwise. It does not say how many that are, and what cd_values say is from the
-// same file. But it can be asked for the datasets that are open: the chunk is of one of them.
+// Before version 2.2, libhdf5 relies on filters to return as many bytes as a chunk has, and reads
+// past their end otherwise. It does not pass that size to the filter, and the size in cd_values
+// comes from the same untrusted file. But libhdf5 lists open datasets, and the chunk belongs to one
+// of them.
 
 #include "hdf5/expected.h"
 
@@ -76,30 +77,30 @@ bool find(const Library& library, Api& api) {
          library.find("H5Tclose", api.close_type) && library.find("H5Pclose", api.close_plist);
 }
 
-// From 2.2 on, libhdf5 compares the sizes itself, and may call filters from threads of its own.
+// From 2.2 on, libhdf5 checks the size itself, and may call filters from its own threads.
 bool has_to_be_asked(const Api& api) {
   const unsigned version = version_of(api.get_libversion);
   return version >= 110 && version < 202;
 }
 
-// What a dataset may expect of the filter.
+// The chunks that a dataset expects from the filter.
 struct Expected {
-  bool is_virtual = false;  // made of others, which libhdf5 opens without a trace
+  bool is_virtual = false;  // its sources are open, but libhdf5 does not list them
   bool is_ours = false;
-  size_t size = 0;  // of its chunks, at most; 0 if the filter has what another filter made of them
+  size_t size = 0;  // largest size of its chunks; 0 if another filter changes it before this one
   bool is_exact = true;
   std::vector<unsigned> values;
 };
 
-// The size of an item in a file, which that of its type in memory is not where the file refers to
-// data elsewhere in it: to a text by 16 bytes, and a pointer has 8.
+// The size of an item in a file. It differs from that in memory for references to data elsewhere in
+// the file: a string takes 16 bytes there, but 8 as a pointer.
 struct ItemSize {
-  size_t bytes = 0;  // at most
+  size_t bytes = 0;  // largest
   bool is_exact = true;
 };
 
-// A length of 4 bytes, an address and an index of 4. Addresses have 8 bytes, or fewer if the file
-// was made so.
+// A length of 4 bytes, an address, and an index of 4 bytes. Addresses have 8 bytes unless the file
+// was created with fewer.
 constexpr size_t kReferred = 16;
 
 ItemSize item_size(const Api& api, hid_t type) {
@@ -108,7 +109,7 @@ ItemSize item_size(const Api& api, hid_t type) {
   if (type_class == kVariable || (type_class == kString && api.is_variable_str(type) > 0)) {
     return {kReferred, false};
   }
-  // Those of 64 bytes in memory have 18 in a file; older ones have what they have in memory.
+  // References of 64 bytes in memory take 18 in a file; older kinds take the same in both.
   if (type_class == kReference) return {size, false};
   ItemSize item{size, true};
   if (type_class == kCompound) {
@@ -170,10 +171,10 @@ Expected ask(const Api& api, hid_t dataset) {
   return expected;
 }
 
-// What the open datasets with the same parameters of the filter may expect.
+// The chunk sizes that open datasets with the same filter parameters expect.
 struct Group {
   size_t largest = 0;
-  bool is_settled = true;  // nothing but these sizes
+  bool is_settled = true;  // no other sizes are possible
   std::set<size_t> sizes;
 
   void add(const Expected& dataset) {
@@ -183,14 +184,14 @@ struct Group {
   }
 };
 
-// The open datasets of the libhdf5 that called last. libhdf5 numbers them in the order in which
-// they are opened, and gives no number twice until it is closed itself, or unloaded. Each chunk
-// asks, and to list thousands takes 40 ns for each. So of many, one is opened once more: if its
-// number is the next one, there are none that are new. Those that were closed may be counted as
-// open: that allows more.
+// The open datasets of the libhdf5 that called last. libhdf5 numbers datasets in the order of
+// opening, and does not reuse numbers until it is closed or unloaded. Each chunk needs the list,
+// and listing takes 40 ns for each dataset. So if there are many, one is opened again: if it gets
+// the next number, no dataset is new. Datasets closed meanwhile may still count as open, which only
+// allows more sizes.
 class OpenDatasets {
  public:
-  // Memory for a chunk, as `room_for_chunk` says; `size` if libhdf5 need not, or cannot, be asked.
+  // See `room_for_chunk`. Returns `size` if libhdf5 need not, or cannot, be asked.
   size_t room(size_t size, const std::vector<unsigned>& values, const void* caller) {
     if (caller == nullptr) return size;
     const std::lock_guard lock(mutex_);
@@ -230,7 +231,7 @@ class OpenDatasets {
     return std::exchange(newest_, again) + 1 != again;
   }
 
-  // Lists what is open, and tells whether it is other than before.
+  // Lists the open datasets; returns whether the list has changed.
   bool list() {
     ptrdiff_t count = 0;
     do {
@@ -241,8 +242,8 @@ class OpenDatasets {
     return listed_ != ids_;
   }
 
-  // Asks libhdf5 about the datasets that are new in the list, which takes 10 us for each. If memory
-  // runs out, it forgets all answers, and asks about all datasets the next time.
+  // Examines the datasets that are new in the list, at 10 us each. If memory runs out, it clears
+  // everything, and examines all datasets the next time.
   void sort() try {
     for (const hid_t id : listed_) {
       if (known_.contains(id)) continue;

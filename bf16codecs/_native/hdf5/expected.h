@@ -5,14 +5,14 @@
 
 namespace bf16codecs {
 
-// Room that a decoded chunk of `size` bytes needs so that libhdf5 reads nothing past its end: its
-// size, or more, to be filled with zeros, where it may be of one of several datasets. `values` are
-// the filter's, and `caller` is an address in the code that called it. Throws CorruptDataError if
-// the dataset has chunks of another size.
+// The memory that a decoded chunk of `size` bytes needs so that libhdf5 does not read past its end:
+// `size`, or more, to be filled with zeros, if the chunk may belong to one of several datasets.
+// `values` are the filter's cd_values; `caller` is an address in the calling libhdf5. Throws
+// CorruptDataError if the dataset has chunks of another size.
 size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void* caller);
 
-// Forgets what is known of open datasets: for when the plugin is handed to a libhdf5, which may be
-// one that was closed, and numbers its datasets anew.
+// Forgets all open datasets. To be called when a libhdf5 loads the plugin: it may have been closed
+// before, and number its datasets anew.
 void forget_datasets();
 
 }  // namespace bf16codecs

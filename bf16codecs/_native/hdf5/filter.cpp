@@ -20,7 +20,7 @@
 namespace bf16codecs {
 namespace {
 
-// What cd_values[4] can state, and chunks of HDF5 have before its version 2.0.
+// Limit of cd_values[4], and of chunks before HDF5 2.0.
 constexpr uint64_t kMostGrowing = UINT32_MAX;
 
 // libhdf5 and its filters pass chunks in memory from malloc().
@@ -44,7 +44,7 @@ size_t hand_over(Chunk chunk, size_t allocated, size_t used, size_t* buf_size, v
   return used;
 }
 
-// What the C library says that it could not do.
+// An error of the C library.
 struct Failure : std::runtime_error {
   explicit Failure(const bf16codecs_error& error)
       : std::runtime_error(error.message), status(error.status) {}
@@ -52,15 +52,15 @@ struct Failure : std::runtime_error {
   bf16codecs_status status;
 };
 
-// Calls a function of it, call(&error). Throws Failure.
+// Calls a function of the C library by call(&error). Throws Failure.
 template <typename Call>
 void must(Call call) {
   bf16codecs_error error;
   if (call(&error) != BF16CODECS_OK) throw Failure(error);
 }
 
-// A frame that is no smaller is not worth storing: where the filter is optional, libhdf5 then
-// stores the chunk as it is. Split planes are compressed by the filter after this one.
+// Fails if the frame is not smaller than the chunk: libhdf5 then stores the chunk unfiltered if the
+// filter is optional. Frames of split planes are exempt, since the next filter compresses them.
 bool is_useless(const bf16codecs_encode_options& options, size_t frame_size, size_t nbytes) {
   return frame_size >= nbytes && options.codec != BF16CODECS_CODEC_SPLIT;
 }
@@ -90,7 +90,7 @@ void check_chunk_size(size_t expected, uint64_t size) {
   }
 }
 
-// Throws unless the frame may be a chunk of HDF5.
+// Throws unless the frame can be a chunk of HDF5.
 void check_frame(const bf16codecs_info& info) {
   if (info.needs_base) {
     throw std::runtime_error(
@@ -98,7 +98,7 @@ void check_frame(const bf16codecs_info& info) {
         " stored chunk with the Python package's bf16codecs.decode(frame, base=...)");
   }
   if (info.padded_size == 0) throw std::runtime_error("the frame is empty, which no chunk is");
-  // A version may claim 4 MiB for 4 bytes, as a frame may, and a directory 65534 of them for each.
+  // A frame may claim 4 MiB for 4 bytes, and a directory 65534 such versions for each.
   if (info.codec == BF16CODECS_CODEC_GROWING && info.padded_size > kMostGrowing) {
     throw std::runtime_error("it has room for " + counted(info.padded_size, "byte") +
                              ", and growing chunks have at most " + std::to_string(kMostGrowing));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Functions of the libhdf5 that called the plugin, which does not link it: a process may have
-// several, and they may be hidden from each other.
+// Functions of the libhdf5 that called the plugin. The plugin links none, since a process may have
+// several, hidden from each other.
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
@@ -14,7 +14,7 @@ namespace bf16codecs {
 
 class Library {
  public:
-  // The library, or program, that has `address`.
+  // The library or program that contains `address`.
   explicit Library(const void* address) {
 #if defined(_WIN32)
     GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, static_cast<LPCSTR>(address),
@@ -35,7 +35,7 @@ class Library {
 #endif
   }
 
-  // Sets `function` to the function of this name; false if there is none.
+  // Sets `function` to the function of this name; returns false if there is no such function.
   template <typename Function>
   bool find(const char* name, Function*& function) const {
     if (handle_ == nullptr) return false;

@@ -4,7 +4,7 @@
 
 namespace bf16codecs {
 
-// The id of the filter that this plugin is. libhdf5 finds one in each plugin file: those of other
+// The filter id of this plugin. libhdf5 takes one filter from each plugin file; the files of other
 // ids are built from the same sources (CMakeLists.txt).
 #if defined(BF16CODECS_HDF5_FILTER_ID)
 inline constexpr int kOwnFilterId = BF16CODECS_HDF5_FILTER_ID;

@@ -1,4 +1,4 @@
-// The two functions by which libhdf5 recognises a plugin.
+// The two functions by which libhdf5 recognizes a plugin.
 
 #include "hdf5/abi.h"
 #include "hdf5/creation.h"
@@ -27,8 +27,8 @@ void print_warning(const char* text) {
   bf16codecs::report("warning", text);
 }
 
-// What libhdf5 takes, which copies it, and behind it what the Python package may change: it makes
-// Python's warnings of what is printed otherwise.
+// The class that libhdf5 copies, followed by a callback that the Python package sets, to raise
+// Python's warnings in place of printed ones.
 struct {
   Hdf5FilterClass filter_class;
   bf16codecs::Warn warn;

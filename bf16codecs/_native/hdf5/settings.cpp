@@ -13,7 +13,7 @@
 namespace bf16codecs {
 namespace {
 
-// All codecs but Zstandard, the last one, which HDF5 has a filter for.
+// All codecs but the last, Zstandard, for which HDF5 has a filter.
 constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
 static_assert(kCodecNames[std::size(kCodecs)].number == Codec::zstd);
 

@@ -1,8 +1,9 @@
 #pragma once
 
 // The interface between netCDF-C's Zarr library and a codec. It is declared here because the plugin
-// is built without netCDF's headers and links no libnetcdf. netCDF has fixed its layout
-// (netcdf_filter_build.h): it adds a codec's JSON to a filter of HDF5, by whose number it knows it.
+// is built without netCDF's headers and links no libnetcdf. netCDF keeps this layout stable
+// (netcdf_filter_build.h). It adds a codec's JSON to an HDF5 filter, and identifies the codec by
+// the filter's number.
 
 #include <cstddef>
 
@@ -10,8 +11,7 @@
 
 extern "C" {
 
-// NCZ_codec_t. The functions return 0 or an error of netCDF, and allocate what they give by
-// malloc().
+// NCZ_codec_t. The functions return 0 or an error of netCDF, and allocate results with malloc().
 struct NetcdfCodec {
   int version;           // of this structure: kNetcdfCodecVersion
   int sort;              // kNetcdfHdf5Codec
@@ -36,19 +36,18 @@ inline constexpr int kNetcdfHdf5Codec = 1;        // NCZ_CODEC_HDF5
 inline constexpr int kNetcdfNoMemory = -61;       // NC_ENOMEM
 inline constexpr int kNetcdfFilterFailed = -132;  // NC_EFILTER
 
-// What netCDF needs of a codec: a filter, and how arrays name it.
+// A codec for netCDF: a filter, and its name in arrays.
 struct NetcdfPlugin {
   Hdf5FilterClass filter;
   NetcdfCodec codec;
 };
 
-// The name of the plugin's function that returns the NetcdfPlugin of a codec by its number, and of
-// no other numbers.
+// Name of the plugin's function that returns the NetcdfPlugin of a codec by its number, or null.
 inline constexpr char kNetcdfPluginFunction[] = "h5bf16codecs_netcdf";
 extern "C" typedef const NetcdfPlugin* (*FindNetcdfPlugin)(unsigned codec);
 
-// netCDF keeps codecs in a table by filter numbers, one for each. So each codec but Huffman, which
-// has the filter's own, has one of its own there. Neither datasets nor arrays have these numbers.
+// netCDF's table holds one codec for each filter number. Huffman has the filter's number, and each
+// other codec another one, which occurs in the table only, not in datasets or arrays.
 constexpr int netcdf_filter_id(int hdf5_filter_id, unsigned codec) {
   return hdf5_filter_id + static_cast<int>(codec);
 }

@@ -1,5 +1,5 @@
-// A library of a few lines for each codec but Huffman, since netCDF takes one codec from a library.
-// All that it gives is in the plugin, which is in the same folder.
+// A small library for each codec but Huffman, since netCDF takes one codec from each library. It
+// loads the plugin in the same folder, which has the implementation.
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
@@ -14,7 +14,7 @@
 #include "format/names.h"
 #include "netcdf/abi.h"
 
-// What the build says: the codec's number, and the plugin's file name.
+// Set by the build: the codec's number, and the plugin's file name.
 #if !defined(BF16CODECS_NETCDF_CODEC) || !defined(BF16CODECS_PLUGIN_FILE)
 #error "see CMakeLists.txt"
 #endif
@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned kCodec = BF16CODECS_NETCDF_CODEC;
 
-// The plugin is loaded for good: netCDF keeps what is in it.
+// The plugin is never unloaded: netCDF keeps pointers into it.
 FindNetcdfPlugin find_function() {
   static const char anchor = 0;
 #if defined(_WIN32)
@@ -64,7 +64,7 @@ size_t fail(unsigned, size_t, const unsigned[], size_t, size_t*, void**) {
   return 0;
 }
 
-// netCDF relies on getting something. It finds no array of a codec without a name.
+// netCDF does not accept null. No array names a codec without a name.
 const NetcdfPlugin missing = {{kHdf5FilterClassVersion, netcdf_filter_id(kHdf5FilterIds[0], kCodec),
                                1, 1, "bf16codecs, missing", nullptr, nullptr, fail},
                               {kNetcdfCodecVersion, kNetcdfHdf5Codec, "",

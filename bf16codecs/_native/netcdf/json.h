@@ -9,7 +9,7 @@ enum class JsonKind { string, integer, boolean, other };
 
 struct JsonValue {
   JsonKind kind;
-  std::string text;  // as it is written, of a string without its quotes
+  std::string text;  // as written; of a string, without the quotes
 };
 
 struct JsonMember {
@@ -17,8 +17,8 @@ struct JsonMember {
   JsonValue value;
 };
 
-// The members of an object that has no arrays or objects inside, as the configurations of codecs
-// are. Throws std::invalid_argument for anything else. Escapes are left as they are: no name has
+// The members of an object without nested arrays or objects, such as a codec's configuration.
+// Throws std::invalid_argument for anything else. Escapes are not decoded: no known name contains
 // any.
 std::vector<JsonMember> parse_flat_object(const char* text);
 

@@ -1,4 +1,4 @@
-// What netCDF-C's Zarr library asks the HDF5 plugin for: docs/hdf5_filter.md, "netCDF".
+// The HDF5 plugin's functions for netCDF-C's Zarr library: docs/hdf5_filter.md, "netCDF".
 
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,7 @@
 namespace bf16codecs {
 namespace {
 
-// Reports what `function` throws, and returns an error of netCDF for it.
+// Calls `function`; reports an exception, and returns an error of netCDF for it.
 template <typename Function>
 int guarded(const char* failure, Function function) noexcept {
   try {
@@ -42,7 +42,7 @@ int guarded(const char* failure, Function function) noexcept {
   }
 }
 
-// netCDF frees it.
+// Allocates memory that netCDF frees.
 template <typename T>
 T* copied(const T* items, size_t n) {
   T* const copy = static_cast<T*>(std::malloc(n * sizeof(T)));
@@ -97,7 +97,7 @@ size_t filter_chunk(unsigned flags, size_t n_values, const unsigned values[], si
   return hdf5_filter(flags, n_values, values, nbytes, buf_size, buf);
 }
 
-// Datasets have the filter's own number.
+// Datasets have the filter's number.
 template <Codec codec>
 int refuse_dataset(Hdf5Id, Hdf5Id, Hdf5Id) {
   const int id = netcdf_filter_id(kOwnFilterId, static_cast<unsigned>(codec));
@@ -139,10 +139,10 @@ struct {
               {Codec::arithmetic, make_plugin<Codec::arithmetic>("bf16codecs.arithmetic")},
               {Codec::zstd, make_plugin<Codec::zstd>("bf16codecs.zstd")}};
 
-// Once netCDF has a codec in its table, it looks it up by its name alone, and takes the filter's
-// number from here: to show it to users, and to copy arrays to HDF5 files, which have to get the
-// one that every program knows. netCDF leaves out the last plugin of the table when it calls this,
-// so each codec does it for all.
+// Gives all codecs the number of the filter. Once codecs are in its table, netCDF looks them up by
+// name alone; it shows the number to users, and writes it to HDF5 files when it copies arrays, so
+// it must be the one that all programs know. netCDF does not call this for the last plugin of the
+// table, so each call handles all codecs.
 void settle_ids() {
   for (auto& other : others) other.plugin.codec.filter_id = static_cast<unsigned>(kOwnFilterId);
 }
@@ -158,7 +158,7 @@ extern "C" BF16CODECS_PLUGIN_EXPORT const bf16codecs::NetcdfPlugin* h5bf16codecs
     unsigned codec) {
   for (auto& other : bf16codecs::others) {
     if (static_cast<unsigned>(other.codec) != codec) continue;
-    // netCDF may load plugins anew: then it asks for the number of its table.
+    // netCDF may load plugins again, and then needs the number of its table.
     other.plugin.codec.filter_id = static_cast<unsigned>(other.plugin.filter.id);
     return &other.plugin;
   }

@@ -49,7 +49,7 @@ void check(int error) {
 
 struct Chunks {
   size_t item_size = 0;
-  std::vector<size_t> shape;  // of a chunk
+  std::vector<size_t> shape;  // of a chunk, in items
 
   uint64_t items() const {
     uint64_t n = 1;
@@ -77,8 +77,8 @@ Chunks ask_chunks(const Api& api, int group, int variable) {
   return chunks;
 }
 
-// Whether the filter with these values gets chunks of their own size: whether it is the first, or
-// has only shuffle before it.
+// Whether the input of the filter with these values has the size of a chunk: it is the first
+// filter, or follows only shuffle.
 bool has_whole_chunks(const Api& api, int group, int variable, std::span<const unsigned> values) {
   size_t n = 0;
   check(api.get_filters(group, variable, &n, nullptr));
@@ -104,14 +104,14 @@ unsigned chunk_nbytes(const Chunks& chunks) {
   return static_cast<unsigned>(items * chunks.item_size);
 }
 
-// As the Python package chooses it for data that are not floating-point numbers.
+// The dtype for data that are not floating-point numbers, as the Python package chooses it.
 DType dtype_for(size_t item_size) {
   if (item_size == 1) return DType::float8_e4m3fn;
   if (item_size == 4) return DType::float32;
   return item_size == 8 ? DType::float64 : DType::bfloat16;
 }
 
-// As the Python package finds it for an array: 0 where it is of no use.
+// The row length of an array, as the Python package computes it: 0 if rows do not help.
 unsigned row_of(const Chunks& chunks, unsigned dtype, unsigned steps) {
   const auto known = find_number(kDTypeNames, dtype);
   if (chunks.shape.size() < 2 || !known || Layout{*known}.planes() != chunks.item_size) return 0;

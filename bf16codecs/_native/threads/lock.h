@@ -1,7 +1,7 @@
 #pragma once
 
-// A mutex and a condition to wait for. WebAssembly has no threads unless it is built for them, and
-// its standard library then has neither: there, nothing is locked, and what is waited for is so.
+// A mutex and a condition to wait for. WebAssembly without threads has neither in its standard
+// library: there, nothing is locked, and every awaited condition already holds.
 
 #if !defined(__wasm__) || defined(__wasm_atomics__)
 #include <condition_variable>
@@ -18,7 +18,7 @@ using Condition = std::condition_variable;
 struct Mutex {};
 struct Lock {
   explicit Lock(Mutex&) {}
-  ~Lock() {}  // so that it counts as used
+  ~Lock() {}  // avoids warnings about unused variables
 };
 struct Condition {
   template <typename IsSo>

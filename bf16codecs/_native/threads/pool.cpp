@@ -42,9 +42,9 @@ unsigned initial_threads() {
   return processors();
 }
 
-// Of idle workspaces that are larger than blocks of the default size need (3.3 MiB), only these
-// many are kept. 32 of the largest would hold 832 MiB; as it is, 32 hold at most 28 x 4 + 4 x 26 =
-// 216.
+// At most this many idle workspaces larger than blocks of the default size need (3.3 MiB) are kept.
+// Without this limit, 32 of the largest would hold 832 MiB; with it, 32 hold at most 28 x 4 + 4 x
+// 26 = 216 MiB.
 constexpr ptrdiff_t kLargeKept = 4;
 
 bool is_large(const Workspace& workspace) {
@@ -93,13 +93,13 @@ class Pool {
  public:
   Pool() { keep_workspaces(); }
 
-  // A forked child's pool, with the limit and the idle workspaces of the parent's. The fork must
-  // have taken place under the parent's mutex.
+  // The pool of a forked child, with the limit and the idle workspaces of the parent's pool. The
+  // parent's mutex must have been held during the fork.
   explicit Pool(Pool& parent) : limit_(parent.limit_), idle_(std::move(parent.idle_)) {}
 
   void run(Job& job, size_t n) {
-    // Allocated before this thread is counted: from there to the end nothing may throw, or its
-    // place and the workspace would be lost.
+    // Allocate before counting this thread: an exception after that would lose the count and the
+    // workspace.
     std::list<Job*> entry{&job};
     std::unique_lock lock(mutex_);
     Workspace workspace = borrow();
@@ -116,14 +116,14 @@ class Pool {
     give_back(workspace);
     --active_;
     if (wanted != 0) jobs_.remove(&job);
-    if (!jobs_.empty()) work_to_do_.notify_one();  // this thread's place is free
+    if (!jobs_.empty()) work_to_do_.notify_one();  // this thread no longer counts as active
     if (wanted != 0) {
       job_left_.wait(lock, [&] { return job.helpers == 0; });
     }
-    lock.unlock();  // before a workspace that is not kept is freed
+    lock.unlock();  // so that a workspace that is not kept is freed outside the mutex
   }
 
-  // A single task neither needs workers nor takes one's place.
+  // A single task needs no workers, and does not count as active.
   void run_alone(const Task& task) {
     struct Loan {
       Pool& pool;
@@ -152,7 +152,7 @@ class Pool {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  // False if the system has no more threads or memory: the threads that exist do the work.
+  // Returns false if the system has no more threads or memory: the existing threads do the work.
   bool start_worker() noexcept {
     try {
       std::thread([this] { worker(); }).detach();
@@ -162,8 +162,8 @@ class Pool {
     }
   }
 
-  // Keeps as many idle workspaces as threads may work at once, and at least 32: more callers may
-  // take turns, as the threads of zarr and dask do.
+  // Reserves idle workspaces for all threads that may work at once, and at least 32: more callers
+  // may take turns, as the threads of zarr and dask do.
   void keep_workspaces() { idle_.reserve(std::max(limit_, 32u)); }
 
   Workspace borrow() {
@@ -176,7 +176,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     return borrow();
   }
-  // One that is not kept is left to the caller, to free it outside the mutex.
+  // A workspace that is not kept stays with the caller, who frees it outside the mutex.
   void give_back(Workspace& workspace) {
     if (idle_.size() == idle_.capacity()) return;
     if (is_large(workspace) && std::count_if(idle_.begin(), idle_.end(), is_large) >= kLargeKept) {
@@ -206,7 +206,7 @@ class Pool {
       give_back(workspace);
       --active_;
       if (--job->helpers == 0) job_left_.notify_all();
-      lock.unlock();  // before a workspace that is not kept is freed
+      lock.unlock();  // so that a workspace that is not kept is freed outside the mutex
     }
   }
 
@@ -216,11 +216,11 @@ class Pool {
   unsigned limit_ = initial_threads();
   unsigned active_ = 0;  // threads inside Job::work(), callers and workers
   size_t workers_ = 0;
-  std::vector<Workspace> idle_;  // the most recently used last, as it may still be in a cache
+  std::vector<Workspace> idle_;  // most recently used last: it may still be in a cache
 };
 
-// The pool is never destroyed: its workers wait in it until the process ends. A forked child has
-// none of them, so it gets a new pool.
+// The pool is never destroyed: its workers wait in it until the process ends. A forked child lacks
+// these workers, so it gets a new pool.
 std::atomic<Pool*> the_pool{nullptr};
 
 #if !defined(_WIN32)

@@ -1,6 +1,6 @@
-// The pool's interface without threads, for the C library, the HDF5 plugin and WebAssembly: a
-// program that calls them did not ask for threads, and libhdf5 may unload the plugin while a pool's
-// workers would still be in it.
+// The pool's interface without threads, for the C library, the HDF5 plugin and WebAssembly. Their
+// callers do not expect threads, and libhdf5 may unload the plugin while a pool's workers would
+// still run its code.
 
 #include <atomic>
 #include <cstddef>
@@ -12,9 +12,9 @@
 namespace bf16codecs {
 namespace {
 
-// Keeps one workspace from call to call, until the plugin is unloaded. There is no lock that a fork
-// could leave locked, and nothing thread-local, whose destructors would have to outlive the plugin:
-// so it may be unloaded, and needs no -z nodelete.
+// Keeps one workspace from call to call, until the plugin is unloaded. Without a lock, which a fork
+// could leave locked, and without thread-local objects, whose destructors would have to outlive the
+// plugin, the plugin may be unloaded, and needs no -z nodelete.
 class Keeper {
  public:
   ~Keeper() { delete kept_.exchange(nullptr); }
