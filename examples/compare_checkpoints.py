@@ -1,8 +1,8 @@
-"""Compare two checkpoints of one model layer by layer, one tensor in memory at a time.
+"""Compare two checkpoints of one model, tensor by tensor, with one tensor in memory at a time.
 
     python examples/compare_checkpoints.py OLD NEW
 
-OLD and NEW are whatever `bf16codecs.open_model` opens: stores, safetensors files, addresses.
+OLD and NEW are paths or addresses for `bf16codecs.open_model`: stores, safetensors files.
 """
 
 import sys

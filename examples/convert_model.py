@@ -1,7 +1,8 @@
-"""Convert a model to a Zarr store, read one tensor of it with plain zarr, and restore the file.
+"""Convert a model to a Zarr store, read one tensor with plain zarr, and restore the file.
 
-Run it as ``python convert_model.py model.safetensors``; without a name it takes the small model
-that ships with the package.
+    python examples/convert_model.py [MODEL.safetensors]
+
+By default, it converts the package's demo model.
 """
 
 import filecmp
@@ -17,8 +18,8 @@ from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
 
 
 def main() -> None:
-    shipped = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
-    model = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(str(shipped))
+    demo = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    model = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(str(demo))
     with tempfile.TemporaryDirectory() as folder:
         store, restored = Path(folder) / "model.zarr", Path(folder) / "restored.safetensors"
 

@@ -1,4 +1,4 @@
-"""Follow a weight through a training run: all checkpoints in one store, the step as an axis.
+"""Follow a weight through a training run: one store has all checkpoints, with steps as an axis.
 
 python examples/follow_weight.py [CHECKPOINT.safetensors CHECKPOINT.safetensors ...]
 """
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 def train(folder: Path, n: int) -> list[Path]:
-    """Write `n` checkpoints of something like a model."""
+    """Write `n` checkpoints of a toy model."""
     rng = np.random.default_rng(0)
     weights = {f"layer{i}.weight": rng.normal(0, 0.02, (256, 512)) for i in range(4)}
     paths = []
@@ -37,7 +37,7 @@ def main() -> None:
         paths = [Path(p) for p in sys.argv[1:]] or train(Path(folder), 12)
         store = Path(folder) / "run.zarr"
         summary = safetensors_to_run(paths[:-1], store)
-        append_to_run(paths[-1], store)  # as a training loop does, after each checkpoint
+        append_to_run(paths[-1], store)  # as a training loop would, after each checkpoint
         print(
             f"{len(paths)} checkpoints, {summary.nbytes / summary.stored_nbytes:.2f} times smaller"
         )
@@ -49,7 +49,7 @@ def main() -> None:
             for step, values in zip(run.steps, over_time, strict=True):
                 print(f"{step:6d}  " + "  ".join(f"{value:8.5f}" for value in values))
 
-            first, last = run[run.steps[0]], run[run.steps[-1]]  # models, like any other
+            first, last = run[run.steps[0]], run[run.steps[-1]]  # each is a `Model`
             moved = {
                 key: float(
                     np.linalg.norm(last[key][...].astype("f4") - first[key][...].astype("f4"))

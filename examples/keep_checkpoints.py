@@ -1,4 +1,4 @@
-"""Keep the checkpoints of a run: each as what differs from the one before, or as steps of an array.
+"""Keep checkpoints as differences to the one before, or as steps of one array.
 
 python examples/keep_checkpoints.py
 """
@@ -12,7 +12,7 @@ import bf16codecs
 
 
 def train(n: int) -> list[np.ndarray]:
-    """Return `n` checkpoints of something like a matrix of weights."""
+    """Return `n` checkpoints of a matrix of weights."""
     rng = np.random.default_rng(0)
     weights = rng.normal(0, 0.02, (512, 1024)).astype("f4")
     checkpoints = []
@@ -35,7 +35,7 @@ def main() -> None:
         chain.append(bf16codecs.encode_delta(codec, after, before))
     steps = [bf16codecs.BF16Arithmetic(steps=8).encode(np.stack(checkpoints))]
 
-    # The chain comes back in place: the memory of one checkpoint becomes the next one.
+    # The chain is decoded in place: the memory of one checkpoint becomes the next one.
     weights = np.empty_like(checkpoints[0])
     bf16codecs.decode(chain[0], out=weights)
     for frame, checkpoint in zip(chain[1:], checkpoints[1:], strict=True):
@@ -45,7 +45,7 @@ def main() -> None:
 
     print(f"each alone                {bits(alone, checkpoints):6.2f} bits a value")
     print(f"each on the one before    {bits(chain, checkpoints):6.2f}")
-    print(f"steps of one array        {bits(steps, checkpoints):6.2f}, any of them 3 others away")
+    print(f"steps of one array        {bits(steps, checkpoints):6.2f}, at most 3 others away")
 
 
 if __name__ == "__main__":

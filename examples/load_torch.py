@@ -2,8 +2,8 @@
 
     python examples/load_torch.py
 
-It converts the package's demo model, makes a module of that architecture, loads the weights into
-it, and saves them again.
+It converts the package's demo model, makes a module of its architecture, loads the weights, and
+saves them again.
 """
 
 import importlib.resources
@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 class Attention(nn.Module):
-    """Its projections; the example does not run it."""
+    """The projections of attention; the example does not run them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply it to hidden states."""
+        """Apply the layer to hidden states."""
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
-    """One layer, with the names that the store has."""
+    """One layer, with the store's names."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LanguageModel(nn.Module):
 
 
 def module_for(store: Path) -> LanguageModel:
-    """Make a module that fits the store: shapes are known without reading any weights."""
+    """Make a module that fits the store, from its shapes alone."""
     with bf16codecs.open_model(store) as model:
         vocabulary, width = model["model.embed_tokens.weight"].shape
         hidden, _ = model["model.layers.0.mlp.up_proj.weight"].shape
@@ -92,7 +92,7 @@ def main() -> None:
         store = Path(folder) / "model.zarr"
         safetensors_to_zarr(source, store)
 
-        with torch.device("meta"):  # no memory for weights that are about to be replaced
+        with torch.device("meta"):  # allocates no memory for weights that will be replaced
             module = module_for(store).bfloat16()
         bf16codecs.torch.load_into(module, store)
         weight = module.model.layers[0].mlp.up_proj.weight

@@ -1,15 +1,16 @@
-"""Measure how fast a model gets into a torch module, beside safetensors.
+"""Measure how fast a model is loaded into a torch module, beside safetensors.
 
     python examples/measure_loading.py SRC [--gigabytes 2] [--rounds 5] [--folder FOLDER]
 
-The model has the values of SRC's matrices, in larger ones: parts of these are SRC's with rows and
-columns in random orders, so that none are equal. It is written to a new folder in FOLDER, and is
-loaded in turns from a store and from a safetensors file, into a module that has memory and into one
-on the device "meta". The page cache has the files as they were "written"; or it is "cold", so that
-the disk counts; or "warm", as loading filled it. Where the system cannot let go of files, they are
-"written" alone. A module counts as loaded once a byte of each of its pages was read, since
-safetensors only maps the file for one on "meta". Each line has the median of seconds, with the
-least and the most, and the median of ratios to `safetensors.torch.load_file` in the same round.
+The model consists of large matrices, tiled with SRC's matrices in random orders of rows and
+columns, so that no two are equal. It is written to a new folder in FOLDER. Then it is loaded in
+turns from a store and from a safetensors file, into a module that has memory and into one on the
+device "meta". The files are in the page cache as they were "written"; or the cache is "cold", so
+that the disk counts; or "warm" from loading. If the system cannot drop files from the cache, only
+"written" is measured. A module counts as loaded when a byte of each of its pages has been read,
+since safetensors only maps the file for a module on "meta". Each line has the median of seconds,
+with minimum and maximum, and the median of ratios to `safetensors.torch.load_file` in the same
+round.
 """
 
 import argparse
@@ -36,12 +37,12 @@ except ImportError as error:
 
 SHAPE = 4096, 2048
 PAGE = 4096
-THEIRS = "safetensors"
+REFERENCE = "safetensors"
 CACHES = ["written", "cold", "warm"] if hasattr(os, "posix_fadvise") else ["written"]
 
 
 def enlarged(source: str, nbytes: int) -> Iterator[torch.Tensor]:
-    """Yield matrices of a model's values until they take some bytes."""
+    """Yield large matrices of a model's values until they take `nbytes`."""
     with bf16codecs.open_model(source, framework="torch") as model:
         matrices = [model.get_tensor(t.name) for t in model.values() if t.ndim == 2 and t.size]
     if not matrices:
@@ -61,15 +62,15 @@ def enlarged(source: str, nbytes: int) -> Iterator[torch.Tensor]:
         number += 1
 
 
-def without_cache(folder: Path) -> None:
-    """Let the system forget what it has read of a folder's files."""
+def drop_from_cache(folder: Path) -> None:
+    """Drop a folder's files from the page cache."""
     for path in (p for p in folder.rglob("*") if p.is_file()):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def ways(file: Path, store: Path) -> dict[str, Callable[[nn.Module, bool], None]]:
-    """Return ways to load into a module by their names."""
+    """Return the functions that load into a module, by name."""
 
     def by_safetensors(module: nn.Module, is_meta: bool, **options) -> None:
         state = safetensors.torch.load_file(file, **options)
@@ -81,20 +82,20 @@ def ways(file: Path, store: Path) -> dict[str, Callable[[nn.Module, bool], None]
     def by_load_into(module: nn.Module, is_meta: bool) -> None:
         bf16codecs.torch.load_into(module, store)
 
-    found = {THEIRS: by_safetensors, "load_into": by_load_into}
+    functions = {REFERENCE: by_safetensors, "load_into": by_load_into}
     if "backend" in inspect.signature(safetensors.torch.load_file).parameters:
-        found["safetensors, pread"] = by_pread
-    return found
+        functions["safetensors, pread"] = by_pread
+    return functions
 
 
 def module_for(file: Path, device: str) -> nn.Module:
-    """Make a module for the file's tensors, in memory that is there already, or on "meta"."""
-    forms = {n: t.to("meta") for n, t in safetensors.torch.load_file(file).items()}
-    return nn.ParameterDict({n: torch.ones_like(t, device=device) for n, t in forms.items()})
+    """Make a module for the file's tensors, in allocated memory or on "meta"."""
+    tensors = {n: t.to("meta") for n, t in safetensors.torch.load_file(file).items()}
+    return nn.ParameterDict({n: torch.ones_like(t, device=device) for n, t in tensors.items()})
 
 
 def seconds(load: Callable[[nn.Module, bool], None], module: nn.Module, is_meta: bool) -> float:
-    """Return how long it takes until a module's tensors are in memory."""
+    """Return the seconds until a module's tensors are in memory."""
     start = time.perf_counter()
     load(module, is_meta)
     for parameter in module.parameters():
@@ -117,22 +118,22 @@ def measure(folder: Path, device: str, is_cold: bool, rounds: int) -> dict[str, 
         for name, load in ways(file, store).items():
             module = memory or module_for(file, device)
             if is_cold:
-                without_cache(folder)
+                drop_from_cache(folder)
             taken = seconds(load, module, device == "meta")
-            if number:  # in the first one, the system finds memory
+            if number:  # the first round warms up
                 times[name].append(taken)
             elif not has_values_of(file, module):
-                raise ValueError(f"{name}: loaded something else")
-            del module  # what is mapped stays in the page cache
+                raise ValueError(f"{name}: loaded other values")
+            del module  # mapped files stay in the page cache
     return times
 
 
-def show(what: str, times: dict[str, list[float]]) -> None:
+def show(label: str, times: dict[str, list[float]]) -> None:
     """Print the seconds of each way."""
     for way, taken in times.items():
-        ratio = statistics.median(a / b for a, b in zip(taken, times[THEIRS], strict=True))
+        ratio = statistics.median(a / b for a, b in zip(taken, times[REFERENCE], strict=True))
         spread = f"{statistics.median(taken):.2f} ({min(taken):.2f}-{max(taken):.2f})"
-        print(f"{what} {way:>18} {spread} ratio {ratio:.2f}")
+        print(f"{label} {way:>18} {spread} ratio {ratio:.2f}")
 
 
 def main() -> None:
@@ -149,11 +150,11 @@ def main() -> None:
         file = folder / "model.safetensors"
         safetensors.torch.save_file({str(i): t for i, t in tensors}, file)
         safetensors_to_zarr(file, folder / "model.zarr", verify=False)
-        os.sync()  # or the system keeps what it has yet to write
+        os.sync()  # unwritten pages cannot be dropped from the cache
         print(f"{file.stat().st_size / 1e9:.2f} GB, {bf16codecs.get_num_threads()} threads")
         for cache in (c for c in CACHES if c in (options.only or CACHES)):
             if cache != "written":
-                without_cache(folder)
+                drop_from_cache(folder)
             for device in ("cpu", "meta"):
                 times = measure(folder, device, cache == "cold", options.rounds)
                 show(f"{cache:>7} {device:>4}", times)

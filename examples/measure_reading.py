@@ -2,8 +2,8 @@
 
     python examples/measure_reading.py STORE [TENSOR]
 
-TENSOR is a matrix, by default the largest. The store should be in the page cache: run it twice.
-Whole models are measured in processor time, which other programs on the machine disturb little.
+TENSOR is a matrix, by default the largest. Run it twice, so that the store is in the page cache.
+Whole models are measured in processor time, which other programs hardly affect.
 """
 
 import os
@@ -16,7 +16,7 @@ import bf16codecs
 
 
 def row_times(store: str, name: str, count: int) -> tuple[float, np.ndarray]:
-    """Return the seconds that opening and a first row take, and those of random rows after it."""
+    """Return the seconds for opening and a first row, and those for each random row after it."""
     start = time.perf_counter()
     with bf16codecs.open_model(store) as model:
         tensor = model[name]
@@ -32,7 +32,7 @@ def row_times(store: str, name: str, count: int) -> tuple[float, np.ndarray]:
 
 
 def best_processor_time(function) -> float:
-    """Return the least processor time of several runs."""
+    """Return the minimum processor time of five calls."""
     times = []
     for _ in range(5):
         start = time.process_time()
@@ -42,7 +42,7 @@ def best_processor_time(function) -> float:
 
 
 def frames_of(tensor: bf16codecs.LazyTensor) -> list[bytes]:
-    """Return the tensor's stored chunks, one frame each, as zarr's store has them."""
+    """Return the tensor's stored chunks, each of which is a frame."""
     array = tensor.zarr
     grid = [-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True)]
     keys = (array.metadata.encode_chunk_key(index) for index in np.ndindex(*grid))
@@ -52,7 +52,7 @@ def frames_of(tensor: bf16codecs.LazyTensor) -> list[bytes]:
 
 def main(store: str, name: str = "") -> None:
     if not os.path.isdir(store):
-        raise ValueError(f"{store}: no Zarr store in a folder, of which frames are read")
+        raise ValueError(f"{store}: not a folder: give a Zarr store, whose frames are read")
     with bf16codecs.open_model(store) as model:
         matrices = [t for t in model.values() if t.ndim == 2]
         name = name or max(matrices, key=lambda t: t.nbytes).name
@@ -76,12 +76,12 @@ def main(store: str, name: str = "") -> None:
                 bf16codecs.decode(frame, out=array)
 
         print(f"{bf16codecs.get_num_threads()} threads, GB for each second of processor time:")
-        for what, function in [
+        for label, function in [
             ("decoding alone, into one buffer", decode_into_one_buffer),
             ("decoding alone, into new arrays", decode_into_new_arrays),
             ("load", lambda: model.load(names=[name])),
         ]:
-            print(f"  {what}: {tensor.nbytes / 1e9 / best_processor_time(function):.2f}")
+            print(f"  {label}: {tensor.nbytes / 1e9 / best_processor_time(function):.2f}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     python examples/measure_saving.py SRC [--gigabytes 1] [--rounds 5] [--folder FOLDER]
 
-SRC's largest tensor, repeated and in random orders, is saved in turns by `StoreWriter` and by
-`torch.distributed.checkpoint.FileSystemWriter` to a new folder in FOLDER, without flushing to the
-disk, and encoded in memory by the codec alone. Then by `async_save`, of which training waits for
-the copy to host memory. Each line has the median of GB/s, or of milliseconds, with the least and
-the most.
+Matrices of random values of SRC's largest tensor are encoded in memory by the codec alone, and
+saved in turns by `StoreWriter` and by `torch.distributed.checkpoint.FileSystemWriter` to a new
+folder in FOLDER, without flushing to the disk. For `async_save`, the time is that for which
+training waits. Each line has the median of GB/s, or of milliseconds, with minimum and maximum.
 """
 
 import argparse
@@ -51,14 +50,14 @@ def made_state(source: str, nbytes: int) -> dict[str, torch.Tensor]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long something takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def encode(state: dict[str, torch.Tensor]) -> None:
-    """Encode all in memory, in chunks like those of stores."""
+    """Encode everything in memory, in chunks like those of stores."""
     for tensor in state.values():
         raw = tensor.reshape(-1).view(torch.uint8).numpy()
         codec = bf16codecs.BF16Arithmetic(str(tensor.dtype).removeprefix("torch."))
@@ -74,20 +73,20 @@ def measure(state: dict[str, torch.Tensor], folder: str, rounds: int) -> dict[st
     }
     times: dict[str, list[float]] = {}
     for _ in range(rounds + 1):
-        found = {"codec alone": seconds(lambda: encode(state))}
+        taken = {"codec alone": seconds(lambda: encode(state))}
         for name, make in writers.items():
-            found[name] = seconds(lambda make=make: dcp.save(state, storage_writer=make()))
+            taken[name] = seconds(lambda make=make: dcp.save(state, storage_writer=make()))
             shutil.rmtree(folder)
             os.mkdir(folder)
             start = time.perf_counter()
             saving = dcp.async_save(state, storage_writer=make())
-            found[f"async_save, {name}"] = time.perf_counter() - start
+            taken[f"async_save, {name}"] = time.perf_counter() - start
             saving.result()
             shutil.rmtree(folder)
             os.mkdir(folder)
-        for name, taken in found.items():
-            times.setdefault(name, []).append(taken)
-    return {name: taken[1:] for name, taken in times.items()}  # the first round warms up
+        for name, value in taken.items():
+            times.setdefault(name, []).append(value)
+    return {name: values[1:] for name, values in times.items()}  # the first round warms up
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python examples/measure_zarr.py [FOLDER] [--chunk BYTES] [--format 2|3] [--shard]
 
-The array has 268 MB of normal bfloat16 numbers; it is kept in FOLDER, or in memory. Settings of
-zarr are taken from the environment, as ZARR_ASYNC__CONCURRENCY=2. Codecs take turns; each line has
-medians, with the least and the most, in GB/s of the array, and milliseconds that one row takes.
+The array has 268 MB of normal bfloat16 numbers, in FOLDER or in memory. Zarr is configured by the
+environment: for example, ZARR_ASYNC__CONCURRENCY=2. Codecs take turns; each line has medians, with
+minimum and maximum, of GB/s for the whole array and of milliseconds for one row.
 """
 
 import argparse
@@ -24,17 +24,17 @@ COLUMNS = 4096
 
 
 def codecs_for(zarr_format: int) -> dict[str, dict]:
-    """Return the arguments of create_array by the names of what is compared."""
+    """Return the arguments of create_array for each contender."""
     codec = bf16codecs.BF16Arithmetic()
-    found = {"none": {"compressors": None}, "BF16Arithmetic": {"compressors": codec}}
-    if zarr_format == 3:  # in format 2, the default does not take bfloat16
-        found["default"] = {}
-        found["blocks"] = {"serializer": BF16BlocksCodec(codec), "compressors": None}
-    return found
+    arguments = {"none": {"compressors": None}, "BF16Arithmetic": {"compressors": codec}}
+    if zarr_format == 3:  # in format 2, the default does not support bfloat16
+        arguments["default"] = {}
+        arguments["blocks"] = {"serializer": BF16BlocksCodec(codec), "compressors": None}
+    return arguments
 
 
 def measure(array: zarr.Array, data: np.ndarray) -> dict[str, float]:
-    """Write and read an array, and some of its rows."""
+    """Time writing and reading an array, and reading some of its rows."""
     rows = np.random.default_rng(0).integers(0, len(data), 32).tolist()
     times = [time.perf_counter()]
     array[:] = data
@@ -45,9 +45,9 @@ def measure(array: zarr.Array, data: np.ndarray) -> dict[str, float]:
         array[row]
     times.append(time.perf_counter())
     assert whole.tobytes() == data.tobytes()
-    write, read, some = np.diff(times)
-    gigabytes = data.nbytes / 1e9
-    return {"write": gigabytes / write, "read": gigabytes / read, "row ms": some / len(rows) * 1e3}
+    write, read, read_rows = np.diff(times)
+    gigabytes, row_ms = data.nbytes / 1e9, read_rows / len(rows) * 1e3
+    return {"write": gigabytes / write, "read": gigabytes / read, "row ms": row_ms}
 
 
 def main() -> None:
@@ -82,15 +82,15 @@ def main() -> None:
             config={"write_empty_chunks": options.write_empty},
             **codec,
         )
-    found = {name: [] for name in arrays}
+    results = {name: [] for name in arrays}
     for _ in range(options.rounds + 1):
         for name, array in arrays.items():
-            found[name].append(measure(array, data))
-    for name, rounds in found.items():
+            results[name].append(measure(array, data))
+    for name, rounds in results.items():
         text = ""
-        for what in rounds[0]:
-            rates = [r[what] for r in rounds[1:]]  # in the first one, the system finds memory
-            text += f"  {what} {statistics.median(rates):.2f} ({min(rates):.2f}-{max(rates):.2f})"
+        for label in rounds[0]:
+            rates = [r[label] for r in rounds[1:]]  # the first round warms up
+            text += f"  {label} {statistics.median(rates):.2f} ({min(rates):.2f}-{max(rates):.2f})"
         print(f"{name:>15}{text}")
 
 

@@ -1,9 +1,10 @@
-"""Train a small model with JAX, and tell what its checkpoint takes in Orbax and in stores.
+"""Train a small model with JAX, and compare the sizes of its checkpoint in Orbax and in stores.
 
     python examples/orbax_sizes.py [STEPS]
 
-The model guesses the next byte of Python's own library. Its weights are saved in bfloat16, the two
-moments of Adam in float32, each as an Orbax checkpoint, which is converted with several codecs.
+The model predicts the next byte of Python's standard library. Its weights are saved in bfloat16,
+the two moments of Adam in float32, each as an Orbax checkpoint, which is converted with several
+codecs.
 """
 
 import sys
@@ -100,7 +101,7 @@ def main(steps: str = "400") -> None:
             with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as checkpointer:
                 checkpointer.save(path, tree)
             sizes = [sum(array.nbytes for array in tree.values())]
-            sizes.append(sum(own.stat().st_size for own in path.rglob("*") if own.is_file()))
+            sizes.append(sum(file.stat().st_size for file in path.rglob("*") if file.is_file()))
             for options in CODECS.values():
                 store = Path(folder) / "model.zarr"
                 sizes.append(orbax_to_zarr(path, store, overwrite=True, **options).stored_nbytes)

@@ -1,7 +1,8 @@
 """Read a model from HDF5: with this package, and with h5py alone.
 
-Run it as ``python read_hdf5.py model.h5``; without a name it converts the small model that ships
-with the package.
+    python examples/read_hdf5.py [MODEL.h5]
+
+By default, it converts the package's demo model.
 """
 
 import importlib.resources
@@ -20,16 +21,16 @@ from bf16codecs.convert import safetensors_to_hdf5
 def show(path: Path) -> None:
     with h5py.File(path) as file:
         paths = json.loads(file.attrs["bf16codecs"])["tensors"]
-        name, where = max(paths.items(), key=lambda item: file[item[1]].size)
-        dataset = file[where]
+        name, dataset_path = max(paths.items(), key=lambda item: file[item[1]].size)
+        dataset = file[dataset_path]
         stored = dataset.id.get_storage_size()
         print(f"{len(paths)} tensors; {name}: shape {dataset.shape}, stored in {stored} bytes")
 
-        # Two rows, every bit as it was, in the tensor's own data type.
+        # Two rows, bit for bit, in the tensor's data type.
         rows = hdf5.read_tensor(dataset, np.s_[:2])
         print(f"as {rows.dtype}: {rows[:, :3].ravel()}")
 
-        # h5py knows no bfloat16, and converts it to float32.
+        # h5py does not support bfloat16, and converts it to float32.
         converted = dataset[:2]
         print(f"as {converted.dtype}, the same numbers:", bool((converted == rows).all()))
 
@@ -38,10 +39,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         show(Path(sys.argv[1]))
         return
-    shipped = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    demo = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.h5"
-        safetensors_to_hdf5(Path(str(shipped)), path)
+        safetensors_to_hdf5(Path(str(demo)), path)
         show(path)
 
 
@@ -51,4 +52,4 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"read_hdf5.py: {' '.join(str(error).split())}")  # libhdf5's may have two lines
+        sys.exit(f"read_hdf5.py: {' '.join(str(error).split())}")  # libhdf5's may span lines

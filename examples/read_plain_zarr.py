@@ -1,15 +1,15 @@
-"""List the arrays of a Zarr store, a converted model for instance, with zarr alone.
-
-The installed package is found by zarr through entry points; nothing of it is called here.
+"""List the arrays of a Zarr store, such as a converted model, with zarr alone.
 
     python examples/read_plain_zarr.py STORE
+
+zarr finds the codecs of the installed package through entry points; the example does not call it.
 """
 
 import sys
 
 import zarr
 
-# zarr 3.4 finds data types through entry points too; before, importing the package registers them.
+# From 3.4 on, zarr finds data types through entry points; before, the package has to be imported.
 if tuple(map(int, zarr.__version__.split(".")[:2])) < (3, 4):
     import bf16codecs  # noqa: F401
 
@@ -18,7 +18,7 @@ def main(store: str) -> None:
     group = zarr.open_group(store, mode="r")
     for name, node in sorted(group.members(max_depth=None)):
         if isinstance(node, zarr.Array):
-            # Only what the first elements need is read: a block of the chunk, where it has blocks.
+            # Reads only one block of the chunk, if the chunk has blocks.
             first = node[(0,) * (node.ndim - 1) + (slice(3),)] if node.ndim else node[()]
             print(f"{name}: {node.dtype} {node.shape} {first}")
 

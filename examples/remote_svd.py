@@ -1,12 +1,12 @@
-"""Singular values of one weight matrix out of a remote store, without fetching the rest.
+"""Compute the singular values of one weight matrix in a remote store, without fetching the rest.
 
     python examples/remote_svd.py ADDRESS TENSOR [OPTION=VALUE ...]
 
-for instance
+For example:
 
     python examples/remote_svd.py s3://models/llama.zarr model.embed_tokens.weight anon=true
 
-Options go to the file system behind the address: see its documentation in fsspec.
+Options are passed to the address's file system: see its documentation in fsspec.
 """
 
 import json
@@ -18,7 +18,7 @@ import bf16codecs
 
 
 def value(text: str) -> object:
-    """Take an option's value for JSON, or for text if it is none."""
+    """Parse an option's value as JSON; keep it as text if it is not."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""Train on some processes, die, and go on with others, to the same bits.
+"""Train on some processes, die, and continue on another number of processes, to the same bits.
 
     torchrun --nproc-per-node 4 train.py RUN [--die-at 35]
     torchrun --nproc-per-node 2 train.py RUN
 
-A model of 0.2 million parameters learns to predict the next byte. Parameters and optimizer
-are sharded over all processes, each of which computes the gradients of some of 4 parts of a batch.
-Every 10 steps, weights and optimizer become RUN/step-N.zarr, a difference to the one before; the
-next start goes on with the last.
+A model of 0.2 million parameters learns to predict the next byte. Parameters and optimizer are
+sharded over all processes; each computes the gradients of some of 4 parts of a batch. Every 10
+steps, weights and optimizer are saved to RUN/step-N.zarr, as differences to the previous save. The
+next start continues from the last save.
 """
 
 import argparse
@@ -31,24 +31,24 @@ TEXT = torch.tensor(list(Path(torch.__file__).read_bytes()[: 1 << 16]))
 
 
 def gradients(model: Sequential, step: int) -> list[torch.Tensor]:
-    """Add up those of all parts in one order, so that it is the same for any processes."""
+    """Return the mean gradients of all parts, added in an order that processes do not affect."""
     rank, size = dist.get_rank(), dist.get_world_size()
     whole = {n: p.full_tensor().detach().requires_grad_() for n, p in model.named_parameters()}
     starts = torch.randint(len(TEXT) - CONTEXT, (PARTS, 64), generator=torch.manual_seed(step))
-    mine: list[Any] = []
+    local: list[Any] = []
     for part in starts[rank::size]:
         text = torch.stack([TEXT[start : start + CONTEXT + 1] for start in part.tolist()])
         guess = functional_call(model, whole, (text[:, :-1],))
         loss = torch.nn.functional.cross_entropy(guess, text[:, -1])
-        mine.append(torch.autograd.grad(loss, list(whole.values())))
-    found: list[Any] = [None] * size
-    dist.all_gather_object(found, mine)
-    ordered = [found[i % size][i // size] for i in range(PARTS)]
+        local.append(torch.autograd.grad(loss, list(whole.values())))
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, local)
+    ordered = [gathered[i % size][i // size] for i in range(PARTS)]
     return [sum(parts[1:], parts[0]) / PARTS for parts in zip(*ordered, strict=True)]
 
 
 def main() -> None:
-    """Train from the last checkpoint on."""
+    """Train, from the last checkpoint on if one exists."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--die-at", type=int, metavar="STEP")
@@ -71,7 +71,7 @@ def main() -> None:
         dcp.load(state, storage_reader=StoreReader(args.run / f"step-{first}.zarr"))
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
         if dist.get_rank() == 0:
-            print(f"going on from step {first}")
+            print(f"continuing from step {first}")
 
     for step in range(first + 1, STEPS + 1):
         for parameter, total in zip(model.parameters(), gradients(model, step), strict=True):

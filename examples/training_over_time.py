@@ -1,9 +1,9 @@
-"""How compressible weights are over a training run, and how many of their bits a step changes.
+"""Report how compressible weights are during training, and how many bits a step changes.
 
     python examples/training_over_time.py [--picture FILE.png] [RUN | CHECKPOINT CHECKPOINT ...]
 
-RUN is a run store. Without it, something like training is done to the model that ships with the
-package: steps that become smaller and smaller.
+RUN is a run store. By default, training is simulated from the package's demo model, by random steps
+of decreasing size.
 """
 
 import argparse
@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 def train(folder: Path, n: int) -> list[str]:
-    """Write `n` checkpoints, each a random step away from the one before it."""
+    """Write `n` checkpoints, each a random step from the one before."""
     with bf16codecs.open_model(files(bf16codecs) / "data" / "demo.safetensors") as model:
         weights = {name: values.astype("f4") for name, values in model.load().items()}
     rng, paths = np.random.default_rng(0), []
@@ -37,10 +37,10 @@ def train(folder: Path, n: int) -> list[str]:
     return paths
 
 
-def tell(found: analysis.Analysis) -> None:
+def report(result: analysis.Analysis) -> None:
     """Print a line for each checkpoint, in bits a value."""
     print(f"{'step':>8} {'alone':>7} {'difference':>10} {'values changed':>14}  most changed bit")
-    for step in found.steps:
+    for step in result.steps:
         bits, change = step.model.bits, step.model.statistics.change
         line = f"{step.step:>8} {bits['arithmetic best']:>7.2f}"
         if change is not None:
@@ -52,14 +52,14 @@ def tell(found: analysis.Analysis) -> None:
 
 def main(sources: list[str], picture: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = analysis.analyze(sources or train(Path(folder), 6))
-    if not found.steps:
-        raise ValueError(f"{found.path}: one checkpoint, which nothing is before")
-    tell(found)
+        result = analysis.analyze(sources or train(Path(folder), 6))
+    if not result.steps:
+        raise ValueError(f"{result.path}: only one checkpoint: give a run, or several checkpoints")
+    report(result)
     if picture is not None:
         from bf16codecs.analysis import plots
 
-        plots.save(plots.changed_bits(found), picture, "png")
+        plots.save(plots.changed_bits(result), picture, "png")
 
 
 if __name__ == "__main__":

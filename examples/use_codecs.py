@@ -1,4 +1,4 @@
-"""Compress an array of weights in Zarr, in both formats, and compare what the codecs make of it.
+"""Compress an array of weights in both Zarr formats, and compare the codecs' sizes.
 
 python examples/use_codecs.py [FOLDER]
 """
@@ -19,7 +19,7 @@ CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(), BF16Zstd(level=3)]
 
 def main(folder: Path) -> None:
     weights = np.random.default_rng(0).normal(0, 0.02, (2048, 1024)).astype(ml_dtypes.bfloat16)
-    # NaN as fill value: zarr drops chunks that equal it, and takes -0.0 and 0.0 for equal.
+    # Fill with NaN: zarr does not store chunks that equal the fill value, and -0.0 equals 0.0.
     common = {"data": weights, "chunks": (512, 1024), "fill_value": float("nan")}
 
     print(f"{'codec':<12}{'format 2':>10}{'format 3':>10}   bits per value")
@@ -33,8 +33,8 @@ def main(folder: Path) -> None:
             sizes.append(array.nbytes_stored())
         print(f"{name:<12}{sizes[0]:>10}{sizes[1]:>10}   {8 * sizes[1] / weights.size:.3f}")
 
-    # As the serializer, a codec lets zarr fetch and decode only the blocks that a slice touches.
-    # No compressor may come behind it.
+    # With the codec as serializer, zarr fetches and decodes only the blocks that a slice touches.
+    # No compressor may follow it.
     array = zarr.create_array(
         folder / "blocks.zarr", serializer=BF16BlocksCodec("huffman"), compressors=None, **common
     )

@@ -34,9 +34,9 @@ def test_analyze_model(run_example: Callable[..., str]) -> None:
     shown = run_example("analyze_model.py", "model.safetensors", "pictures")
     lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
     assert lines["all"] == ["39", "2.70", "7.97", "10.64", "10.47"]
-    assert shown.endswith("3 pictures in pictures\n")
+    assert shown.endswith("3 plots in pictures\n")
     if tiers.IS_FULL:  # without arguments, it takes the demo's model and draws nothing
-        assert run_example("analyze_model.py") + "3 pictures in pictures\n" == shown
+        assert run_example("analyze_model.py") + "3 plots in pictures\n" == shown
     assert len(list(Path("pictures").glob("*.png"))) == 3
 
 
