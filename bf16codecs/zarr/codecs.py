@@ -50,7 +50,46 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class _WrappedCodec(BytesBytesCodec):
+class _BytesCodec(BytesBytesCodec):
+    """A bytes-to-bytes codec that works on the host, or decodes chunks that lie on a GPU there."""
+
+    def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes | memoryview:
+        raise NotImplementedError
+
+    def _decoded(self, data: Bytes, chunk_spec: ArraySpec) -> Bytes:
+        raise NotImplementedError
+
+    def _decoded_on_gpu(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        """Return the chunk decoded on its GPU, or None if the host has to decode it."""
+        return None
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
+        raw = self._decoded(chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(raw.data)
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        encoded = self._encoded(chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
+
+    # A buffer may be a GPU's, which only the calling thread may touch: see `gpu`.
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
+        if on_gpu is not None:
+            return on_gpu
+        raw = await asyncio.to_thread(self._decoded, chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(raw.data)
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        encoded = await asyncio.to_thread(self._encoded, chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
+
+
+@dataclass(frozen=True)
+class _WrappedCodec(_BytesCodec):
     """A codec class of this package as a bytes-to-bytes codec of Zarr format 3.
 
     The fields are the parameters of that class.
@@ -89,37 +128,9 @@ class _WrappedCodec(BytesBytesCodec):
         with named_damage(chunk_label(chunk_spec)):
             return type(self)._decode_array(data, _largest_chunk(chunk_spec))
 
-    def _decoded_on_gpu(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        """Return a chunk that was decoded on the GPU on which it lies, or None."""
-        return None
-
     def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes:
         codec: ConfiguredCodec = self._codec  # type: ignore[attr-defined]
         return codec.encode(data)
-
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
-        if on_gpu is not None:
-            return on_gpu
-        raw = self._decoded(chunk_data.as_numpy_array(), chunk_spec)
-        return chunk_spec.prototype.buffer.from_bytes(raw.data)
-
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        encoded = self._encoded(chunk_data.as_numpy_array(), chunk_spec)
-        return chunk_spec.prototype.buffer.from_bytes(encoded)
-
-    # A buffer may be a GPU's, which only the calling thread may touch: see `gpu`.
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        on_gpu = self._decoded_on_gpu(chunk_data, chunk_spec)
-        if on_gpu is not None:
-            return on_gpu
-        raw = await asyncio.to_thread(self._decoded, chunk_data.as_numpy_array(), chunk_spec)
-        return chunk_spec.prototype.buffer.from_bytes(raw.data)
-
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        encoded = await asyncio.to_thread(self._encoded, chunk_data.as_numpy_array(), chunk_spec)
-        return chunk_spec.prototype.buffer.from_bytes(encoded)
 
 
 def _largest_chunk(chunk_spec: ArraySpec) -> int | None:
@@ -220,7 +231,7 @@ class BF16ZstdCodec(_FrameBytesCodec):
 
 
 @dataclass(frozen=True)
-class DeltaCodec(BytesBytesCodec):
+class DeltaCodec(_BytesCodec):
     """Differences of consecutive integers, as a codec of Zarr format 3.
 
     Unlike `numcodecs.delta` of zarr-python, it takes a chunk's bytes as integers even in arrays of
@@ -261,31 +272,20 @@ class DeltaCodec(BytesBytesCodec):
         """Return the size itself: encoding keeps it."""
         return input_byte_length
 
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        content = self._apply(self._delta.decode, chunk_data.as_numpy_array())
-        return chunk_spec.prototype.buffer.from_bytes(content.data)
+    def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> memoryview:
+        self._check_size(data)
+        return self._delta.encode(data).data
 
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        content = self._apply(self._delta.encode, chunk_data.as_numpy_array())
-        return chunk_spec.prototype.buffer.from_bytes(content.data)
+    def _decoded(self, data: Bytes, chunk_spec: ArraySpec) -> Bytes:
+        self._check_size(data)
+        return self._delta.decode(data)
 
-    def _apply(self, function: Callable[[Any], Any], data: Bytes) -> Any:
+    def _check_size(self, data: Bytes) -> None:
         size = int(self.dtype[-1])
         if data.size == 0 or data.size % size:
             raise CorruptDataError(
                 f"a chunk of {data.size} bytes does not consist of {8 * size}-bit integers"
             )
-        return function(data)
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        data = chunk_data.as_numpy_array()
-        content = await asyncio.to_thread(self._apply, self._delta.decode, data)
-        return chunk_spec.prototype.buffer.from_bytes(content.data)
-
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        data = chunk_data.as_numpy_array()
-        content = await asyncio.to_thread(self._apply, self._delta.encode, data)
-        return chunk_spec.prototype.buffer.from_bytes(content.data)
 
 
 def register() -> None:
