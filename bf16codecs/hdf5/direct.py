@@ -193,7 +193,7 @@ def dataset_array(
         # Not for chunks: a damaged file may count one chunk twice and lack another.
         is_allocated = is_complete and not is_chunked
         # When HDF5 converts structs, it writes their members but not the padding between.
-        is_overwritten = (items.dtype.names is None or items.has_own_bytes) and (
+        is_overwritten = (items.dtype.names is None or items.has_same_bytes) and (
             is_allocated or _overwrites_memory(properties)
         )
     filters = [number for number, _ in pipeline]
@@ -201,7 +201,7 @@ def dataset_array(
     # Called only by the thread that makes the jobs: it may hold HDF5's lock already.
     read = partial(_read, dataset, items, is_overwritten)
     chunk_format = decoding.format_of(filters, dtype.itemsize)
-    if chunks is None or chunk_format is None or not items.has_own_bytes:
+    if chunks is None or chunk_format is None or not items.has_same_bytes:
         if find_base is not None:
             raise StoreError("other software stored it anew, without the base of its differences")
         if is_complete:

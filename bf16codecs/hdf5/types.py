@@ -65,7 +65,7 @@ class ItemType(NamedTuple):
     #: HDF5's type to read them as: the dataset's type if no conversion is needed.
     memory: Any
     #: Whether the bytes of the array are those of the dataset, without conversion.
-    has_own_bytes: bool
+    has_same_bytes: bool
 
     @property
     def copied(self) -> np.dtype[Any]:

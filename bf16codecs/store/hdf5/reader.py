@@ -295,7 +295,7 @@ class Hdf5Arrays(StoredArrays):
                 raise StoreError(f"its type is not the data type of a tensor: {e}") from e
             if items.dtype.byteorder == ">":
                 raise StoreError("is big-endian")
-            if not items.has_own_bytes:
+            if not items.has_same_bytes:
                 raise StoreError("its type is not the data type of a tensor: HDF5 converts it")
         return dataset
 
