@@ -10,7 +10,7 @@ import numpy as np
 
 from bf16codecs.bench.data import Bytes
 
-__all__ = ["MEMCPY", "Contender", "copy", "memcpy", "of_codec", "own_codecs"]
+__all__ = ["MEMCPY", "Contender", "copy", "memcpy", "of_codec", "package_codecs"]
 
 MEMCPY = "memcpy"
 
@@ -52,7 +52,7 @@ def memcpy() -> Contender:
     return Contender(MEMCPY, lambda data: data, copy)
 
 
-def own_codecs(threads: int, dtype: str) -> Iterator[Contender]:
+def package_codecs(threads: int, dtype: str) -> Iterator[Contender]:
     """Yield this package's codecs for a data type."""
     from bf16codecs import codecs
 

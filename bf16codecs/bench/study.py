@@ -11,7 +11,7 @@ from functools import partial
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.threads import codec_threads
-from bf16codecs.bench.contenders import Contender, memcpy, own_codecs
+from bf16codecs.bench.contenders import Contender, memcpy, package_codecs
 from bf16codecs.bench.data import Sample
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS
 from bf16codecs.bench.isolated import in_a_process
@@ -22,10 +22,6 @@ __all__ = ["Study", "begins_like", "study_codecs"]
 
 # First letters of words: "BF16Huffman" has two words.
 _WORD = re.compile(r"\b\w|(?<![A-Z])[A-Z](?=[a-z])")
-
-
-def _no_figures() -> Mapping[str, str]:
-    return {}
 
 
 def begins_like(name: str, beginnings: Sequence[str]) -> bool:
@@ -54,7 +50,7 @@ class Study:
 
     contenders: list[Contender]
     work: Work
-    figures: Callable[[], Mapping[str, str]] = _no_figures
+    figures: Callable[[], Mapping[str, str]] = dict
 
     @property
     def names(self) -> list[str]:
@@ -133,7 +129,7 @@ def study_codecs(
     """
     with codec_threads(threads):  # checks the number
         peers, absent = peers_of(threads, sample.dtype)
-        candidates = [memcpy(), *own_codecs(threads, sample.dtype), *peers]
+        candidates = [memcpy(), *package_codecs(threads, sample.dtype), *peers]
     size = DEFAULT_NBYTES if nbytes is None else nbytes
     work = Work(sample.tensors, size, sample.item_size, may_shrink=nbytes is None)
     return Study(candidates, work), absent

@@ -20,7 +20,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.tables import Layout
 from bf16codecs.bench import sample_of
 from bf16codecs.bench.gpu import study, variants
-from bf16codecs.bench.gpu.decoders import OwnFrames
+from bf16codecs.bench.gpu.decoders import FrameDecoder
 from bf16codecs.bench.gpu.peers import AbsentPeer, Peer
 from bf16codecs.bench.gpu.study import GpuStudy
 from bf16codecs.bench.gpu.work import Work
@@ -209,14 +209,14 @@ def few(model: Path, only: str = "BF16Huffman") -> tuple[Any, ...]:
 
 
 def test_other_data_are_noticed(gpu, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = OwnFrames.decode
+    real = FrameDecoder.decode
 
-    def wrong(self: OwnFrames) -> None:
+    def wrong(self: FrameDecoder) -> None:
         real(self)
         work = self._work
         work.stream.fill(work.out.address + work.pieces[-1].offset, 0, 1)
 
-    monkeypatch.setattr(OwnFrames, "decode", wrong)
+    monkeypatch.setattr(FrameDecoder, "decode", wrong)
     result = run(*few(model))
     assert result.exit_code == 1
     assert result.stderr == "bf16codecs bench: the GPU returned wrong data\n"

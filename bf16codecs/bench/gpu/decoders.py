@@ -16,7 +16,7 @@ from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 from bf16codecs.errors import DeviceError
 
-__all__ = ["Decoder", "OwnFrames", "check_verdicts", "encoded", "scratch_of"]
+__all__ = ["Decoder", "FrameDecoder", "check_verdicts", "encoded", "scratch_of"]
 
 
 class Decoder:
@@ -45,7 +45,7 @@ class Decoder:
         """Free memory."""
 
 
-class OwnFrames(Decoder):
+class FrameDecoder(Decoder):
     """Frames of this package, one for each piece; all blocks are decoded at once.
 
     Parameters

@@ -13,7 +13,7 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import one_line
 from bf16codecs.bench.contenders import MEMCPY
 from bf16codecs.bench.data import Sample
-from bf16codecs.bench.gpu.decoders import Decoder, OwnFrames, encoded
+from bf16codecs.bench.gpu.decoders import Decoder, FrameDecoder, encoded
 from bf16codecs.bench.gpu.loading import (
     FILE,
     STORES,
@@ -252,7 +252,7 @@ class GpuStudy:
 
 
 def _frames_decoder(variant: Variant) -> Callable[[Work], Decoder]:
-    return lambda work: OwnFrames(work, encoded(work, variant))
+    return lambda work: FrameDecoder(work, encoded(work, variant))
 
 
 def _measured(table: str, name: str, progress: Progress, measure: Callable[[], GpuResult]) -> Found:

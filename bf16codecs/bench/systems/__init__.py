@@ -7,7 +7,7 @@ type are joined, and every contender of a system gets that piece.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bf16codecs._base.paths import given_path
@@ -21,15 +21,11 @@ from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
 __all__ = ["SYSTEMS_WITH_BASE", "study_system"]
 
 
-def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
-    yield from ()
-
-
 @dataclass(frozen=True)
 class _System:
     dtypes: Sequence[str]
     contenders: Callable[[Payload, Sequence[int]], Iterator[Contender]]
-    figures: Callable[[Payload], Iterator[tuple[str, str]]] = _no_figures
+    figures: Callable[[Payload], Iterable[tuple[str, str]]] = lambda payload: ()
     takes_base: bool = False
 
 
