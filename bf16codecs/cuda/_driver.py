@@ -59,12 +59,12 @@ def call(function: Any, *arguments: Any) -> Any:
 
 
 @contextmanager
-def named_errors(what: str) -> Iterator[None]:
+def named_errors(subject: str) -> Iterator[None]:
     """Turn errors of NVIDIA's packages into this package's, in one line.
 
     Parameters
     ----------
-    what
+    subject
         Subject of the message.
 
     Raises
@@ -80,13 +80,13 @@ def named_errors(what: str) -> Iterator[None]:
         # Older versions raise a RuntimeError if there is no driver.
         if type(e).__module__.partition(".")[0] != "cuda" and type(e) is not RuntimeError:
             raise
-        raise _error(what, str(e)) from e
+        raise _error(subject, str(e)) from e
 
 
-def _error(what: str, reason: str) -> Exception:
+def _error(subject: str, reason: str) -> Exception:
     reason = reason.replace("\0", "").strip()  # NVRTC's log ends with a zero
     if reason.startswith(_NO_MEMORY):
-        return MemoryError(f"{what}: the GPU has no room for it ({_NO_MEMORY})")
+        return MemoryError(f"{subject}: the GPU has no room for it ({_NO_MEMORY})")
     if "libnvrtc" in reason or '"nvrtc"' in reason:
         reason = f"NVIDIA's run-time compiler was not found: {_INSTALL}"
     if "libcuda" in reason or '"cuda"' in reason:
@@ -95,7 +95,7 @@ def _error(what: str, reason: str) -> Exception:
     name, _, explanation = reason.partition(": ")
     if name.startswith("CUDA_ERROR"):
         reason = f"{name} ({explanation.partition('.')[0]})" if explanation else name
-    return DeviceError(f"{what}: {reason}")
+    return DeviceError(f"{subject}: {reason}")
 
 
 class CudaVersion(NamedTuple):

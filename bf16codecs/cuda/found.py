@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["found_gpu", "gpu_only_failure"]
 
 
-def found_gpu(ordinal: int, what: str) -> Device | None:
+def found_gpu(ordinal: int, data: str) -> Device | None:
     """Return a GPU if this package can decode on it; None if the host has to decode.
 
     None without the packages of the extra ``cuda``; None with a warning if the driver or the
@@ -23,7 +23,7 @@ def found_gpu(ordinal: int, what: str) -> Device | None:
     ----------
     ordinal
         CUDA's number of the GPU.
-    what
+    data
         Data to decode, as the warning names them.
     """
     try:
@@ -36,7 +36,7 @@ def found_gpu(ordinal: int, what: str) -> Device | None:
         expect_compiler(gpu.compute_capability)
         return gpu
     except DeviceError as e:
-        warnings.warn(f"{e}; {what} are decoded on the host", stacklevel=3)
+        warnings.warn(f"{e}; {data} are decoded on the host", stacklevel=3)
         return None
 
 
