@@ -138,7 +138,7 @@ def measure_run(
     parent = None if folder is None else given_path(folder, "folder of the stores")
     if parent is not None:
         require_folder_of(Path(parent) / "stores")
-    paths = {step_of(opened_source(path), path).number: path for path in sources}
+    paths = {step_of(opened_source(path), path).value: path for path in sources}
     checkpoints = ordered_steps(sources)
     check_series(checkpoints, allow_changed_tensors=True)
     numbers = [number for number, _ in checkpoints]
