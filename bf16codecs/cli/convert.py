@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from bf16codecs.cli.options import (
     command,
     conversion_options,
     drop_options,
+    is_store,
     json_option,
     max_bytes_option,
     overwrite_option,
@@ -167,8 +169,12 @@ def _restore(
     all_steps: bool,
     options: dict[str, Any],
 ) -> None:
+    from bf16codecs.store.kinds import Kind, suffix_of
     from bf16codecs.store.opening import split_step
 
+    makes_store = suffix_of(store)[1] not in (None, Kind.SAFETENSORS)
+    if not (makes_store or os.path.lexists(store)) and is_store(dst):
+        raise click.UsageError(f"{dst} is the store: put it before {store}.")
     if (step is not None or all_steps) and split_step(store)[1] is not None:
         raise click.UsageError(f"{store} is already one step: leave out --step and --all")
     if all_steps:

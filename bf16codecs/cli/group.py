@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from bf16codecs._base.version import __version__
@@ -20,7 +22,18 @@ __all__ = ["main"]
 _version = click.version_option(__version__, prog_name="bf16codecs")
 
 
-@click.group()
+_CONVERTERS = ("h52st", "st2h5", "st2zarr", "zarr2st")
+
+
+class _Group(click.Group):
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the subcommand that arguments begin with."""
+        if args[0] in _CONVERTERS:
+            ctx.fail(f"{args[0]} is a command of its own: leave out {ctx.info_name}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Group)
 @_version
 def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""

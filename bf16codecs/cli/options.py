@@ -52,6 +52,7 @@ __all__ = [
     "drop_options",
     "is_given",
     "is_source",
+    "is_store",
     "json_option",
     "max_bytes_option",
     "overwrite_option",
@@ -184,6 +185,9 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as e:
+            if e.option_name == "--step":
+                text = "No such option '--step'. Name one step of a run as RUN@600."
+                raise click.UsageError(text, ctx) from None
             # click suggests --sort for --tensor (ratio 0.67); --chunksize has 0.96.
             near = [
                 name
@@ -207,6 +211,14 @@ def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None
     if not isinstance(options, dict):
         raise click.BadParameter('not a JSON object, such as {"anon": true}')
     return options
+
+
+def is_store(path: str) -> bool:
+    """Tell whether a path is a model store."""
+    try:
+        return detect(path) in (Kind.FOLDER, Kind.ZIP, Kind.HDF5)
+    except (OSError, ValueError):
+        return False
 
 
 def is_source(path: str) -> bool:

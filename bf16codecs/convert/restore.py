@@ -22,7 +22,7 @@ from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
-from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 from bf16codecs.store.reader import ModelReader
@@ -154,7 +154,9 @@ def run_to_safetensors(
         If the target exists and `overwrite` is false, or it has other files.
     """
     start = time.perf_counter()
-    with closing(open_run_store(store, Opening(storage_options, Limits(max_bytes)))) as run:
+    opening = Opening(storage_options, Limits(max_bytes))
+    advice = for_caller("zarr_to_safetensors or hdf5_to_safetensors restores it", "leave out --all")
+    with closing(open_run_store(store, opening, advice)) as run:
         steps, folders = run.run.steps, step_folders(run.run)
         target = _target(run, dst, as_folder=True)
         paths = [
@@ -193,7 +195,7 @@ def _restore(
     names = _names(reader)
     as_folder = reader.info.index is not None or len(names) > 1
     target = _target(reader, dst, as_folder)
-    obstacle = partial(other_names, names=names) if as_folder else _no_file
+    obstacle = partial(other_names, names=names) if as_folder else _no_safetensors_file
     with (
         codec_threads(threads),
         new_target(target, overwrite, obstacle, sync, as_folder) as temporary,
@@ -205,9 +207,10 @@ def _restore(
     return summarize(reader, headers, start, len(objects))
 
 
-def _no_file(path: Path) -> str:
-    """Return why a path is not a file that can be replaced; empty if it is one."""
-    return "" if path.is_file() else "is not a file: choose another name"
+def _no_safetensors_file(path: Path) -> str:
+    """Return why a path is not a safetensors file, which may be replaced; empty if it is one."""
+    is_model = path.is_file() and (not path.stat().st_size or detect(path) is Kind.SAFETENSORS)
+    return "" if is_model else "is not a safetensors file: choose another name"
 
 
 def _for_runs() -> str:

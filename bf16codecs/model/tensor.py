@@ -99,7 +99,7 @@ class Home(Generic[Opened]):
         if self._run is not None:
             _ = self._run.opened  # whose files a step reads
         if self._opened is None:
-            raise ValueError(f"{self.arguments[0]}: the {self.kind} is closed")
+            raise ValueError(f"{self.arguments[0]}: the {self.kind} is closed: open it again")
         return self._opened
 
     def __reduce__(self) -> tuple[Any, ...]:

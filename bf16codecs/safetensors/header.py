@@ -308,7 +308,7 @@ def header_nbytes(start: bytes, size: int, where: str) -> int:
     """
     if size < 8:
         raise SafetensorsError(
-            f"{where}: truncated: no safetensors header in {counted(size, 'byte')}"
+            f"{where}: truncated: {counted(size, 'byte')} have no room for a safetensors header"
         )
     length = int.from_bytes(start[:8], "little")
     if length > MAX_HEADER_BYTES:

@@ -94,7 +94,8 @@ class CodecChoice:
         if self.name == "arithmetic":
             if self.level is not None and str(self.level) not in _core.LEVELS:
                 levels = " or ".join(map(repr, _core.LEVELS))
-                raise ValueError(f"level must be {levels}, not {self.level!r}")
+                zstd = " (numbers are levels of zstd)" if str(self.level).isdigit() else ""
+                raise ValueError(f"level must be {levels}, not {self.level!r}{zstd}")
         elif self.name in ("zstd", PLAIN_ZSTD):
             self._number(3, ZSTD_LEVELS)
         elif self.name == "delta-deflate":

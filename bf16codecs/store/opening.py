@@ -91,8 +91,13 @@ def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
     return _as_model(_open_raw(place, opening), opening.step if step is None else step, opening)
 
 
-def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
-    """Open a run, whatever holds it; errors are those of `open_any`."""
+def open_run_store(
+    source: Any, opening: Opening = Opening(), advice: str | None = None
+) -> RunReader:
+    """Open a run, whatever holds it; errors are those of `open_any`.
+
+    `advice` says what to do with one model.
+    """
     place, step = split_step(source)
     if step is not None:
         also = for_caller(", or open it with open_model", "")
@@ -100,10 +105,11 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
     reader = _open_raw(place, opening)
     if reader.info.run is None:
         reader.close()
-        advice = for_caller(
-            "open it with open_model, or make a run with safetensors_to_run",
-            "st2zarr --series makes runs",
-        )
+        if advice is None:
+            advice = for_caller(
+                "open it with open_model, or make a run with safetensors_to_run",
+                "st2zarr --series makes runs",
+            )
         raise StoreError(f"{reader.where}: one model, not a run: {advice}")
     return RunReader(reader)
 
@@ -197,7 +203,7 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
             )
         if step is not None:
             if run is None:
-                given = for_caller("the step", f"--step or @{step}")
+                given = f"@{step}" if opening.step is None else argument("step")
                 raise StoreError(
                     f"{reader.where}: one model, not a run with a step {step}: leave out {given}"
                 )
@@ -313,9 +319,9 @@ def open_store(
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
         command = RESTORERS.get(kind)
-        advice = "nothing is to be restored" if command is None else f"{command} restores it"
+        advice = "it needs no restoring" if command is None else f"{command} restores it"
         if not kinds:
-            advice = "st2zarr and st2h5 make stores of such"
+            advice = "st2zarr and st2h5 make stores of these"
         by = "" if path is not None else " by its name"
         raise StoreError(f"{text}: not {expected}, but{by} {kind.value}: {advice}")
     step = opening.step if step is None else step

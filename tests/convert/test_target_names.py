@@ -244,4 +244,4 @@ def test_the_other_command_is_named(model: Path, store: Path, tmp_path: Path) ->
     safetensors_to_hdf5(model, tmp_path / "m.h5")
     assert "zarr2st restores it" in refused("h52st", store, tmp_path / "x")
     assert "h52st restores it" in refused("zarr2st", tmp_path / "m.h5", tmp_path / "x")
-    assert "nothing is to be restored" in refused("zarr2st", model, tmp_path / "x")
+    assert "it needs no restoring" in refused("zarr2st", model, tmp_path / "x")

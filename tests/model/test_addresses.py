@@ -156,7 +156,7 @@ def test_errors_about_names_need_no_request(server: FileServer, tmp_path: Path) 
         "an address that ends in .h5: HDF5 files are"
     )
     line = refused("zarr2st", f"{server.url}/no.safetensors", tmp_path / "x")
-    assert "not a Zarr store, but by its name a safetensors model: nothing" in line
+    assert "not a Zarr store, but by its name a safetensors model: it needs no" in line
     assert server.requests == []
 
 

@@ -209,7 +209,7 @@ def test_safetensors_behind_an_address_that_are_damaged(root: Path, server: File
     whole = (root / "m.safetensors").read_bytes()
     for name, data, match in (
         ("empty", b"", "Nothing is there, or it is empty"),
-        ("short", whole[:5], "no safetensors header in 5 bytes"),
+        ("short", whole[:5], "5 bytes have no room for a safetensors header"),
         ("cut-header", whole[:50], "truncated: header of"),
         ("cut", whole[:-1], "truncated"),
         ("other", b"\x89HDF\r\n\x1a\n" * 9, "not a safetensors file"),

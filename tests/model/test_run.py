@@ -219,7 +219,7 @@ def test_a_model_is_no_run(checkpoints: list[Path], tmp_path: Path) -> None:
     bf16codecs.convert.safetensors_to_zarr(checkpoints[0], store)
     with pytest.raises(StoreError, match="one model, not a run: open it with open_model"):
         bf16codecs.open_run(store)
-    with pytest.raises(StoreError, match="one model, not a run with a step 3: leave out the step"):
+    with pytest.raises(StoreError, match="one model, not a run with a step 3: leave out @3"):
         bf16codecs.open_model(f"{store}@3")
 
 

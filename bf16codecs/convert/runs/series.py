@@ -332,7 +332,7 @@ def _append(
 
 @contextmanager
 def opened_to_change(
-    target: Path, verb: str, durable: bool
+    target: Path, verb: str, durable: bool, advice: str | None = None
 ) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
     """Open a run to change its steps; yield its writer, its reader, and its kind.
 
@@ -344,6 +344,8 @@ def opened_to_change(
         The change, for messages: "append to".
     durable
         Flush all writes to the disk.
+    advice
+        What to do with one model, for messages.
 
     Raises
     ------
@@ -361,11 +363,11 @@ def opened_to_change(
         what = "and not a store" if kind is None else f"but {kind.value}"
         raise StoreError(f"{target}: not a run, {what}: {rule}")
     if kind is Kind.FOLDER:
-        open_run_store(target).close()  # do not lock a folder that is not a run
+        open_run_store(target, advice=advice).close()  # do not lock a folder that is not a run
     # The writer has the lock: no other process changes the run after the reader has opened it.
     with (
         closing(_writer(target, kind, _format_of(target), durable)) as writer,
-        closing(open_run_store(target)) as run,
+        closing(open_run_store(target, advice=advice)) as run,
     ):
         yield writer, run, kind
 

@@ -69,7 +69,9 @@ def undo_append(
     recover_missing(target)
     with (
         target_errors(target),
-        opened_to_change(target, "undo the append in", durable=sync) as (writer, run, _),
+        opened_to_change(
+            target, "undo the append in", durable=sync, advice="only appends to runs can be undone"
+        ) as (writer, run, _),
     ):
         info = run.run
         last = info.steps[-1]

@@ -16,6 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from bf16codecs._base.messages import named_errors
 from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
@@ -75,9 +76,13 @@ def _opener(path: str) -> Callable[[str], ModelReader]:
     for found in pkgutil.iter_modules(__path__):
         kind = import_module(f"{__name__}.{found.name}")
         if kind.is_source(path):
-            opener: Callable[[str], ModelReader] = kind.open_source
-            return opener
+            return partial(_open_named, kind.open_source)
     return partial(open_safetensors, is_held=False)
+
+
+def _open_named(open_source: Callable[[str], ModelReader], path: str) -> ModelReader:
+    with named_errors(path, SafetensorsError):
+        return open_source(path)
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
