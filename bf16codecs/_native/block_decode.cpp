@@ -25,8 +25,9 @@ constexpr size_t kStrip = 4096;
 // The most items that the difference mode decodes at a time.
 constexpr size_t kMaxStrip = kStrip + kMaxLanes;
 
+// The caller's message names the block.
 [[noreturn]] void corrupt(const char* what) {
-  throw CorruptDataError(std::string("block: ") + what);
+  throw CorruptDataError(what);
 }
 
 // The output of a block, whose bytes are added to the checksum as they come.
@@ -56,7 +57,7 @@ void decode_pairs(const PlaneView& view, uint8_t* plane, size_t n) {
 
 void decode_zstd(const PlaneView& view, uint8_t* plane, size_t n, const Zstd* zstd) {
   if (zstd == nullptr)
-    throw CodecError("it has planes of Zstandard, and there is no decompressor for them");
+    throw CodecError("planes are coded with Zstandard, and no decompressor was given");
   zstd->decompress(view.payload, view.size, plane, n);
 }
 
@@ -239,7 +240,7 @@ void check_joined(size_t width, const PlaneView planes[]) {
 void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView planes[]) {
   const uint8_t* p = block;
   const uint8_t* const end = block + size;
-  if (size < width) corrupt("shorter than its modes");
+  if (size < width) corrupt("it is shorter than its modes");
   for (size_t i = 0; i < width; ++i) {
     if (*p >= kModes) corrupt("an unknown mode");
     planes[i].mode = Mode{*p++};
@@ -249,7 +250,7 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
     const Mode mode = planes[i].mode;
     planes[i].size = mode == Mode::stored ? n : mode == Mode::constant ? 1 : 0;
     if (!is_coded(planes[i].mode)) continue;
-    if (end - p < 4) corrupt("shorter than its sizes");
+    if (end - p < 4) corrupt("it is shorter than its sizes");
     planes[i].size = load_le<uint32_t>(p);
     p += 4;
   }
