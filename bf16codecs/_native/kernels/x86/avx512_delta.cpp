@@ -11,6 +11,7 @@
 #include "kernels/x86/avx512_delta.h"
 
 #include "kernels/delta_tables.h"
+#include "kernels/groups.h"
 
 namespace bf16codecs {
 namespace {
@@ -109,17 +110,12 @@ void decode_steps(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* cla
   d.words = words;
 }
 
-template <unsigned kClassBits>
-BF16CODECS_INLINE auto choose_decode(unsigned groups) {
-  return groups == 1   ? decode_steps<1, kClassBits>
-         : groups == 2 ? decode_steps<2, kClassBits>
-                       : decode_steps<4, kClassBits>;
-}
-
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
-  const auto kernel = tables.classes <= 8 ? choose_decode<3>(d.groups) : choose_decode<4>(d.groups);
-  kernel(d, tables, classes, steps, numbers, escapes);
+  with_groups(d.groups, [&](auto groups) {
+    const auto kernel = tables.classes <= 8 ? decode_steps<groups(), 3> : decode_steps<groups(), 4>;
+    kernel(d, tables, classes, steps, numbers, escapes);
+  });
 }
 
 // The entries of v below 64, all that two registers hold.
@@ -279,19 +275,14 @@ void encode_steps(DeltaEncoder& e, const DeltaTables& t, const uint8_t* classes,
   e.words = words;
 }
 
-template <unsigned kClassBits>
-BF16CODECS_INLINE auto choose_encode(unsigned groups) {
-  return groups == 1   ? encode_steps<1, kClassBits>
-         : groups == 2 ? encode_steps<2, kClassBits>
-                       : encode_steps<4, kClassBits>;
-}
-
 }  // namespace
 
 void avx512_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
                          const uint16_t* numbers, size_t steps, uint32_t* escapes) {
-  const auto kernel = tables.classes <= 8 ? choose_encode<3>(e.groups) : choose_encode<4>(e.groups);
-  kernel(e, tables, classes, numbers, steps, escapes);
+  with_groups(e.groups, [&](auto groups) {
+    const auto kernel = tables.classes <= 8 ? encode_steps<groups(), 3> : encode_steps<groups(), 4>;
+    kernel(e, tables, classes, numbers, steps, escapes);
+  });
 }
 
 const DeltaKernels kAvx512DeltaKernels = {

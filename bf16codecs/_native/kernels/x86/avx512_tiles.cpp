@@ -15,6 +15,7 @@
 
 #include "kernels/x86/avx512_tiles.h"
 
+#include "kernels/groups.h"
 #include "kernels/tiles_tables.h"
 
 namespace bf16codecs {
@@ -302,26 +303,14 @@ void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order) {
 
 void avx512_tile_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                         size_t steps, uint8_t* symbols) {
-  switch (d.groups) {
-    case 1:
-      return decode_steps<1>(d, tables, classes, steps, symbols);
-    case 2:
-      return decode_steps<2>(d, tables, classes, steps, symbols);
-    default:
-      return decode_steps<4>(d, tables, classes, steps, symbols);
-  }
+  with_groups(d.groups,
+              [&](auto groups) { decode_steps<groups()>(d, tables, classes, steps, symbols); });
 }
 
 void avx512_tile_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,
                         size_t steps, const uint8_t* symbols) {
-  switch (e.groups) {
-    case 1:
-      return encode_steps<1>(e, tables, classes, steps, symbols);
-    case 2:
-      return encode_steps<2>(e, tables, classes, steps, symbols);
-    default:
-      return encode_steps<4>(e, tables, classes, steps, symbols);
-  }
+  with_groups(e.groups,
+              [&](auto groups) { encode_steps<groups()>(e, tables, classes, steps, symbols); });
 }
 
 const TileKernels kAvx512TileKernels = {

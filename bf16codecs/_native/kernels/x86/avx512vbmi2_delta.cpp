@@ -11,6 +11,8 @@
 #include "kernels/x86/avx512_delta.h"
 
 #include "kernels/delta_tables.h"
+#include "kernels/groups.h"
+#include "kernels/x86/avx512vbmi2_planes.h"
 
 namespace bf16codecs {
 namespace {
@@ -21,43 +23,6 @@ struct Index {
     return _mm512_shldi_epi16(i, d, 1);
   }
 };
-
-// The states of a group's 32 lanes: their low and their high words, in the order of the lanes.
-struct Planes {
-  __m512i low, high;
-};
-
-// States from memory to planes: the low and the high words of all 32 lanes are narrowed to a
-// register each.
-Planes load_planes(const uint32_t x[32]) {
-  const __m512i even = load(x), odd = load(x + 16);
-  const auto half = [](__m512i v) { return _mm512_cvtepi32_epi16(v); };
-  const auto join = [](__m256i a, __m256i b) {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-  };
-  return {join(half(even), half(odd)),
-          join(half(_mm512_srli_epi32(even, 16)), half(_mm512_srli_epi32(odd, 16)))};
-}
-
-void store_planes(uint32_t x[32], const Planes& planes) {
-  const auto join = [](__m256i low, __m256i high) {
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-  };
-  store(x, join(_mm512_castsi512_si256(planes.low), _mm512_castsi512_si256(planes.high)));
-  store(x + 16,
-        join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
-}
-
-// Loads 64 bytes that are about to be expanded. The empty statement keeps the compiler from making
-// the load an operand of the expansion, which would wait for the mask before it loads.
-BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
-  __m512i v = load(words);
-#if defined(__GNUC__)
-  __asm__("" : "+v"(v));
-#endif
-  return v;
-}
 
 // Loads 32 classes, as words in the order of the lanes: the even items', then the odd ones'. The
 // mask makes the high bytes 0.
@@ -140,17 +105,12 @@ void decode_steps(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* cla
   d.words = words;
 }
 
-template <unsigned kClassBits>
-BF16CODECS_INLINE auto choose_decode(unsigned groups) {
-  return groups == 1   ? decode_steps<1, kClassBits>
-         : groups == 2 ? decode_steps<2, kClassBits>
-                       : decode_steps<4, kClassBits>;
-}
-
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
-  const auto kernel = tables.classes <= 8 ? choose_decode<3>(d.groups) : choose_decode<4>(d.groups);
-  kernel(d, tables, classes, steps, numbers, escapes);
+  with_groups(d.groups, [&](auto groups) {
+    const auto kernel = tables.classes <= 8 ? decode_steps<groups(), 3> : decode_steps<groups(), 4>;
+    kernel(d, tables, classes, steps, numbers, escapes);
+  });
 }
 
 }  // namespace

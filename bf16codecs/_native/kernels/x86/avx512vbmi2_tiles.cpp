@@ -17,20 +17,12 @@
 
 #include "kernels/x86/avx512_tiles.h"
 
+#include "kernels/groups.h"
 #include "kernels/tiles_tables.h"
+#include "kernels/x86/avx512vbmi2_planes.h"
 
 namespace bf16codecs {
 namespace {
-
-// Loads 64 bytes that are about to be expanded. The empty statement keeps the compiler from making
-// the load an operand of the expansion, which would wait for the mask before it loads.
-BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
-  __m512i v = load(words);
-#if defined(__GNUC__)
-  __asm__("" : "+v"(v));
-#endif
-  return v;
-}
 
 struct Classes {
   static BF16CODECS_INLINE __m512i join(const uint64_t mask[kTileClasses],
@@ -49,11 +41,6 @@ struct Classes {
     store(next, _mm512_mask_compress_epi8(x, mask, x));
     next += popcount64(mask);
   }
-};
-
-// The states of a group's 32 lanes: their low and their high words, in the order of the lanes.
-struct Planes {
-  __m512i low, high;
 };
 
 // Decodes 32 symbols, to words in the order of the lanes. Only the low 5 bits of an index count.
@@ -115,28 +102,6 @@ BF16CODECS_INLINE __m512i symbol_order() {
   return load(kOrder);
 }
 
-// States from memory to planes: the low and the high words of all 32 lanes are narrowed to a
-// register each.
-Planes load_planes(const uint32_t x[32]) {
-  const __m512i even = load(x), odd = load(x + 16);
-  const auto half = [](__m512i v) { return _mm512_cvtepi32_epi16(v); };
-  const auto join = [](__m256i a, __m256i b) {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-  };
-  return {join(half(even), half(odd)),
-          join(half(_mm512_srli_epi32(even, 16)), half(_mm512_srli_epi32(odd, 16)))};
-}
-
-void store_planes(uint32_t x[32], const Planes& planes) {
-  const auto join = [](__m256i low, __m256i high) {
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-  };
-  store(x, join(_mm512_castsi512_si256(planes.low), _mm512_castsi512_si256(planes.high)));
-  store(x + 16,
-        join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
-}
-
 // Decodes steps. Symbols of two groups are stored at once, and `between` is called after each two.
 template <unsigned kGroups, typename Between>
 BF16CODECS_INLINE void decode_steps(TileDecoder& d, const TileTable tables[],
@@ -174,10 +139,8 @@ void decode_alone(TileDecoder& d, const TileTable tables[], const uint8_t* class
 
 void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, size_t steps,
             uint8_t* symbols) {
-  const auto kernel = d.groups == 1   ? decode_alone<1>
-                      : d.groups == 2 ? decode_alone<2>
-                                      : decode_alone<4>;
-  kernel(d, tables, classes, steps, symbols);
+  with_groups(d.groups,
+              [&](auto groups) { decode_alone<groups()>(d, tables, classes, steps, symbols); });
 }
 
 // Decodes a tile while the one before it is restored: after each two steps, which are 64 items, a
@@ -387,10 +350,8 @@ void encode_steps(TileEncoder& e, const TileCodeTable tables[], const uint8_t* c
 
 void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes, size_t steps,
             const uint8_t* symbols) {
-  const auto kernel = e.groups == 1   ? encode_steps<1>
-                      : e.groups == 2 ? encode_steps<2>
-                                      : encode_steps<4>;
-  kernel(e, tables, classes, steps, symbols);
+  with_groups(e.groups,
+              [&](auto groups) { encode_steps<groups()>(e, tables, classes, steps, symbols); });
 }
 
 }  // namespace
