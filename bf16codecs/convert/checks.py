@@ -126,7 +126,7 @@ def differing_names(
         return f"has {few(ours, _SHOWN)}, not {few(theirs, _SHOWN)}"
     for number, (header, stored) in enumerate(zip(source.headers, headers, strict=True)):
         if header.raw != stored.raw:
-            return f"its header differs from {source.place(number)}"
+            return f"its header differs from {source.file_path(number)}"
     if index == stored_index(source):
         return None
     return f"its index differs from {source.paths[-1] if source.info.index else None}"

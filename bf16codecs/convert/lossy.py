@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from bf16codecs._arrays.grid import Piece
+from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.half import HalfLoss, from_half, to_half
 from bf16codecs.convert.checks import stored_index
@@ -40,11 +41,11 @@ def half_source(source: ModelReader) -> FilesReader:
     """
     if not any(is_convertible(t) for header in source.headers for t in header.tensors):
         raise ValueError(
-            f"{source.place(0)}: has no FP32 tensor, and a lossy store converts no others: convert"
-            " it without lossy"
+            f"{source.file_path(0)}: has no FP32 tensor, and a lossy store converts no others:"
+            f" leave out {argument('lossy')}"
         )
     files = [
-        ModelFile(stored.name, header, _half_content(source, i, header), source.place(i))
+        ModelFile(stored.name, header, _half_content(source, i, header), source.file_path(i))
         for i, (stored, header) in enumerate(zip(source.info.files, source.headers, strict=True))
     ]
     index = source.info.index

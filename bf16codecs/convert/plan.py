@@ -140,7 +140,7 @@ def plan_model(
         planned.append(array)
     if base is not None and not differences:
         raise NoCommonTensorError(
-            f"{source.place(0)}: has no tensor in common with its base, {base.where}:"
+            f"{source.file_path(0)}: has no tensor in common with its base, {base.where}:"
             " none of the same name, dtype and shape"
         )
     return ModelPlan(paths, planned, differences, bases)

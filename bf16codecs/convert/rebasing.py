@@ -24,7 +24,7 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
-from bf16codecs.store.bases import identity, place_of
+from bf16codecs.store.bases import identity, location_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, PLAIN_ZSTD
 from bf16codecs.store.kinds import detect, path_of
 from bf16codecs.store.objects import sizes_of_objects
@@ -141,7 +141,7 @@ def _is_based_on(reader: ModelReader, base: str | os.PathLike[str] | None) -> bo
     reference = reader.info.base
     if reference is None or base is None:
         return reference is None and base is None
-    return identity(os.fspath(base)) == identity(place_of(reference, reader.location[0]))
+    return identity(os.fspath(base)) == identity(location_of(reference, reader.location[0]))
 
 
 def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:

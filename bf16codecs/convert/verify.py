@@ -335,6 +335,6 @@ def _verify_data(
     # In the order of the files: several threads have collected them.
     for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
         name = names[piece.array.file, piece.array.offset]
-        path = source.place(piece.array.file)
+        path = source.file_path(piece.array.file)
         text = f"tensor {name!r:.300}, chunk {piece.index} differs from {path}"
         damages.differ(text, step, name, piece.index)

@@ -107,7 +107,7 @@ class BaseReference:
     codec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its path, with the step if it is one of a run."""
         return self.path if self.step is None else f"{self.path}@{self.step}"
 

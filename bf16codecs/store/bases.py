@@ -30,8 +30,8 @@ __all__ = [
     "identity",
     "is_beside",
     "is_nameable",
+    "location_of",
     "path_to",
-    "place_of",
     "work_with_bases",
 ]
 
@@ -60,14 +60,14 @@ def path_to(base: str, store: str | os.PathLike[str]) -> str:
     return path.replace(os.sep, "/")
 
 
-def place_of(reference: BaseReference, where: str) -> str:
+def location_of(reference: BaseReference, where: str) -> str:
     """Return the path or address of a base, with the step if it is one of a run.
 
     `where` is the store's own path or address; empty if it has none. StoreError is raised if a
     store that is not local has its base among local files, or one without a path or address of its
     own has it beside it, or if it names an address that is not `is_nameable`.
     """
-    path = reference.place
+    path = reference.location
     if _is_address(path):
         if not is_nameable(path):
             raise StoreError(
@@ -116,15 +116,15 @@ def _parts(address: str) -> tuple[str, str, str]:
     return scheme, host, below
 
 
-def is_beside(place: str, where: str) -> bool:
+def is_beside(location: str, where: str) -> bool:
     """Tell whether two addresses are of one host or bucket."""
-    return _parts(place)[:2] == _parts(where)[:2]
+    return _parts(location)[:2] == _parts(where)[:2]
 
 
-def identity(place: str) -> str:
+def identity(location: str) -> str:
     """Return a model's identity in a chain of bases."""
-    path = path_of(place)
-    return place.rstrip("/") if path is None else os.path.realpath(path)
+    path = path_of(location)
+    return location.rstrip("/") if path is None else os.path.realpath(path)
 
 
 def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:

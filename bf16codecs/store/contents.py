@@ -414,7 +414,7 @@ def summary_lines(own: Contents) -> Iterator[str]:
     if own.loss is not None:
         yield own.loss.described()
     if own.base is not None:
-        yield f"base: {own.base.place}"
+        yield f"base: {own.base.location}"
         for file in own.base.files:
             name = f" {file.name}" if len(own.base.files) > 1 else ""
             for label, digest in file.digests.labelled().items():

@@ -50,13 +50,13 @@ class ModelFile(NamedTuple):
     """A file of a model.
 
     The header says where tensors are in `content`, from its own size on; only their bytes are read.
-    `place` is the file's path or address, for messages.
+    `location` is the file's path or address, for messages.
     """
 
     name: str
     header: Header
     content: StoredChunk
-    place: str
+    location: str
 
 
 class ReadBytes(StoredChunk):
@@ -158,7 +158,7 @@ class FilesReader(ModelReader):
     `index` has the name and the content of their index, and `checkpoint` the text and all objects
     of a checkpoint of a training job. `paths` are those of them that are on a local disk, the index
     last, and `left_out` is what else is in the folder that was named. `concurrency` is how many
-    reads at a time pay off. `state` returns something for each file, by its place, that differs
+    reads at a time pay off. `state` returns something for each file, by its index, that differs
     once the file has changed.
     """
 
@@ -206,22 +206,22 @@ class FilesReader(ModelReader):
         """The headers of the files."""
         return [file.header for file in self.files]
 
-    def place(self, file: int) -> str:
+    def file_path(self, file: int) -> str:
         """Return where a file is, for messages."""
-        return self.files[file].place
+        return self.files[file].location
 
     def read_range(self, file: int, offset: int, out: Bytes) -> None:
         """Read the bytes of tensors in a file from an offset on, which counts its header."""
         own = self.files[file]
         if own.content.read_into(offset, out) < out.size:
-            raise SafetensorsError(f"{own.place}: truncated while it was read")
+            raise SafetensorsError(f"{own.location}: truncated while it was read")
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Compute the digests of each file."""
         return [self._digests(file, kinds) for file in range(len(self.files))]
 
     def state(self) -> Mapping[str, Any]:
-        """Return a token for each file, by its place, that differs once it has changed."""
+        """Return a token for each file, by its index, that differs once it has changed."""
         return self._state()
 
     def _digests(self, file: int, kinds: Sequence[str]) -> Digests:

@@ -21,7 +21,7 @@ from bf16codecs._base.messages import damaged, named_errors, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
+from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, location_of
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import (
     RESTORERS,
@@ -87,8 +87,8 @@ def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
     its base is another one; OSError if there is nothing there, or it cannot be read; ValueError if
     the path is empty.
     """
-    place, step = split_step(source)
-    return _as_model(_open_raw(place, opening), opening.step if step is None else step, opening)
+    location, step = split_step(source)
+    return _as_model(_open_raw(location, opening), opening.step if step is None else step, opening)
 
 
 def open_run_store(
@@ -98,11 +98,11 @@ def open_run_store(
 
     `advice` says what to do with one model.
     """
-    place, step = split_step(source)
+    location, step = split_step(source)
     if step is not None:
         also = for_caller(", or open it with open_model", "")
         raise StoreError(f"{source}: a step, not a run: leave out @{step}{also}")
-    reader = _open_raw(place, opening)
+    reader = _open_raw(location, opening)
     if reader.info.run is None:
         reader.close()
         if advice is None:
@@ -207,7 +207,7 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
                 raise StoreError(
                     f"{reader.where}: one model, not a run with a step {step}: leave out {given}"
                 )
-            reader = StepReader(reader, run.place(step, reader.where))
+            reader = StepReader(reader, run.index_of(step, reader.where))
         return _with_base(reader, opening)
     except BaseException:
         reader.close()
@@ -237,9 +237,9 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     where, _ = reader.location
     given = opening.base is not None
     with named_errors(reader.where):
-        place = opening.base if given else place_of(reference, where)
-    is_store = not isinstance(place, (str, os.PathLike))
-    name = str(place) if is_store else os.fspath(place)
+        location = opening.base if given else location_of(reference, where)
+    is_store = not isinstance(location, (str, os.PathLike))
+    name = str(location) if is_store else os.fspath(location)
     chain = (*opening.chain, identity(where) if where else reader.where)
     if identity(name) in chain:
         raise StoreError(f"{reader.where}: its bases go round in a circle: it is its own base")
@@ -252,7 +252,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     is_known = not is_store and path_of(name) is None
     options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
-        base = open_any(place, Opening(options, opening.limits, chain=chain))
+        base = open_any(location, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
         # In a chain, name the store that was to be opened, and the one whose base fails.
@@ -273,8 +273,8 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
 
 def open_either(source: Any, opening: Opening = Opening()) -> ModelReader:
     """Open a model, or all of a run if its path names no step; errors are those of `open_any`."""
-    place, step = split_step(source)
-    reader = _open_raw(place, opening)
+    location, step = split_step(source)
+    reader = _open_raw(location, opening)
     if step is not None:
         return _as_model(reader, step, opening)
     if reader.info.run is None or opening.base is not None:

@@ -309,7 +309,7 @@ class ModelReader:
         path = path_of(self.location[0])
         return [Path(path)] if path else []
 
-    def place(self, file: int) -> str:
+    def file_path(self, file: int) -> str:
         """Return where one of the model's files is, for messages."""
         return f"{self.where}: {self.info.files[file].name}"
 

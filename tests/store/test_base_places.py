@@ -15,7 +15,7 @@ from bf16codecs.convert import verify_store
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store import StoreError
 from bf16codecs.store.attributes import BaseFile, BaseReference
-from bf16codecs.store.bases import identity, is_beside, place_of
+from bf16codecs.store.bases import identity, is_beside, location_of
 from edit_store import edit_array, edit_attributes
 from lazy_models import in_memory
 from looping import noted
@@ -51,8 +51,8 @@ PLACES = [
 
 def test_places() -> None:
     for where, path, expected in PLACES:
-        assert place_of(BaseReference(path, None, FILES), where) == expected, (where, path)
-        with_step = place_of(BaseReference(path, 600, FILES), where)
+        assert location_of(BaseReference(path, None, FILES), where) == expected, (where, path)
+        with_step = location_of(BaseReference(path, 600, FILES), where)
         assert with_step == f"{expected}@600", (where, path)
 
 
@@ -63,7 +63,7 @@ def test_addresses_lead_to_no_local_files() -> None:
     for where in ("https://host/fine.zarr", "s3://bucket/fine.zarr", "memory://x"):
         for path in LOCAL:
             with noted(where, path), pytest.raises(StoreError, match="is a local path: name its"):
-                place_of(BaseReference(path, None, FILES), where)
+                location_of(BaseReference(path, None, FILES), where)
 
 
 def test_addresses_that_no_store_may_name() -> None:
@@ -103,7 +103,7 @@ def test_addresses_that_no_store_may_name() -> None:
             # Quoted: an address may be wrong by a blank alone.
             told = f"its base, {path!r}: a store may name only http, https, s3, gs and az,"
             with noted(where, path), pytest.raises(StoreError, match=re.escape(told)) as refusal:
-                place_of(BaseReference(path, None, FILES), where)
+                location_of(BaseReference(path, None, FILES), where)
             assert "name its base with" in str(refusal.value)
 
 
@@ -122,7 +122,7 @@ def test_bases_at_addresses_that_no_store_may_name(tmp_path: Path) -> None:
 def test_stores_without_a_place_have_no_base_beside_them() -> None:
     for path in (*LOCAL, "base.zarr"):
         with noted(path), pytest.raises(StoreError, match="it has no path itself: name its base"):
-            place_of(BaseReference(path, None, FILES), "")
+            location_of(BaseReference(path, None, FILES), "")
 
 
 def test_hosts() -> None:

@@ -14,7 +14,7 @@ from bf16codecs.errors import StepNotFoundError, StoreError
 from bf16codecs.store.attributes import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths, later_paths
-from bf16codecs.store.runs.layout import Form, RunInfo, RunStep
+from bf16codecs.store.runs.layout import Placement, RunInfo, RunStep
 from looping import noted
 
 
@@ -40,8 +40,8 @@ def test_tensors_come_go_and_change() -> None:
     ]
     info = run_of(history)
     assert [info.paths_at(place) for place in range(4)] == history
-    assert info.tensors["a"] == (Form("a2", ((2, 3),)), Form("a", ((0, 2), (3, None))))
-    assert info.tensors["c"] == (Form("b" + ROUNDED, ((3, None),)),)
+    assert info.tensors["a"] == (Placement("a2", ((2, 3),)), Placement("a", ((0, 2), (3, None))))
+    assert info.tensors["c"] == (Placement("b" + ROUNDED, ((3, None),)),)
 
 
 @given(
@@ -59,22 +59,25 @@ def test_any_history_is_written_and_read_back(history: list[dict[str, str]]) -> 
 
 
 def test_forms_know_their_places() -> None:
-    form = Form("a", ((0, 2), (4, None)))
-    assert list(form.places(6)) == [0, 1, 4, 5]
+    form = Placement("a", ((0, 2), (4, None)))
+    assert list(form.indices(6)) == [0, 1, 4, 5]
     assert [place in form for place in range(6)] == [True, True, False, False, True, True]
     assert (form.last(6), form.is_always) == (5, False)
-    assert (Form("a").last(6), Form("a").is_always) == (5, True)
+    assert (Placement("a").last(6), Placement("a").is_always) == (5, True)
     info = run_of([{"a": "x", "b": "x", "c": "x" + ROUNDED}, {"a": "y"}])
-    assert info.arrays == {"x": [Form("x", ((0, 1),))] * 2, "y": [Form("y", ((1, None),))]}
+    assert info.arrays == {
+        "x": [Placement("x", ((0, 1),))] * 2,
+        "y": [Placement("y", ((1, None),))],
+    }
 
 
 def test_steps_by_number() -> None:
     info = run_of([{}] * 9)
-    assert info.place(30, "run") == 3
+    assert info.index_of(30, "run") == 3
     with pytest.raises(
         StepNotFoundError, match=r"run: no step 31; there are 0, 10, 20, ..., 70, 80"
     ):
-        info.place(31, "run")
+        info.index_of(31, "run")
 
 
 DAMAGES: list[Callable[[Any], object]] = [

@@ -91,7 +91,7 @@ def plan_step(
     stored = {t.name: t for t in tensors if t.name not in {**repeated.copies, **repeated.roundings}}
     known = _known_paths(run, info, stored)
     if run is not None:
-        check_member(run, tensors, known, source.place(0), allow_changed_tensors)
+        check_member(run, tensors, known, source.file_path(0), allow_changed_tensors)
         for path in sorted(info.arrays):
             check_growing(run, path)
     variants = [variant for of_tensor in info.tensors.values() for variant in of_tensor]

@@ -13,7 +13,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.store.attributes import ROUNDED, StoredFile, file_entry, stored_files
 
-__all__ = ["STEPS_CHUNK", "Form", "RunInfo", "RunStep", "listed"]
+__all__ = ["STEPS_CHUNK", "Placement", "RunInfo", "RunStep", "listed"]
 
 #: How many numbers of steps a chunk of their array has: 32 KiB.
 STEPS_CHUNK = 4096
@@ -25,7 +25,7 @@ _ALWAYS: tuple[Span, ...] = ((0, None),)
 
 @dataclass(frozen=True)
 class RunStep:
-    """A checkpoint: its number, its files, and the place of the step that it is coded against."""
+    """A checkpoint: its number, its files, and the index of the step that it is coded against."""
 
     number: int
     files: tuple[StoredFile, ...]
@@ -44,7 +44,7 @@ class RunStep:
 
 
 @dataclass(frozen=True, slots=True)  # of which opening a run makes one for each tensor
-class Form:
+class Placement:
     """Where a tensor is, at some of the steps: a path, or one with `ROUNDED` behind it."""
 
     path: str
@@ -55,16 +55,16 @@ class Form:
         """Whether it holds at all steps."""
         return self.at == _ALWAYS
 
-    def __contains__(self, place: int) -> bool:
-        return any(first <= place and (stop is None or place < stop) for first, stop in self.at)
+    def __contains__(self, index: int) -> bool:
+        return any(first <= index and (stop is None or index < stop) for first, stop in self.at)
 
-    def places(self, count: int) -> Iterator[int]:
-        """Yield the places of its steps, ascending, in a run of so many."""
+    def indices(self, count: int) -> Iterator[int]:
+        """Yield the indices of its steps, ascending, in a run of so many."""
         for first, stop in self.at:
             yield from range(first, count if stop is None else stop)
 
     def last(self, count: int) -> int:
-        """Return the place of its last step, in a run of so many."""
+        """Return the index of its last step, in a run of so many."""
         _, stop = self.at[-1]
         return (count if stop is None else stop) - 1
 
@@ -75,7 +75,7 @@ class RunInfo:
 
     group: int
     steps: tuple[RunStep, ...] = ()
-    tensors: Mapping[str, tuple[Form, ...]] = field(default_factory=dict)
+    tensors: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
     codec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,65 +84,69 @@ class RunInfo:
         return [step.number for step in self.steps]
 
     @cached_property
-    def arrays(self) -> dict[str, list[Form]]:
-        """The forms that have each array, by its path."""
-        found: dict[str, list[Form]] = {}
-        for forms in self.tensors.values():
-            for form in forms:
-                if not form.path.endswith(ROUNDED):
-                    found.setdefault(form.path, []).append(form)
+    def arrays(self) -> dict[str, list[Placement]]:
+        """The placements that have each array, by its path."""
+        found: dict[str, list[Placement]] = {}
+        for placements in self.tensors.values():
+            for placement in placements:
+                if not placement.path.endswith(ROUNDED):
+                    found.setdefault(placement.path, []).append(placement)
         return found
 
     def grown(self) -> set[str]:
         """Return the paths of the arrays that have chunks in the group of the next step."""
-        place = len(self.steps)
-        before = range(place - place % self.group, place)
+        index = len(self.steps)
+        before = range(index - index % self.group, index)
         return {
             path
-            for path, forms in self.arrays.items()
-            if any(earlier in form for earlier in before for form in forms)
+            for path, placements in self.arrays.items()
+            if any(earlier in placement for earlier in before for placement in placements)
         }
 
-    def place(self, number: int, where: str) -> int:
-        """Return where a step is in the list; raise StepNotFoundError if there is none."""
+    def index_of(self, number: int, where: str) -> int:
+        """Return the index of a step; raise StepNotFoundError if there is none."""
         numbers = self.numbers
         if number not in numbers:
             raise StepNotFoundError(f"{where}: no step {number}; there are {listed(numbers)}")
         return numbers.index(number)
 
-    def paths_at(self, place: int) -> dict[str, str]:
+    def paths_at(self, index: int) -> dict[str, str]:
         """Return the path of each tensor at a step."""
         found = {}
-        for name, forms in self.tensors.items():
-            for form in forms:
-                if place in form:
-                    found[name] = form.path
+        for name, placements in self.tensors.items():
+            for placement in placements:
+                if index in placement:
+                    found[name] = placement.path
         return found
 
     def with_step(self, step: RunStep, paths: Mapping[str, str]) -> RunInfo:
         """Return this run with one more step, whose tensors are at paths as of `paths_at`."""
-        place = len(self.steps)
+        index = len(self.steps)
         tensors = {
-            name: tuple(_ended(forms, place, paths.get(name)))
-            for name, forms in self.tensors.items()
+            name: tuple(_ended(placements, index, paths.get(name)))
+            for name, placements in self.tensors.items()
         }
         for name, path in paths.items():
-            forms = tensors.get(name, ())
-            if not any(place in form for form in forms):
-                own = [form for form in forms if form.path == path]
+            placements = tensors.get(name, ())
+            if not any(index in placement for placement in placements):
+                own = [placement for placement in placements if placement.path == path]
                 spans = own[0].at if own else ()
-                others = [form for form in forms if form.path != path]
-                tensors[name] = (*others, Form(path, (*spans, (place, None))))
+                others = [placement for placement in placements if placement.path != path]
+                tensors[name] = (*others, Placement(path, (*spans, (index, None))))
         return replace(self, steps=(*self.steps, step), tensors=tensors)
 
     def without_last(self) -> RunInfo:
         """Return this run without its last step, as it was before `with_step`."""
         last = len(self.steps) - 1
         found = {
-            name: tuple(form for form in (_reopened(own, last) for own in forms) if form.at)
-            for name, forms in self.tensors.items()
+            name: tuple(
+                placement
+                for placement in (_reopened(own, last) for own in placements)
+                if placement.at
+            )
+            for name, placements in self.tensors.items()
         }
-        tensors = {name: forms for name, forms in found.items() if forms}
+        tensors = {name: placements for name, placements in found.items() if placements}
         return replace(self, steps=self.steps[:-1], tensors=tensors)
 
     def to_content(self) -> dict[str, Any]:
@@ -151,7 +155,8 @@ class RunInfo:
             "run": {"group": self.group, "codec": dict(self.codec)},
             "steps": [_step_entry(step) for step in self.steps],
             "tensors": {
-                name: [_form_entry(f) for f in forms] for name, forms in self.tensors.items()
+                name: [_placement_entry(f) for f in placements]
+                for name, placements in self.tensors.items()
             },
         }
 
@@ -163,32 +168,33 @@ class RunInfo:
             raise ValueError(f"{group!r:.80} is not the size of a group")
         if not isinstance(content["steps"], list) or not isinstance(content["tensors"], Mapping):
             raise TypeError("steps are not a list, or tensors not an object")
-        steps = tuple(_step(entry, place) for place, entry in enumerate(content["steps"]))
+        steps = tuple(_step(entry, index) for index, entry in enumerate(content["steps"]))
         if not steps:
             raise ValueError("there are no steps")
         if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
             raise ValueError("the steps do not ascend")
         tensors = {
-            name: _forms(name, entries, len(steps)) for name, entries in content["tensors"].items()
+            name: _placements(name, entries, len(steps))
+            for name, entries in content["tensors"].items()
         }
         return cls(group, steps, tensors, codec if isinstance(codec, Mapping) else {})
 
 
-def _ended(forms: Sequence[Form], place: int, path: str | None) -> Iterator[Form]:
-    """Yield the forms of a tensor as they end at a step at which it has the one of a path."""
-    for form in forms:
-        first, stop = form.at[-1]
-        if stop is None and form.path != path:
-            yield replace(form, at=(*form.at[:-1], (first, place)))
+def _ended(placements: Sequence[Placement], index: int, path: str | None) -> Iterator[Placement]:
+    """Yield the placements of a tensor as they end at a step at which it has the one of a path."""
+    for placement in placements:
+        first, stop = placement.at[-1]
+        if stop is None and placement.path != path:
+            yield replace(placement, at=(*placement.at[:-1], (first, index)))
         else:
-            yield form
+            yield placement
 
 
-def _reopened(form: Form, place: int) -> Form:
-    """Return a form without a step and those behind it: what ended there goes on."""
-    spans = ((first, stop) for first, stop in form.at if first < place)
-    at = ((first, None if stop is None or stop >= place else stop) for first, stop in spans)
-    return replace(form, at=tuple(at))
+def _reopened(placement: Placement, index: int) -> Placement:
+    """Return a placement without a step and those behind it: what ended there goes on."""
+    spans = ((first, stop) for first, stop in placement.at if first < index)
+    at = ((first, None if stop is None or stop >= index else stop) for first, stop in spans)
+    return replace(placement, at=tuple(at))
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -211,45 +217,47 @@ def _step_entry(step: RunStep) -> dict[str, Any]:
     return {**entry, "parent": step.parent}
 
 
-def _step(entry: Mapping[str, Any], place: int) -> RunStep:
+def _step(entry: Mapping[str, Any], earlier: int) -> RunStep:
     number, parent = entry["step"], entry.get("parent")
     if type(number) is not int or not 0 <= number < 2**63:
         raise ValueError(f"{number!r:.80} is not the number of a step")
-    if parent is not None and (type(parent) is not int or not 0 <= parent < place):
-        raise ValueError(f"{parent!r:.80} is not the place of an earlier step")
+    if parent is not None and (type(parent) is not int or not 0 <= parent < earlier):
+        raise ValueError(f"{parent!r:.80} is not the index of an earlier step")
     files, index = stored_files(entry)
     return RunStep(number, files, index, parent)
 
 
-def _form_entry(form: Form) -> dict[str, Any]:
-    if form.path.endswith(ROUNDED):
-        entry: dict[str, Any] = {"rounded": form.path.removesuffix(ROUNDED)}
+def _placement_entry(placement: Placement) -> dict[str, Any]:
+    if placement.path.endswith(ROUNDED):
+        entry: dict[str, Any] = {"rounded": placement.path.removesuffix(ROUNDED)}
     else:
-        entry = {"path": form.path}
-    if not form.is_always:
-        entry["at"] = [list(span) for span in form.at]
+        entry = {"path": placement.path}
+    if not placement.is_always:
+        entry["at"] = [list(span) for span in placement.at]
     return entry
 
 
-def _forms(name: str, entries: Any, count: int) -> tuple[Form, ...]:
+def _placements(name: str, entries: Any, count: int) -> tuple[Placement, ...]:
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"the forms of {name!r:.80} are not a list of some")
-    forms = tuple([_form(entry, count) for entry in entries])
-    if len(forms) == 1:
-        return forms
-    spans = sorted((span for form in forms for span in form.at), key=lambda span: span[0])
+    placements = tuple([_placement(entry, count) for entry in entries])
+    if len(placements) == 1:
+        return placements
+    spans = sorted(
+        (span for placement in placements for span in placement.at), key=lambda span: span[0]
+    )
     for (_, stop), (first, _) in itertools.pairwise(spans):
         if stop is None or stop > first:
             raise ValueError(f"{name!r:.80} has two forms at one step")
-    return forms
+    return placements
 
 
-def _form(entry: Mapping[str, Any], count: int) -> Form:
+def _placement(entry: Mapping[str, Any], count: int) -> Placement:
     path = entry["rounded"] if "rounded" in entry else entry["path"]
     if not isinstance(path, str) or "#" in path:
         raise ValueError(f"{path!r:.80} is not an array path")
     path = path + ROUNDED if "rounded" in entry else path
-    return Form(path, tuple(_spans(entry["at"], count))) if "at" in entry else Form(path)
+    return Placement(path, tuple(_spans(entry["at"], count))) if "at" in entry else Placement(path)
 
 
 def _spans(entry: Any, count: int) -> Iterator[Span]:

@@ -15,7 +15,7 @@ from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.reader import ModelReader, StoredTensor, check_attributes
-from bf16codecs.store.runs.layout import Form, RunInfo
+from bf16codecs.store.runs.layout import Placement, RunInfo
 
 if TYPE_CHECKING:
     import zarr
@@ -54,18 +54,18 @@ class _OnRun(ModelReader):
 class StepReader(_OnRun):
     """Reads one step of a run like a model store.
 
-    `place` is where the step is in the list of the run's steps. Closing the step closes the run if
+    `index` is where the step is in the list of the run's steps. Closing the step closes the run if
     `closes_store`.
     """
 
     is_stepped = True
 
-    def __init__(self, store: ModelReader, place: int, closes_store: bool = True) -> None:
+    def __init__(self, store: ModelReader, index: int, closes_store: bool = True) -> None:
         assert store.info.run is not None
-        step = store.info.run.steps[place]
-        info = StoreInfo(step.files, step.index, store.info.run.paths_at(place))
+        step = store.info.run.steps[index]
+        info = StoreInfo(step.files, step.index, store.info.run.paths_at(index))
         super().__init__(store, f"{store.where}@{step.number}", info)
-        self._place, self._closes_store = place, closes_store
+        self._place, self._closes_store = index, closes_store
         self.location = store.where, step.number
 
     @property
@@ -104,10 +104,14 @@ class RunReader(_OnRun):
 
     def __init__(self, store: ModelReader) -> None:
         assert store.info.run is not None
-        # Of a tensor with several forms, the path of one: `tensor` reads all.
-        paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}
+        # Of a tensor with several placements, the path of one: `tensor` reads all.
+        paths = {
+            name: placements[-1].path
+            for name, placements in store.info.run.tensors.items()
+            if placements
+        }
         super().__init__(store, store.where, StoreInfo((), None, paths, run=store.info.run))
-        #: Steps whose headers were read, by place.
+        #: Steps whose headers were read, by index.
         self._steps: dict[int, StepReader] = {}
 
     @property
@@ -115,14 +119,14 @@ class RunReader(_OnRun):
         """The tensors, those that change their shape or dtype several times: see `tensor`."""
         found = []
         for name in self.run.tensors:
-            # Nearly all have one form, and runs are to open as quickly as models.
+            # Nearly all have one placement, and runs are to open as quickly as models.
             variants = [name] if len(self.run.tensors[name]) == 1 else self.variant_names(name)
             found += variants if len(variants) > 1 else [name]
         return found
 
     def step(self, number: int) -> StepReader:
         """Return the reader of a step, which does not close the run; raise StepNotFoundError."""
-        return StepReader(self.store, self.run.place(number, self.where), closes_store=False)
+        return StepReader(self.store, self.run.index_of(number, self.where), closes_store=False)
 
     def tensor(self, name: str) -> StoredTensor:
         """Return all steps of a tensor as one array, with fill values where it is not there.
@@ -133,14 +137,14 @@ class RunReader(_OnRun):
         """
         if name not in self._tensors:
             variant = self._variant(name)
-            stored = [self._form(name, form) for form in variant]
+            stored = [self._placement(name, placement) for placement in variant]
             self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
 
     def describe(self, name: str) -> TensorOverTime:
         """Describe a tensor, named as for `tensor`, without reading headers."""
         array, dtype = self.tensor(name)
-        paths = [form.path for form in self._variant(name)]
+        paths = [placement.path for placement in self._variant(name)]
         shape = self._attributes_of(paths[0]).get("shape", array.shape[1:])
         nbytes = math.prod(array.shape[1:]) * array.dtype.itemsize * len(self.steps_of(name))
         return TensorOverTime(dtype or array.dtype.name, tuple(shape), nbytes, paths)
@@ -150,42 +154,44 @@ class RunReader(_OnRun):
 
         ValueError is raised if it has none, or one that is another tensor at some steps.
         """
-        form, *others = self._variant(name)
-        if form.path.endswith(ROUNDED) or others:
+        placement, *others = self._variant(name)
+        if placement.path.endswith(ROUNDED) or others:
             what = "in several, or rounded from one"
             raise ValueError(f"{self.where}: tensor {name!r:.300}: has no Zarr array: it is {what}")
-        owner = self.stored.attributes(form.path).get("tensor")
-        if not form.is_always and owner != self._split(name)[0]:
+        owner = self.stored.attributes(placement.path).get("tensor")
+        if not placement.is_always and owner != self._split(name)[0]:
             raise ValueError(
                 f"{self.where}: tensor {name!r:.300}: has no Zarr array: at some steps, it is that"
                 f" of {owner!r:.300}"
             )
-        return self.stored.open_zarr(form.path)
+        return self.stored.open_zarr(placement.path)
 
-    def variants(self, name: str) -> list[list[Form]]:
-        """Return the forms of a tensor, those of one dtype and shape together, by first step."""
-        forms = self.run.tensors[name]
-        if len(forms) == 1:
-            return [list(forms)]
-        found: dict[Any, list[Form]] = {}
-        for form in forms:
-            stored = self._form(name, form)
+    def variants(self, name: str) -> list[list[Placement]]:
+        """Return a tensor's placements, by dtype and shape, in the order of their first steps."""
+        placements = self.run.tensors[name]
+        if len(placements) == 1:
+            return [list(placements)]
+        found: dict[Any, list[Placement]] = {}
+        for placement in placements:
+            stored = self._placement(name, placement)
             key = stored.array.dtype, stored.array.shape[1:], stored.dtype
-            found.setdefault(key, []).append(form)
-        return sorted(found.values(), key=_first_place)
+            found.setdefault(key, []).append(placement)
+        return sorted(found.values(), key=_first_index)
 
     def variant_names(self, name: str) -> list[str]:
-        """Return the names by which `tensor` knows the forms of a tensor, step by step."""
+        """Return the names by which `tensor` knows the placements of a tensor, step by step."""
         return [f"{name}@{number}" for number, _ in self._by_step(self.variants(name))]
 
     def steps_of(self, name: str) -> list[int]:
         """Return the steps at which a tensor, named as for `tensor`, is there."""
         numbers = self.run.numbers
-        places = (place for form in self._variant(name) for place in form.places(len(numbers)))
-        return [numbers[place] for place in sorted(places)]
+        indices = (
+            index for placement in self._variant(name) for index in placement.indices(len(numbers))
+        )
+        return [numbers[index] for index in sorted(indices)]
 
-    def _variant(self, name: str) -> list[Form]:
-        """Return the forms of a tensor that is named as for `tensor`."""
+    def _variant(self, name: str) -> list[Placement]:
+        """Return the placements of a tensor that is named as for `tensor`."""
         tensor, number = self._split(name)
         variants = self.variants(tensor)
         if number is not None:
@@ -201,47 +207,49 @@ class RunReader(_OnRun):
         tensor, _, number = name.rpartition("@")
         return tensor, int(number)
 
-    def _by_step(self, variants: list[list[Form]]) -> Iterator[tuple[int, list[Form]]]:
+    def _by_step(self, variants: list[list[Placement]]) -> Iterator[tuple[int, list[Placement]]]:
         numbers = self.run.numbers
-        return ((numbers[_first_place(variant)], variant) for variant in variants)
+        return ((numbers[_first_index(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
         """Raise StoreError if a tensor, named as for `tensor`, is not what a header says.
 
         That is the header of the first step that has it.
         """
-        place, (tensor, _) = _first_place(self._variant(name)), self._split(name)
-        if place not in self._steps:
-            self._steps[place] = StepReader(self.store, place, closes_store=False)
-        self._steps[place].tensor(tensor)
-        self._steps[place].check_header(tensor)
+        index, (tensor, _) = _first_index(self._variant(name)), self._split(name)
+        if index not in self._steps:
+            self._steps[index] = StepReader(self.store, index, closes_store=False)
+        self._steps[index].tensor(tensor)
+        self._steps[index].check_header(tensor)
 
-    def _form(self, name: str, form: Form) -> StoredTensor:
-        array, last = self.array(form.path), form.last(len(self.run.steps))
+    def _placement(self, name: str, placement: Placement) -> StoredTensor:
+        array, last = self.array(placement.path), placement.last(len(self.run.steps))
         if not array.shape or array.shape[0] <= last:
-            raise StoreError(f"{self.label(form.path)}: shape {array.shape}, without all steps")
+            raise StoreError(
+                f"{self.label(placement.path)}: shape {array.shape}, without all steps"
+            )
         # Of an array that several tensors share, the name is that of one.
-        attributes = {**self._attributes_of(form.path), "tensor": name}
-        with named_errors(self.label(form.path)):
+        attributes = {**self._attributes_of(placement.path), "tensor": name}
+        with named_errors(self.label(placement.path)):
             check_attributes(name, StepView(array, last), attributes, is_stepped=True)
         return StoredTensor(array, attributes.get("dtype"))
 
-    def _joined(self, forms: Sequence[Form], stored: list[StoredTensor]) -> ArrayReader:
+    def _joined(self, placements: Sequence[Placement], stored: list[StoredTensor]) -> ArrayReader:
         n, first = len(self.run.steps), stored[0].array
         sources: list[ArrayReader | None] = [None] * n
-        for form, own in zip(forms, stored, strict=True):
-            for place in form.places(n):
-                sources[place] = own.array
+        for placement, own in zip(placements, stored, strict=True):
+            for index in placement.indices(n):
+                sources[index] = own.array
         # More steps than the root says: an append is under way, or was killed.
         if first.shape[0] == n and all(source is first for source in sources):
             return first
         return StepsArray(sources, fill_value(first.dtype))
 
-    def _changes(self, name: str, variants: list[list[Form]]) -> str:
+    def _changes(self, name: str, variants: list[list[Placement]]) -> str:
         """Return a message with a tensor's dtypes and shapes, and the steps of each."""
         parts = []
         for number, variant in self._by_step(variants):
-            array, dtype = self._form(name, variant[0])
+            array, dtype = self._placement(name, variant[0])
             parts.append(f"from step {number} on {dtype} of shape {array.shape[1:]}")
         names = " or ".join(repr(variant) for variant in self.variant_names(name))
         return f"{self.where}: tensor {name!r:.300} is {', '.join(parts)}: read it as {names:.300}"
@@ -250,5 +258,5 @@ class RunReader(_OnRun):
         return self.store.array(path)
 
 
-def _first_place(forms: Sequence[Form]) -> int:
-    return min(first for form in forms for first, _ in form.at)
+def _first_index(placements: Sequence[Placement]) -> int:
+    return min(first for placement in placements for first, _ in placement.at)

@@ -102,9 +102,9 @@ class RunWriter(Protocol):
         version: Version,
         fill: Fill | None,
     ) -> Appended:
-        """Add a version to a chunk, in a place of it.
+        """Add a version to a chunk, in an index of it.
 
-        `slot` is the place. `fill` returns what versions before hold, if the chunk is not there;
+        `slot` is the index. `fill` returns what versions before hold, if the chunk is not there;
         None if it has to be. StoreError or CodecError is raised if the chunk is missing, or
         damaged.
         """
@@ -136,7 +136,7 @@ class RunWriter(Protocol):
 
 
 def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
-    """Return a chunk whose first version of use is the one at a place in it.
+    """Return a chunk whose first version of use is the one at an index in it.
 
     StoreError is raised if there have to be versions before it.
     """
@@ -152,7 +152,7 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
 
 
 def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
-    """Return what makes a chunk hold a version at a place in it that is not its first.
+    """Return what makes a chunk hold a version at an index in it that is not its first.
 
     The chunk has `size` bytes, which may be more than its frames take, and its first ones have at
     least the directory. CodecError is raised if the chunk is damaged, or has not all versions
@@ -170,7 +170,7 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
 
 
 def shrink(directory: bytes, slot: int, room: int) -> Shrunk | None:
-    """Return what makes a chunk hold no version at a place that is not its first, nor behind it.
+    """Return what makes a chunk hold no version at an index that is not its first, nor behind it.
 
     The chunk has `room` for so many versions. None is returned if it is damaged: it is to stay as
     it is, and appending to it says so.

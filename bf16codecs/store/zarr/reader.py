@@ -177,12 +177,12 @@ class ZarrArrays(StoredArrays):
     def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
         """Yield the indices of chunks that have to be there: of a run, where the tensor is."""
         run = self.info.run
-        forms = run.arrays.get(path) if run is not None else None
-        if run is None or forms is None or not counts:
+        placements = run.arrays.get(path) if run is not None else None
+        if run is None or placements is None or not counts:
             yield from grid_indices(counts)
             return
-        places = (place for form in forms for place in form.places(len(run.steps)))
-        for group in dict.fromkeys(place // chunks[0] for place in places):
+        indices = (index for placement in placements for index in placement.indices(len(run.steps)))
+        for group in dict.fromkeys(index // chunks[0] for index in indices):
             for rest in grid_indices(counts[1:]):
                 yield (group, *rest)
 

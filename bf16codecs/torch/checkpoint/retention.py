@@ -23,7 +23,7 @@ from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
 from bf16codecs.store.attributes import BaseReference
-from bf16codecs.store.bases import place_of
+from bf16codecs.store.bases import location_of
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either, own_attributes
 from bf16codecs.store.reader import ModelReader
@@ -152,7 +152,7 @@ def _base_in(said: Mapping[str, Any], path: Path) -> str | None:
     place = base.get("path") if isinstance(base, Mapping) else None
     if not isinstance(place, str):
         raise StoreError(f"{path}: its attributes do not tell which base it has")
-    found = place_of(BaseReference(place, None, ()), str(path))
+    found = location_of(BaseReference(place, None, ()), str(path))
     return found if "://" in found else os.path.realpath(found)
 
 
