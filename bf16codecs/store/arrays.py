@@ -15,10 +15,12 @@ from bf16codecs.store.layout import StoreInfo
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["Fault", "StoredArrays", "faults"]
+__all__ = ["CheckSize", "Fault", "StoredArrays", "faults"]
 
 #: The name of a tensor, or the path of an array or a group, and what is wrong with it.
 Fault = tuple[str, BF16CodecsError]
+#: Raises LimitError if so many decoded bytes are too many; the text names the data, for messages.
+CheckSize = Callable[[int, str], None]
 
 
 class StoredArrays(ABC):
@@ -45,8 +47,11 @@ class StoredArrays(ABC):
         return f"{self.where}: {self.info.labels.get(path, path[:300])}"
 
     @abstractmethod
-    def open(self, path: str) -> UnitArray:
-        """Open an array; raise StoreError if it is missing, or its metadata make no sense."""
+    def open(self, path: str, check_size: CheckSize) -> UnitArray:
+        """Open an array; raise StoreError if it is missing, or its metadata make no sense.
+
+        `check_size` is called before a library opens it: the model knows the size of its base.
+        """
 
     def open_difference(
         self, path: str, difference: Difference, find_base: Callable[[], RangeReader]
@@ -59,7 +64,7 @@ class StoredArrays(ABC):
         """Return the attributes of an array under `bf16codecs`."""
 
     @abstractmethod
-    def open_zarr(self, path: str) -> zarr.Array:
+    def open_zarr(self, path: str, check_size: CheckSize) -> zarr.Array:
         """Open an array with zarr; ValueError if it is none of Zarr's."""
 
     def needs_header(self, path: str) -> bool:

@@ -31,7 +31,7 @@ from bf16codecs._files.digests import Digests, FileHash, kinds_of
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, SourceFile, open_source
-from bf16codecs.store.arrays import StoredArrays
+from bf16codecs.store.arrays import CheckSize, StoredArrays
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -114,7 +114,7 @@ class _FileArrays(StoredArrays):
         attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
         return attributes
 
-    def open_zarr(self, path: str) -> NoReturn:
+    def open_zarr(self, path: str, check_size: CheckSize) -> NoReturn:
         """Raise: there is none."""
         raise ValueError(
             f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
@@ -137,7 +137,7 @@ class _FileArrays(StoredArrays):
         for file in self._files:
             file.content.close()
 
-    def open(self, path: str) -> UnitArray:
+    def open(self, path: str, check_size: CheckSize) -> UnitArray:
         """Open the array of a tensor, or of a document."""
         plan, label = self._plans.get(path), self.label(path)
         if plan is None:

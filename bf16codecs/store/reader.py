@@ -360,7 +360,7 @@ class ModelReader:
 
     def _open(self, path: str) -> UnitArray:
         """Open an array that is no rounding and no difference."""
-        return self.stored.open(path)
+        return self.stored.open(path, self.check_size)
 
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr; raise ValueError if it has none."""
@@ -368,7 +368,7 @@ class ModelReader:
         if path.endswith(ROUNDED) or path in self.info.differences:
             what = "rounded from" if path.endswith(ROUNDED) else "stored as a difference to"
             raise ValueError(f"{self.label(path)}: has no Zarr array: it is {what} another tensor")
-        return self.stored.open_zarr(path)
+        return self.stored.open_zarr(path, self.check_size)
 
     @property
     def knows_sizes(self) -> bool:

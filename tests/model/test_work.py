@@ -172,6 +172,37 @@ def test_bases_count(tmp_path: Path, small_limits: None, monkeypatch: pytest.Mon
     verify_store(store, source, max_bytes=1 << 24)
 
 
+def test_shards_that_are_credible_beside_a_base(
+    tmp_path: Path, small_limits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard that zarr reads may be large for its store, if it is not for store and base."""
+    lower_limits(monkeypatch, 1 << 16, ratio=4)
+    shared, added = weights((512, 1024)), np.ones((512, 512), np.float32)
+    source = write_safetensors(tmp_path / "base.safetensors", {"w": shared})
+    base = convert("zarr3", source, tmp_path / "base")
+    fine = write_safetensors(tmp_path / "m.safetensors", {"w": shared, "added": added})
+    store = convert("zarr3", fine, tmp_path / "m", base=base)
+    group = zarr.open_group(store)
+    zarr.create_array(
+        group.store,
+        name="added",
+        data=added,
+        chunks=(64, 64),
+        shards=(512, 512),
+        attributes=dict(group["added"].attrs),
+        overwrite=True,
+    )
+    zarr.consolidate_metadata(group.store)
+    assert added.nbytes > 4 * sum(p.stat().st_size for p in store.rglob("*") if p.is_file())
+    with bf16codecs.open_model(store) as model:
+        assert model["added"][7].tobytes() == added[7].tobytes()
+        assert model["added"].zarr.shape == added.shape
+    lower_limits(monkeypatch, 1 << 16, ratio=1)
+    refusal = r"m.zarr: a chunk of added: 1048576 bytes once decoded.*max_bytes"
+    with bf16codecs.open_model(store) as model, pytest.raises(StoreError, match=refusal):
+        model["added"][7]
+
+
 def test_blocks_of_any_size_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame's blocks may have 4 MiB, more than this package writes."""
     lower_limits(monkeypatch, 1 << 23, ratio=10)

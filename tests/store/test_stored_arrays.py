@@ -17,7 +17,7 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.convert import safetensors_to_run
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import make_header
-from bf16codecs.store.arrays import StoredArrays
+from bf16codecs.store.arrays import CheckSize, StoredArrays
 from bf16codecs.store.attributes import Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store
@@ -36,7 +36,7 @@ class ArraysInMemory(StoredArrays):
         super().__init__("memory", StoreInfo((file,), None, {"a.b": "a/b"}), DEFAULT_LIMITS)
         self.arrays, self.is_closed = arrays, False
 
-    def open(self, path: str) -> UnitArray:
+    def open(self, path: str, check_size: CheckSize) -> UnitArray:
         if path not in self.arrays:
             raise StoreError(f"{self.label(path)}: is missing")
         array = self.arrays[path]
@@ -48,7 +48,7 @@ class ArraysInMemory(StoredArrays):
     def attributes(self, path: str) -> Mapping[str, Any]:
         return {"tensor": "a.b", "dtype": "F32"} if path == "a/b" else {}
 
-    def open_zarr(self, path: str) -> NoReturn:
+    def open_zarr(self, path: str, check_size: CheckSize) -> NoReturn:
         raise ValueError("no Zarr array")
 
     def stored_nbytes(self, path: str) -> int:

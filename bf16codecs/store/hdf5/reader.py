@@ -22,7 +22,7 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import item_type
-from bf16codecs.store.arrays import StoredArrays
+from bf16codecs.store.arrays import CheckSize, StoredArrays
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.reader import ModelReader
@@ -201,7 +201,7 @@ class Hdf5Arrays(StoredArrays):
         attributes = self._ask(path, read)
         return attributes if isinstance(attributes, Mapping) else {}
 
-    def open_zarr(self, path: str) -> NoReturn:
+    def open_zarr(self, path: str, check_size: CheckSize) -> NoReturn:
         """Raise: there is none."""
         raise ValueError(f"{self.where}: HDF5 files have no Zarr arrays")
 
@@ -236,7 +236,7 @@ class Hdf5Arrays(StoredArrays):
             raise StoreError("the file is closed")
         return self._opened[-1].file
 
-    def open(self, path: str) -> UnitArray:
+    def open(self, path: str, check_size: CheckSize) -> UnitArray:
         """Open a dataset."""
         return self._array_of(path, None)
 

@@ -164,7 +164,7 @@ class RunReader(_OnRun):
                 f"{self.where}: tensor {name!r:.300}: has no Zarr array: at some steps, it is that"
                 f" of {owner!r:.300}"
             )
-        return self.stored.open_zarr(placement.path)
+        return self.stored.open_zarr(placement.path, self.check_size)
 
     def variants(self, name: str) -> list[list[Placement]]:
         """Return a tensor's placements, by dtype and shape, in the order of their first steps."""

@@ -37,7 +37,7 @@ from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
-from bf16codecs.store.arrays import Fault, StoredArrays, faults
+from bf16codecs.store.arrays import CheckSize, Fault, StoredArrays, faults
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
@@ -103,10 +103,6 @@ class ZarrArrays(StoredArrays):
         attributes = self._document(path).get("attributes")
         ours = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, Mapping) else None
         return ours if isinstance(ours, Mapping) else {}
-
-    def open_zarr(self, path: str) -> zarr.Array:
-        """Open an array with zarr, by the root's copy of its metadata: that was checked."""
-        return self._zarr_array(path)
 
     def _zarr_store(self) -> StrictStore:
         with self._lock:
@@ -246,8 +242,11 @@ class ZarrArrays(StoredArrays):
                 found += root_faults(self.where, self.root, self._zarr_store())
         return iter(found)
 
-    def _zarr_array(self, path: str) -> zarr.Array:
-        """Return an array to read, whose chunks are bounded, in their stored form and decoded."""
+    def open_zarr(self, path: str, check_size: CheckSize) -> zarr.Array:
+        """Open an array with zarr, by the root's copy of its metadata: that was checked.
+
+        The size of its chunks is bounded, stored and decoded.
+        """
         import zarr
         from zarr.storage import StorePath
 
@@ -258,8 +257,7 @@ class ZarrArrays(StoredArrays):
         array = self._made_array(path)
         inner = math.prod(array.chunks) * array.dtype.itemsize
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
-        what = f"{self.where}: a chunk of {path:.300}"
-        self.limits.check(nbytes, self.size_of_at_least, what)
+        check_size(nbytes, f"a chunk of {path:.300}")
         with named_errors(self.label(path)):
             check = chunk_check(self._document(path), inner, nbytes // inner, self.limits)
             complete = complete_shards(self._document(path), array)
@@ -282,9 +280,9 @@ class ZarrArrays(StoredArrays):
         document = self._document(path)
         return {**document, "attributes": document.get("attributes") or {}}
 
-    def open(self, path: str) -> UnitArray:
+    def open(self, path: str, check_size: CheckSize) -> UnitArray:
         """Open an array, which must not contradict the names of its dimensions."""
-        array = self._open_array(path)
+        array = self._open_array(path, check_size)
         named = named_shape(self._document(path))
         # Of a run, the name of the first axis has no size.
         expected = (None, *array.shape[1:]) if named and named[0] is None else array.shape
@@ -293,13 +291,13 @@ class ZarrArrays(StoredArrays):
             raise StoreError(f"{label}: shape {array.shape}, but its dimensions are named {named}")
         return array
 
-    def _open_array(self, path: str) -> UnitArray:
+    def _open_array(self, path: str, check_size: CheckSize) -> UnitArray:
         document, label = self._document(path), self.label(path)
         with named_errors(label):
             parsed = parse_array(self.zarr_format, document)
         form = None if parsed is None else self._format_of(parsed.codecs)
         if parsed is None or form is None:
-            array = self._zarr_array(path)
+            array = self.open_zarr(path, check_size)
             with named_errors(label):
                 return library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
