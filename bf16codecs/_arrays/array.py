@@ -86,8 +86,8 @@ class ArrayReader(RangeReader):
 
     #: Whether a range of its bytes can be read without decoding all chunks that it is in.
     reads_ranges = False
-    #: Where the base is, for messages.
-    base_place = ""
+    #: The path or address of the base, for messages.
+    base_label = ""
     #: How many versions a chunk has: for one item, no more than one of them has to be decoded.
     versions = 1
 
@@ -174,9 +174,9 @@ class UnitArray(ArrayReader):
             return
         for segments in cut_box(axes, self._unit):
             index = tuple(segment.chunk for segment in segments)
-            place: Any = (*(s.place for s in segments), ...)  # a view even if of one item
+            part: Any = (*(s.positions for s in segments), ...)  # a view even if of one item
             local = [s.indices for s in segments]
-            yield partial(self._read_box, index, self._find(index), local, out[place])
+            yield partial(self._read_box, index, self._find(index), local, out[part])
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
@@ -289,8 +289,8 @@ class ChunkBase:
                 for i, n, axis, whole in zip(index, plan.chunks, local, plan.shape, strict=True)
             ]
             if all(axes):
-                place = tuple(slice(len(axis)) for axis in axes)
-                self._find_base().read_box(axes, box.reshape(lengths)[place])
+                stored = tuple(slice(len(axis)) for axis in axes)
+                self._find_base().read_box(axes, box.reshape(lengths)[stored])
 
     def _pad(self, out: Bytes) -> NDArray[Any]:
         """Fill memory with items that arrays are padded with, and return these."""
@@ -302,7 +302,7 @@ class ChunkBase:
 class Located(NamedTuple):
     """Where a chunk is stored, and how."""
 
-    form: Format
+    format: Format
     source: Source
     key: Hashable
 
@@ -455,15 +455,15 @@ class ChunkedArray(UnitArray):
         name = chunk.key if isinstance(chunk.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
         with named, chunk.source.open(chunk.key) as stored, self._named_base():
-            read(chunk.form, stored, wanted)
+            read(chunk.format, stored, wanted)
 
     @contextmanager
     def _named_base(self) -> Iterator[None]:
-        """Name a base that does not match, and say what to do; a base does so for its own."""
+        """Name a base that does not match, and say what to do; a base names its base itself."""
         try:
             yield
         except BaseMismatchError as e:
-            if not self.base_place or str(e).endswith(base_advice()):
+            if not self.base_label or str(e).endswith(base_advice()):
                 raise
-            text = f"{e}: {self.base_place} has other bytes; {base_advice()}"
+            text = f"{e}: {self.base_label} has other bytes; {base_advice()}"
             raise BaseMismatchError(text) from e

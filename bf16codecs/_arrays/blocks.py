@@ -1,8 +1,8 @@
 """Which blocks of a chunk are wanted, and which of its bytes they take.
 
 A chunk holds versions, most chunks one. A block of a version is coded alone, or against the block
-in the same place of an earlier version. So what is wanted of a version takes the same places of
-those that it comes from.
+of the same number in an earlier version. So a block takes the blocks of its number in all versions
+that it comes from.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from bf16codecs import _core
@@ -23,7 +23,7 @@ from bf16codecs._base.limits import check_ancestors
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import TruncatedDataError
 
-__all__ = ["Batch", "Fetched", "Head", "Task", "block_runs", "joined"]
+__all__ = ["Batch", "Fetched", "Head", "Task", "block_ranges", "joined"]
 
 # How many blocks of a version are decoded at a time where others need them, and threads for it.
 _TOGETHER = 4
@@ -33,17 +33,17 @@ _TASK_BYTES = 1 << 20
 _LEAST_COST = 1 << 16
 
 
-def block_runs(ranges: Iterable[Range], block_bytes: int, n_blocks: int) -> list[Range]:
-    """Return the runs of blocks that hold the ranges: ascending, with gaps between them."""
-    runs: list[Range] = []
+def block_ranges(ranges: Iterable[Range], block_bytes: int, n_blocks: int) -> list[Range]:
+    """Return the blocks that hold ranges of bytes, as ascending ranges with gaps between them."""
+    found: list[Range] = []
     for start, stop in ranges:
         # The bytes after the last whole item belong to the last block.
         first = min(start // block_bytes, n_blocks - 1)
         last = min(-(-stop // block_bytes), n_blocks)
-        if runs and first <= runs[-1][1]:
-            first = runs.pop()[0]
-        runs.append((first, last))
-    return runs
+        if found and first <= found[-1][1]:
+            first = found.pop()[0]
+        found.append((first, last))
+    return found
 
 
 class Task(NamedTuple):
@@ -51,7 +51,7 @@ class Task(NamedTuple):
 
     version: int
     #: The first block, counted in the version, and the one after the last.
-    places: Range
+    blocks: Range
     #: How many others are coded against it, of those that will be decoded.
     children: int
 
@@ -125,12 +125,12 @@ class Head(ABC):
 
     @abstractmethod
     def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
-        """Decode a task's blocks from these bytes, against those of the same places."""
+        """Decode a task's blocks from these bytes, against the same blocks of the base."""
 
     def span(self, task: Task) -> Range:
         """Return where the chunk has a task's blocks, decoded."""
         begin, size = task.version * self.version_bytes, self.version_bytes
-        first, last = task.places
+        first, last = task.blocks
         # The last block of a version has what is left of it.
         stop = size if last == self.version_blocks else last * self.block_bytes
         return begin + first * self.block_bytes, begin + stop
@@ -138,9 +138,9 @@ class Head(ABC):
     def batches(self, wanted: Wanted, piece: int | None) -> Iterator[Batch]:
         """Yield what to decode for a part of the chunk, after the versions that it comes from.
 
-        `piece` is how many bytes to decode from one run of blocks, at least a block; None for all
-        that there are, from any number of runs. StoreError is raised if there is far more to decode
-        than is wanted.
+        `piece` is how many bytes to decode from one range of blocks, at least a block; None for
+        all, from any number of ranges. StoreError is raised if far more has to be decoded than is
+        wanted.
         """
         if piece is None:
             # All is fetched at once, and decoded in parts if versions between have to be kept.
@@ -167,20 +167,21 @@ class Head(ABC):
     def _tasks(self, wanted: Wanted, length: int | None) -> Iterator[Task]:
         """Yield tasks of at most `length` blocks, which `wanted.out` has all or none."""
         edges = self._edges(wanted)
-        runs = self._wanted_runs(wanted)
+        wanted_blocks = self._wanted_blocks(wanted)
         block = max(_LEAST_COST, min(self.block_bytes, self.version_bytes))
-        chosen = sum(last - first for own in runs.values() for first, last in own)
+        every = chain.from_iterable(wanted_blocks.values())
+        chosen = sum(last - first for first, last in every)
         count = 0
-        for places, versions in _sections(runs):
+        for blocks, versions in _shared_blocks(wanted_blocks):
             children = self._with_ancestors(versions)
-            count += len(children) * (places[1] - places[0])
+            count += len(children) * (blocks[1] - blocks[0])
             check_ancestors(count * block, chosen * block)
-            for part in _parts(places, length, edges):
+            for part in _parts(blocks, length, edges):
                 for version in sorted(children):
                     yield Task(version, part, children[version])
 
-    def _wanted_runs(self, wanted: Wanted) -> dict[int, list[Range]]:
-        """Return the runs of wanted blocks of each version, counted in it."""
+    def _wanted_blocks(self, wanted: Wanted) -> dict[int, list[Range]]:
+        """Return the ranges of wanted blocks of each version, counted in it."""
         size = self.version_bytes
         ranges = defaultdict(list)
         for start, stop in wanted.ranges(min(self.block_bytes, size)):
@@ -188,8 +189,8 @@ class Head(ABC):
                 begin = version * size
                 ranges[version].append((max(0, start - begin), min(size, stop - begin)))
         return {
-            version: block_runs(own, self.block_bytes, self.version_blocks)
-            for version, own in ranges.items()
+            version: block_ranges(touched, self.block_bytes, self.version_blocks)
+            for version, touched in ranges.items()
         }
 
     def _with_ancestors(self, versions: Iterable[int]) -> dict[int, int]:
@@ -207,13 +208,13 @@ class Head(ABC):
         return children
 
     def _edges(self, wanted: Wanted) -> set[int]:
-        """Return the places at which `wanted.out` begins, ends, or has a block in part."""
-        places = set()
+        """Return the blocks at which `wanted.out` begins, ends, or has a block in part."""
+        edges = set()
         for byte in (wanted.offset, wanted.offset + wanted.out.size):
-            place, rest = divmod(byte % self.version_bytes, self.block_bytes)
-            place = min(place, self.version_blocks - 1)
-            places |= {place, place + 1} if rest else {place}
-        return places
+            block, rest = divmod(byte % self.version_bytes, self.block_bytes)
+            block = min(block, self.version_blocks - 1)
+            edges |= {block, block + 1} if rest else {block}
+        return edges
 
 
 def joined(ranges: Iterable[Range], gap: int) -> list[Range]:
@@ -226,24 +227,24 @@ def joined(ranges: Iterable[Range], gap: int) -> list[Range]:
     return found
 
 
-def _sections(runs: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:
-    """Yield runs of places of which the same versions are wanted, with these versions."""
+def _shared_blocks(wanted: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:
+    """Yield ranges of blocks that the same versions are wanted of, with these versions."""
     begins, ends = defaultdict(list), defaultdict(list)
-    for version, own in runs.items():
-        for first, last in own:
+    for version, ranges in wanted.items():
+        for first, last in ranges:
             begins[first].append(version)
             ends[last].append(version)
     active: set[int] = set()
-    for places in pairwise(sorted(begins.keys() | ends.keys())):
-        active.difference_update(ends.get(places[0], ()))
-        active.update(begins.get(places[0], ()))
+    for first, last in pairwise(sorted(begins.keys() | ends.keys())):
+        active.difference_update(ends.get(first, ()))
+        active.update(begins.get(first, ()))
         if active:
-            yield places, active
+            yield (first, last), active
 
 
-def _parts(places: Range, length: int | None, edges: Iterable[int]) -> Iterator[Range]:
-    """Yield a run of places in parts of at most `length` that do not go over an edge."""
-    first, last = places
+def _parts(blocks: Range, length: int | None, edges: Iterable[int]) -> Iterator[Range]:
+    """Cut a range of blocks into parts of at most `length` that do not go over an edge."""
+    first, last = blocks
     cuts = {first, last, *(edge for edge in edges if first < edge < last)}
     if length is not None:
         cuts.update(range(first, last, length))

@@ -56,7 +56,7 @@ _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 _DEFLATE_RATIO = 1032
 # zlib's code for the header of gzip.
 _GZIP_HEADER = 16 + zlib.MAX_WBITS
-# Of a run of 3 bytes.
+# A run of 255 bytes at most takes 3.
 _RUN_RATIO = 85
 _CHECKSUM_BYTES = 4
 
@@ -71,9 +71,9 @@ class Format(Protocol):
         """Read parts of a chunk."""
 
 
-def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
+def read(chunk_format: Format, stored: StoredChunk, wanted: Wanted) -> None:
     """Read parts of a chunk, and wait for every reply."""
-    drive(form.reading(stored, wanted), stored)
+    drive(chunk_format.reading(stored, wanted), stored)
 
 
 class RawFormat:
@@ -268,8 +268,8 @@ class _ChecksumFormat(ABC):
 
     in_blocks = False
 
-    def __init__(self, form: Format) -> None:
-        self._form = form
+    def __init__(self, inner: Format) -> None:
+        self._inner = inner
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
@@ -284,7 +284,7 @@ class _ChecksumFormat(ABC):
             raise CorruptDataError(f"its bytes do not have {self._name} behind them") from e
         if wanted.base is not None:
             data = data.copy()  # its memory may be that in which the base is read
-        read(self._form, InMemory(data[:-_CHECKSUM_BYTES]), wanted)
+        read(self._inner, InMemory(data[:-_CHECKSUM_BYTES]), wanted)
 
     #: The checksum's name in messages.
     _name: str
@@ -327,8 +327,8 @@ class DeltaFormat:
 
     in_blocks = False
 
-    def __init__(self, form: Format) -> None:
-        self._form, self._scratch = form, ThreadBuffer()
+    def __init__(self, inner: Format) -> None:
+        self._inner, self._scratch = inner, ThreadBuffer()
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
@@ -344,7 +344,7 @@ class DeltaFormat:
             )
         out = wanted.whole_array
         content = self._scratch.get(wanted.nbytes) if out is None else out
-        read(self._form, InMemory(data), Wanted.whole(content))
+        read(self._inner, InMemory(data), Wanted.whole(content))
         items = content.view("<u2")
         np.cumsum(items, out=items, dtype=items.dtype)
         if out is None:

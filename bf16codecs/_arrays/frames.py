@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task, block_runs
+from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task, block_ranges
 from bf16codecs._arrays.formats import read_whole
 from bf16codecs._arrays.heads import FrameHead, GrowingHead, head_bytes
 from bf16codecs._arrays.sources import InMemory, Known, Range, Reading, drive
@@ -120,8 +120,8 @@ def _is_one_request(stored: Known, wanted: Wanted) -> bool:
         return True
     if stored.piece is not None:
         return False
-    runs = block_runs(wanted.ranges(), block, -(-wanted.nbytes // block))
-    touched = sum(last - first for first, last in runs) * block
+    blocks = block_ranges(wanted.ranges(), block, -(-wanted.nbytes // block))
+    touched = sum(last - first for first, last in blocks) * block
     return touched >= _WHOLE_SHARE * wanted.nbytes
 
 
@@ -129,7 +129,8 @@ class _Decoded(NamedTuple):
     """Blocks of a version that others are coded against."""
 
     content: Place
-    is_own: bool
+    #: Whether the memory is not that of `wanted.out`.
+    is_reusable: bool
     #: How many others there still are.
     children: int
 
@@ -137,9 +138,9 @@ class _Decoded(NamedTuple):
 class Decoder:
     """Decodes the batches of one part of a chunk, and keeps what later ones are coded against.
 
-    Versions that `wanted.out` does not hold take memory of their own, which a version takes over
-    from its parent where no other needs that. So there are never more of them than versions that
-    are wanted and not yet decoded, and one. Blocks that nothing else needs are decoded to
+    Versions that `wanted.out` does not hold take other memory, which a version takes over from its
+    parent where no other needs that. So it is never more than that of the versions that are wanted
+    and not yet decoded, and one. Blocks that nothing else needs are decoded to
     `scratch`.
     """
 
@@ -156,24 +157,24 @@ class Decoder:
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}
         self._free: list[Place] = []
-        #: Of places, the base outside of the chunk.
+        #: The base outside of the chunk, by blocks of a version.
         self._outside: dict[Range, Place] = {}
 
     def read_base(self, batch: Batch) -> None:
         """Read a batch's part of a base outside of the chunk, to where the batch will be decoded.
 
-        Call this before the batch's own bytes are read: they may lie in memory that reading the
+        Call this before the bytes of the batch are read: they may lie in memory that reading the
         base takes, as may what a thread keeps for blocks.
         """
         if not self._head.needs_base or self._wanted.base is None:
             return
         for task in batch.tasks:
             start, stop = self._head.span(task)
-            place = self._wanted.place(start, stop)
-            base = new_place(self._wanted.out, stop - start) if place is None else place
+            view = self._wanted.view(start, stop)
+            base = new_place(self._wanted.out, stop - start) if view is None else view
             base = base[: min(stop, self._head.items_end) - start]
             self._wanted.base(start, start + base.size, base)
-            self._outside[task.places] = base
+            self._outside[task.blocks] = base
 
     def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:
         """Decode a batch from what its ranges hold."""
@@ -184,25 +185,25 @@ class Decoder:
     def _decode(self, task: Task, payload: Bytes) -> None:
         start, stop = self._head.span(task)
         base = self._base_of(task)
-        out = self._wanted.place(start, stop)
-        is_own = out is None
+        out = self._wanted.view(start, stop)
+        is_reusable = out is None
         if out is None:
             out = self._room(stop - start, task.children)
         self._head.decode(task, payload, out, base)
-        if is_own:
+        if is_reusable:
             self._wanted.put(start, out)
         if task.children:
-            self._decoded[task.version] = _Decoded(out, is_own, task.children)
+            self._decoded[task.version] = _Decoded(out, is_reusable, task.children)
 
     def _base_of(self, task: Task) -> Place | None:
         """Return what a task's blocks are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
         if parent is None:
-            return self._outside.pop(task.places, None)
+            return self._outside.pop(task.blocks, None)
         base = self._decoded.pop(parent)
         if base.children > 1:
             self._decoded[parent] = base._replace(children=base.children - 1)
-        elif base.is_own:
+        elif base.is_reusable:
             self._free.append(base.content)
         return base.content
 

@@ -62,12 +62,12 @@ class FrameHead(Head):
         return self._offsets[first], self._offsets[last]
 
     def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
-        """Decode a task's blocks from these bytes, against those of the same places."""
+        """Decode a task's blocks from these bytes, against the same blocks of the base."""
         decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
 
     def _blocks_of(self, task: Task) -> Range:
         """Return the blocks of a task, counted in the frame."""
-        begin, (first, last) = task.version * self.version_blocks, task.places
+        begin, (first, last) = task.version * self.version_blocks, task.blocks
         return begin + first, begin + last
 
 
@@ -111,7 +111,7 @@ class GrowingHead(Head):
         if self.lacks(wanted):
             self._pad(wanted)
         ranges = {}
-        for version in sorted(self._with_ancestors(self._wanted_runs(wanted))):
+        for version in sorted(self._with_ancestors(self._wanted_blocks(wanted))):
             size = 0 if version in self._frames else self._find_head(version)
             if size:
                 ranges[version] = self._head_at(version, size)
@@ -121,14 +121,14 @@ class GrowingHead(Head):
     def stored_at(self, task: Task) -> Range:
         """Return where a version's frame has a task's blocks."""
         begin, offsets = self._bounds[task.version], self._frames[task.version][1]
-        first, last = task.places
+        first, last = task.blocks
         return begin + offsets[first], begin + offsets[last]
 
     def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
-        """Decode a task's blocks from these bytes, against those of the same places."""
+        """Decode a task's blocks from these bytes, against the same blocks of the base."""
         with named_errors(f"version {task.version}"):
             try:
-                decode_blocks(self._frames[task.version][0], payload, *task.places, out, base)
+                decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base)
             except BaseMismatchError as e:
                 raise CorruptDataError("its parent is not what it was encoded against") from e
 
@@ -146,10 +146,10 @@ class GrowingHead(Head):
             )
         wanted.out[max(0, there * self.version_bytes - wanted.offset) :] = _NOT_THERE
 
-    def _wanted_runs(self, wanted: Wanted) -> dict[int, list[Range]]:
-        """Return the runs of wanted blocks of each version that is there."""
-        runs = super()._wanted_runs(wanted)
-        return {version: own for version, own in runs.items() if version < len(self.parents)}
+    def _wanted_blocks(self, wanted: Wanted) -> dict[int, list[Range]]:
+        """Return the ranges of wanted blocks of each version that is there."""
+        found = super()._wanted_blocks(wanted).items()
+        return {version: ranges for version, ranges in found if version < len(self.parents)}
 
     def _last_version(self, wanted: Wanted) -> int:
         """Return the last version that is wanted; -1 if nothing is."""

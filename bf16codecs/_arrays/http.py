@@ -72,7 +72,7 @@ def is_gone(error: BaseException) -> bool:
 def is_refused(error: BaseException) -> bool:
     """Tell whether a server refuses to say if a key is there.
 
-    S3 answers 403 for a missing key to whoever may not list the bucket.
+    S3 answers 403 for a missing key if the reader may not list the bucket.
     """
     return any(
         isinstance(cause, PermissionError)  # of s3fs
@@ -110,7 +110,7 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
 
 
 async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
-    """Raise if a server redirects its reader elsewhere: perhaps into the reader's own network."""
+    """Raise if a server redirects its reader elsewhere: perhaps into a private network."""
     here = redirect.url
     headers = redirect.response.headers
     # Both are what aiohttp follows.

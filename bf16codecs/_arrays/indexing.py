@@ -45,8 +45,8 @@ class Segment(NamedTuple):
     chunk: int
     #: Indices in the chunk.
     indices: Axis
-    #: Where they are among all indices of the axis.
-    place: slice
+    #: Their positions among all indices of the axis.
+    positions: slice
 
 
 class Points(NamedTuple):
@@ -59,7 +59,7 @@ def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
     """Parse the selection of ``array[selection]``; raise IndexError with NumPy's messages."""
     items = [_normalized(item) for item in _as_tuple(selection)]
     if not shape:
-        _view(shape)[tuple(items)]  # raises NumPy's own error, whatever selects in the end
+        _view(shape)[tuple(items)]  # NumPy raises its error
         return Box([], tuple(items))
     arrays = [item for item in items if isinstance(item, np.ndarray)]
     if len(arrays) > 1 or any(item.dtype == bool and item.ndim != 1 for item in arrays):
@@ -67,7 +67,7 @@ def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
     given = sum(item is not None and item is not Ellipsis for item in items)
     ellipses = sum(item is Ellipsis for item in items)
     if given > len(shape) or ellipses > 1:
-        _view(shape)[tuple(items)]  # raises NumPy's own error
+        _view(shape)[tuple(items)]  # NumPy raises its error
     axes: list[Axis] = []
     then: list[Any] = []
     for item in items if ellipses else [*items, Ellipsis]:
@@ -151,7 +151,7 @@ def _points(items: tuple[Any, ...], shape: tuple[int, ...]) -> Points:
         wrapped = [
             _wrapped(a, size, i) for i, (a, size) in enumerate(zip(arrays, shape, strict=True))
         ]
-        with suppress(ValueError):  # below, NumPy raises its own
+        with suppress(ValueError):  # below, NumPy raises its error
             return Points(list(np.broadcast_arrays(*wrapped)))
     # With slices and masks, NumPy selects from all indices.
     indices = []

@@ -63,8 +63,8 @@ class LibraryArray(UnitArray):
         for index in grid_indices(chunk_counts(out.shape, lengths)):
             parts = [slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True)]
             piece = [axis[part] for axis, part in zip(axes, parts, strict=True)]
-            place: Any = (*parts, ...)
-            yield partial(self._read_named, piece, out[place])
+            part: Any = (*parts, ...)
+            yield partial(self._read_named, piece, out[part])
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""

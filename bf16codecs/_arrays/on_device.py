@@ -56,13 +56,13 @@ def device_jobs(
     axes = [range(size) for size in array.shape] if axes is None else axes
     layout = _Layout.of([len(axis) for axis in axes], array.dtype.itemsize)
     for segments in cut_box(axes, _unit(array)):
-        to = layout.part([segment.place for segment in segments])
+        to = layout.part([segment.positions for segment in segments])
         if decodes_there(array):
             index = tuple(segment.chunk for segment in segments)
             box = [range(s.indices[0], s.indices[-1] + 1) for s in segments]
             yield partial(_decode_there, array, index, array._find(index), box, memory, to)
         else:
-            box = [axis[s.place] for axis, s in zip(axes, segments, strict=True)]
+            box = [axis[s.positions] for axis, s in zip(axes, segments, strict=True)]
             values = np.empty(to.shape, array.dtype)
             jobs = list(array.box_jobs(box, values))
             yield partial(_decode_here, jobs, values, memory, to)
@@ -94,8 +94,8 @@ def _decode_there(
         array.read_chunk(index, found, box, decoded, stored.offset)
         _copy(decoded, replace(stored, offset=0), memory, to)
     else:
-        for half, place in _halves(axes):
-            _decode_there(array, index, found, half, memory, to.part(place))
+        for half, region in _halves(axes):
+            _decode_there(array, index, found, half, memory, to.part(region))
 
 
 def _decode_here(
@@ -115,8 +115,8 @@ def _put(values: NDArray[Any], memory: DeviceMemory, to: _Layout) -> None:
         there[:] = _bytes(values)
         _copy(there, _Layout.of(values.shape, values.itemsize), memory, to)
     else:
-        for _, place in _halves([range(size) for size in values.shape]):
-            _put(values[place], memory, to.part(place))
+        for _, region in _halves([range(size) for size in values.shape]):
+            _put(values[region], memory, to.part(region))
 
 
 def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -133,50 +133,50 @@ def _slices(axes: Axes) -> tuple[slice, ...]:
 
 
 def _halves(axes: Axes) -> Iterator[tuple[Axes, tuple[slice, ...]]]:
-    """Yield both halves of a box, and their places in it: along its first axis of several."""
+    """Yield both halves of a box, and their slices of it, along its first axis of several."""
     at = next(i for i, axis in enumerate(axes) if len(axis) > 1)
     middle = len(axes[at]) // 2
-    for part in (slice(0, middle), slice(middle, len(axes[at]))):
-        half = [*axes[:at], axes[at][part], *axes[at + 1 :]]
-        place = [slice(0, len(axis)) for axis in axes]
-        place[at] = part
-        yield half, tuple(place)
+    for cut in (slice(0, middle), slice(middle, len(axes[at]))):
+        half = [*axes[:at], axes[at][cut], *axes[at + 1 :]]
+        part = [slice(0, len(axis)) for axis in axes]
+        part[at] = cut
+        yield half, tuple(part)
 
 
 @dataclass(frozen=True)
 class _Layout:
     """Where the items of a box are in the bytes of an array in C order.
 
-    `steps` are the bytes from one item to the next along each axis, and `offset` is that of the
+    `strides` are the bytes from one item to the next along each axis, and `offset` is that of the
     first.
     """
 
     item_size: int
     shape: tuple[int, ...]
-    steps: tuple[int, ...]
+    strides: tuple[int, ...]
     offset: int = 0
 
     @classmethod
     def of(cls, shape: Sequence[int], item_size: int) -> _Layout:
         """Return the layout of a whole array."""
-        steps = accumulate(reversed(shape), operator.mul, initial=item_size)
-        return cls(item_size, tuple(shape), tuple(steps)[-2::-1])
+        strides = accumulate(reversed(shape), operator.mul, initial=item_size)
+        return cls(item_size, tuple(shape), tuple(strides)[-2::-1])
 
     @property
     def span(self) -> int:
         """Bytes from the first item to the end of the last, if there are items."""
-        sizes = zip(self.shape, self.steps, strict=True)
-        return sum((size - 1) * step for size, step in sizes) + self.item_size
+        sizes = zip(self.shape, self.strides, strict=True)
+        return sum((size - 1) * stride for size, stride in sizes) + self.item_size
 
     @property
     def is_contiguous(self) -> bool:
         """Whether the items are one range of bytes."""
         return self.span == math.prod(self.shape) * self.item_size
 
-    def part(self, place: Sequence[slice]) -> _Layout:
+    def part(self, region: Sequence[slice]) -> _Layout:
         """Return the layout of a part, given by slices with a start and a stop."""
-        at = sum(p.start * step for p, step in zip(place, self.steps, strict=True))
-        shape = tuple(p.stop - p.start for p in place)
+        at = sum(p.start * stride for p, stride in zip(region, self.strides, strict=True))
+        shape = tuple(p.stop - p.start for p in region)
         return replace(self, shape=shape, offset=self.offset + at)
 
 
@@ -188,15 +188,15 @@ def _copies(to: _Layout, source: _Layout) -> Iterator[tuple[int, int, Rows]]:
         nbytes *= axes.pop()[0]
     rows = Rows(nbytes, *(axes.pop() if axes else (1, nbytes, nbytes)))
     for index in product(*(range(size) for size, _, _ in axes)):
-        there = sum(i * step for i, (_, step, _) in zip(index, axes, strict=True))
-        here = sum(i * step for i, (_, _, step) in zip(index, axes, strict=True))
+        there = sum(i * stride for i, (_, stride, _) in zip(index, axes, strict=True))
+        here = sum(i * stride for i, (_, _, stride) in zip(index, axes, strict=True))
         yield to.offset + there, source.offset + here, rows
 
 
 def _joined_axes(to: _Layout, source: _Layout) -> list[tuple[int, int, int]]:
-    """Return the size of each axis and its steps in both, where neighbours may be one."""
+    """Return the size of each axis and its strides in both, where neighbours may be one."""
     axes: list[tuple[int, int, int]] = []
-    for size, there, here in zip(to.shape, to.steps, source.steps, strict=True):
+    for size, there, here in zip(to.shape, to.strides, source.strides, strict=True):
         if size == 1:
             continue
         if axes and axes[-1][1:] == (size * there, size * here):

@@ -90,7 +90,7 @@ class StoredChunk(Known, ABC):
         return part.size
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +110,7 @@ class Source(ABC):
         """Open a chunk; raise StoreError if there is none."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what is open."""
+        """Close files and connections."""
 
 
 class KeySource(Source):
@@ -125,7 +125,7 @@ class KeySource(Source):
         """Return the size of a key, 0 if it does not exist."""
 
     def refusal(self, key: str) -> str:
-        """Return a server's answer in place of a key that may exist; empty if it gave none."""
+        """Return how a server refused a key, which may exist; empty if it did not."""
         return ""
 
     def zip_names(self) -> Sequence[str]:
@@ -156,7 +156,7 @@ class InMemory(StoredChunk, Source):
 
 
 class Part(StoredChunk, Source):
-    """A range of a stored chunk as a chunk of its own; a source that has no other."""
+    """A range of a stored chunk as a separate chunk; a source that has only this one."""
 
     def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
         self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size
@@ -220,10 +220,11 @@ class OpenPart(LocalChunk):
         offset: int,
         size: int,
         buffer: ThreadBuffer,
-        own: bool = False,
+        closes_file: bool = False,
     ) -> None:
         self.key, self.size = key, size
-        self._descriptor, self._offset, self._buffer, self._own = descriptor, offset, buffer, own
+        self._descriptor, self._offset, self._buffer = descriptor, offset, buffer
+        self._closes_file = closes_file
 
     @property
     def piece(self) -> int:
@@ -247,7 +248,7 @@ class OpenPart(LocalChunk):
 
     def close(self) -> None:
         """Close the file that was opened for this."""
-        if self._own:
+        if self._closes_file:
             os.close(self._descriptor)
 
 
@@ -309,7 +310,7 @@ class FolderSource(LocalKeys):
         if descriptor is None:
             return None
         size = os.fstat(descriptor).st_size
-        return OpenPart(key, descriptor, 0, size, self._buffer, own=True)
+        return OpenPart(key, descriptor, 0, size, self._buffer, closes_file=True)
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist."""
@@ -330,7 +331,7 @@ class FolderSource(LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all files below a path."""
-        with named_errors(str(self._folder.path), OSError):  # whose own names are those below it
+        with named_errors(str(self._folder.path), OSError):  # its names are relative to it
             return self._folder.size_below(path)
 
     def __reduce__(self) -> tuple[Any, ...]:

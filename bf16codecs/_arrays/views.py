@@ -32,15 +32,15 @@ __all__ = ["StepView", "StepsArray", "rounded_array", "step_nbytes", "widened_ar
 
 
 class StepView(UnitArray):
-    """One step of an array, by its place on the first axis."""
+    """One step of an array, by its position on the first axis."""
 
-    def __init__(self, array: UnitArray, place: int) -> None:
+    def __init__(self, array: UnitArray, position: int) -> None:
         super().__init__(
             array.label, array.shape[1:], array.dtype, array.chunks[1:], array._unit[1:]
         )
         self._array = array
         #: In which unit along the first axis, and where in it.
-        self._group, self._local = divmod(place, array._unit[0])
+        self._group, self._local = divmod(position, array._unit[0])
         self.concurrency = array.concurrency
 
     @property
@@ -80,12 +80,12 @@ class StepView(UnitArray):
         return self._array._read_points((self._group, *index), found, (first, *points))
 
 
-def step_nbytes(array: UnitArray, place: int) -> int:
+def step_nbytes(array: UnitArray, position: int) -> int:
     """Return how many bytes the frames of one step take in the chunks of an array.
 
     A chunk that is no growing frame, which other software has written, counts by an even share.
     """
-    group, version = divmod(place, array.chunks[0])
+    group, version = divmod(position, array.chunks[0])
     total = 0
     counts = chunk_counts(array.shape[1:], array.chunks[1:])
     for index in grid_indices(counts):
@@ -104,7 +104,7 @@ def step_nbytes(array: UnitArray, place: int) -> int:
 
 
 class StepsArray(ArrayReader):
-    """An array each step of which is at its place in one of several arrays, or in none.
+    """An array whose steps are in several arrays, or in none.
 
     `sources` has the array of each step, or None, for which `fill_value` stands.
     """
@@ -166,16 +166,16 @@ class StepsArray(ArrayReader):
     def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
         """Yield consecutive steps that are in one array, as parts of the axis."""
         at = 0
-        for _, group in groupby(steps, key=lambda place: id(self._sources[place])):
-            places = list(group)
-            yield self._sources[places[0]], slice(at, at + len(places))
-            at += len(places)
+        for _, group in groupby(steps, key=lambda step: id(self._sources[step])):
+            taken = list(group)
+            yield self._sources[taken[0]], slice(at, at + len(taken))
+            at += len(taken)
 
     def _split_points(
         self, steps: NDArray[np.intp]
     ) -> Iterator[tuple[ArrayReader | None, NDArray[np.bool_]]]:
         for source in [*self._arrays, None]:
-            where = np.array([self._sources[int(place)] is source for place in steps], bool)
+            where = np.array([self._sources[int(step)] is source for step in steps], bool)
             if where.any():
                 yield source, where
 

@@ -68,8 +68,8 @@ class Wanted:
         """Return the ranges; those with a small gap between them, at most `gap`, may be joined."""
         return self.touched(min(gap, _GAP))
 
-    def place(self, start: int, stop: int) -> Any:
-        """Return where `out` has some of the chunk's bytes, or None if it has not all of them."""
+    def view(self, start: int, stop: int) -> Any:
+        """Return the chunk's bytes [start, stop) in `out`, or None if it lacks some of them."""
         if start < self.offset or stop > self.offset + self.out.size:
             return None
         return self.out[start - self.offset : stop - self.offset]

@@ -156,7 +156,7 @@ class ZipSource(LocalKeys):
 
 
 class _Reader(io.RawIOBase):
-    """A file for `zipfile`, with a position of its own."""
+    """A file for `zipfile`, with a separate position."""
 
     def __init__(self, file: SharedFile, size: int) -> None:
         self._file, self._size, self._at = file, size, 0

@@ -106,7 +106,7 @@ class Home(Generic[Opened]):
         return type(self), self.arguments
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

@@ -106,7 +106,7 @@ class StoredArrays(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
 
 
 def faults(names: Iterable[str], check: Callable[[str], object]) -> Iterator[Fault]:

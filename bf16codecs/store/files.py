@@ -133,7 +133,7 @@ class _FileArrays(StoredArrays):
         return "none"
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         for file in self._files:
             file.content.close()
 

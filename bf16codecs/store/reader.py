@@ -169,7 +169,7 @@ class ModelReader:
             return _restored_array(array, self.stored.attributes(path))
         array = self.stored.open_difference(path, difference, partial(self.base_array, path))
         if self._opened_base is not None:
-            array.base_place = self._opened_base.where
+            array.base_label = self._opened_base.where
             # Some bases are read by the thread that asks for it alone, others by several at a time.
             below = self.base_array(path).concurrency
             array.concurrency = max(array.concurrency, below) if below else 0
@@ -421,7 +421,7 @@ class ModelReader:
         return self.array(path).versions if grows else 0
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self._forget()
         self.stored.close()
 

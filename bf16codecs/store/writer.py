@@ -31,7 +31,7 @@ class ModelWriter(Protocol):
         """Write all metadata, close the store, and return the metadata's size."""
 
     def close(self) -> None:
-        """Release what is open, as `finish` does."""
+        """Close files, as `finish` does."""
 
 
 def write_bytes(writer: ModelWriter, path: str, raw: bytes, chunk_size: int) -> int:

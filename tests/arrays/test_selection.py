@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from looping import for_each
-from noted_chunks import block_runs, touched_ranges
+from noted_chunks import block_ranges, touched_ranges
 
 
 def touched_blocks(selection, shape, item_size, block_bytes):
     count = -(-math.prod(shape) * item_size // block_bytes)
-    return block_runs(touched_ranges(selection, shape, item_size, block_bytes), block_bytes, count)
+    ranges = touched_ranges(selection, shape, item_size, block_bytes)
+    return block_ranges(ranges, block_bytes, count)
 
 
 def blocks_of(runs):

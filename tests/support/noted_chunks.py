@@ -16,7 +16,7 @@ import pytest
 from bf16codecs._arrays import heads
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
-from bf16codecs._arrays.blocks import block_runs
+from bf16codecs._arrays.blocks import block_ranges
 from bf16codecs._arrays.formats import (
     RAW,
     Fletcher32Format,
@@ -53,7 +53,7 @@ __all__ = [
     "Wanted",
     "ZstdFormat",
     "allow_few_ancestors",
-    "block_runs",
+    "block_ranges",
     "chunked_array",
     "cut_range",
     "encode_zstd",

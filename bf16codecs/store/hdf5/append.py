@@ -178,7 +178,7 @@ class Hdf5RunWriter:
         self._journaled.abandon()
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self.abandon()
 
     def _close(self) -> None:

@@ -222,7 +222,7 @@ class Hdf5Arrays(StoredArrays):
         return self._ask(path, codec_level)
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         with named_errors(self.where, OSError):
             self._close_all()
 

@@ -127,7 +127,7 @@ class Hdf5Writer:
         return os.stat(self._path).st_size - self._written
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self._targets.clear()
         with hdf5_errors(self._path):
             self._file.close()

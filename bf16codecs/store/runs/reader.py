@@ -46,7 +46,7 @@ class _OnRun(ModelReader):
         return self.store.info.run
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self._forget()
         self.store.close()
 
@@ -86,7 +86,7 @@ class StepReader(_OnRun):
         return sum(map(self.stored_nbytes, paths))
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         if self._closes_store:
             super().close()
 

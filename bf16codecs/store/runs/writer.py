@@ -132,7 +132,7 @@ class RunWriter(Protocol):
         """Leave the run as it was; nothing after `finish`."""
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
 
 
 def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:

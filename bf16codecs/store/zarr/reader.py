@@ -225,7 +225,7 @@ class ZarrArrays(StoredArrays):
         return array_codecs(self.zarr_format, self._document(path))
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self._source.close()
         if self._store is not None:
             self._store.close()

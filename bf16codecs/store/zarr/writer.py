@@ -136,5 +136,5 @@ class ZarrWriter:
         return size
 
     def close(self) -> None:
-        """Release what is open."""
+        """Close files and connections."""
         self._sink.close()
