@@ -72,7 +72,7 @@ class UnsupportedVersionError(CodecError):
 
 
 class DeviceError(BF16CodecsError, RuntimeError):
-    """A GPU that is not there or fails, or its driver or compiler: nothing that tells of damage."""
+    """A GPU is missing or failed, or its driver or compiler; the data may be intact."""
 
 
 class StoreError(BF16CodecsError, ValueError):
@@ -80,11 +80,11 @@ class StoreError(BF16CodecsError, ValueError):
 
 
 class LimitError(StoreError):
-    """More data than the caller, or the store's own size, allows: nothing that tells of damage."""
+    """More data than the caller, or the store's own size, allows; the data may be intact."""
 
 
 class ServerError(StoreError):
-    """A reply that is not what was asked for: nothing that tells of damage."""
+    """A reply that does not answer the request; the data may be intact."""
 
 
 class SafetensorsError(BF16CodecsError, ValueError):

@@ -88,7 +88,7 @@ class ArrayReader(RangeReader):
     reads_ranges = False
     #: The path or address of the base, for messages.
     base_label = ""
-    #: How many versions a chunk has: for one item, no more than one of them has to be decoded.
+    #: Versions in a chunk. Reading an item decodes one of them, so limits count one.
     versions = 1
 
     def __init__(

@@ -56,7 +56,7 @@ class ArrayPlan:
 
     @property
     def stored(self) -> ArrayPlan:
-        """The stored array, which is another one if it is lossy."""
+        """The array as stored: float16 if it is lossy."""
         return replace(self, dtype="float16", is_lossy=False) if self.is_lossy else self
 
     @property

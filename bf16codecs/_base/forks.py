@@ -1,4 +1,4 @@
-"""Locks that are free in a forked process, whoever held them in the process that it copies."""
+"""Locks that are free in a forked process, even if they were held when it was forked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _locks: WeakSet[threading.Lock] = WeakSet()
 def make_lock() -> threading.Lock:
     """Return a lock that a forked child finds free.
 
-    A fork copies every lock in its state, but only the thread that forks, so nobody in the child
+    A fork copies every lock in its state, but only the thread that forks, so no thread in the child
     would release a lock that another thread held. The data that these locks guard are consistent
     whenever a process can fork.
     """

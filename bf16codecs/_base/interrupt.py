@@ -2,7 +2,7 @@
 
 An exception out of a signal handler may come between any two steps, and may get lost: Python
 drops what is raised in a weakref's callback or in `__del__`. So a signal is noted as well, and
-whoever works in pieces looks at the note. This package installs no handlers; its commands do.
+code that works in pieces looks at the note. This package installs no handlers; its commands do.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
-TYPE_CHECKING = False  # of `typing`, which bf16codecs/__init__.py tells of
+TYPE_CHECKING = False  # instead of `typing`'s: see bf16codecs/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 

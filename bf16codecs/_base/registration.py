@@ -16,7 +16,7 @@ from types import ModuleType
 
 from bf16codecs._base.names import FRAME_CODECS, PREFIX, RUN_LENGTH_ID
 
-TYPE_CHECKING = False  # of `typing`, which bf16codecs/__init__.py tells of
+TYPE_CHECKING = False  # instead of `typing`'s: see bf16codecs/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 

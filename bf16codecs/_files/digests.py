@@ -34,7 +34,7 @@ def kinds_of(sha256: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Digests:
-    """Digests of one file, in hexadecimal; None where nobody has computed it."""
+    """Digests of one file, in hexadecimal; None if it was not computed."""
 
     blake3: str | None = None
     sha256: str | None = None

@@ -35,7 +35,7 @@ Entry: TypeAlias = "os.DirEntry[str]"
 
 
 class Folder:
-    """A folder that is held open; whoever made it cannot make anyone reach anything outside of it.
+    """A folder that is held open, and through which nothing outside of it is ever reached.
 
     Where the system knows no names relative to a folder that is open, as on Windows, each step
     makes sure first that the path is still this folder's.

@@ -4,7 +4,7 @@ A *journal* is a file beside another one: docs/runs.md has its format, and when 
 carried out. Its lock tells whether its maker is alive, and lets one process at a time change the
 file.
 
-`JournaledFile` writes new content behind the file's end at once, where nobody looks, and keeps
+`JournaledFile` writes new content behind the file's end at once, where no reader looks, and keeps
 changes of what was there in memory. To commit, it writes them to the journal, flushes that, carries
 them out and removes the journal. So the file is as before, or has all changes.
 """
@@ -317,7 +317,7 @@ def superblock_end(head: bytes) -> int | None:
 
 
 def _may_write(user: int, file: os.stat_result) -> bool:
-    """Tell whether whoever made a journal may have been allowed to write to its file.
+    """Tell whether the owner of a journal may have been allowed to write to its file.
 
     In a folder such as /tmp, anybody can put a file beside another one.
     """
@@ -461,8 +461,8 @@ class JournaledFile:
         """Let others see the changes; return how many bytes were written twice for it.
 
         After an OSError, the file is as before; or, if the message says so, the changes are in the
-        journal, and whoever opens the file next makes them. StoreError is raised if something else
-        has taken the file's name.
+        journal, and the next process that opens the file makes them. StoreError is raised if
+        something else has taken the file's name.
         """
         self.check()
         if self._durable:

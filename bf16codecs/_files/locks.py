@@ -51,7 +51,7 @@ def _machine() -> str:
 
 
 class LifeLock:
-    """A lock file in a folder, locked unless somebody else holds it.
+    """A lock file in a folder, locked unless another process holds it.
 
     The system frees the lock when its process ends, however that happens. If the lock `is_new`, the
     file is made, and nothing that is there already is used.
@@ -90,7 +90,7 @@ class LifeLock:
         return named is not None and os.path.samestat(named, os.fstat(self.descriptor))
 
     def refuse_current(self, target: str) -> None:
-        """Raise BlockingIOError if somebody else has the lock: the file, if it has its name."""
+        """Raise BlockingIOError if the file still has its name: another process has the lock."""
         if not self.is_current():
             return
         text = "another process is appending to it: try again when that is done"
@@ -103,7 +103,7 @@ class LifeLock:
 
     def sign(self) -> None:
         """Write into the file which machine its maker is on."""
-        # A file that could not be locked is nobody's: it never looks like a dead one of this
+        # A file that could not be locked has no owner: it never looks like a dead one of this
         # machine, even if locks work here by then.
         maker = _machine() if self.is_held else "not locked"
         os.write(self.descriptor, f"{_MARK} {maker}".encode())

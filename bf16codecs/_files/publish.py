@@ -10,8 +10,8 @@ It is made in a *working folder* beside its target, `.bf16codecs-<random>.tmp/`:
 
 A working folder whose lock is signed and free is a dead process's. The next process of the same
 user that writes beside it removes these five names, and the folder if that was all. Where death
-came between two renames, the target is missing: whoever asks for it next, if only to read, gives
-it the new content first.
+came between two renames, the target is missing: the next process that opens it, if only to read,
+first gives it the new content.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class WorkingFolder:
     def make(cls, parent: Path, durable: bool) -> WorkingFolder:
         """Make a working folder in another one.
 
-        If it is `durable`, a loss of power leaves nothing that nobody recognizes, and does not undo
-        `publish`.
+        If it is `durable`, a loss of power leaves nothing that later processes do not know,
+        and does not undo `publish`.
         """
         try:
             reserve = _Reserve()
@@ -187,7 +187,7 @@ class WorkingFolder:
         # If this folder was moved away, files that were written by path since would be missing.
         self._folder.check()
         while not self._publish_once(target, check):
-            pass  # somebody else made or removed the target in between
+            pass  # another process made or removed the target in between
         if self._durable:
             self._sync_names(target)
 
@@ -217,7 +217,7 @@ class WorkingFolder:
                 return True
             self._move_aside(target)
             self._look_again(_OLD, target, check)
-        except FileNotFoundError:  # the target: somebody has moved it
+        except FileNotFoundError:  # the target: another program has moved it
             if self._folder.stat(_NEW) is None:
                 raise
         return False
@@ -232,7 +232,7 @@ class WorkingFolder:
             except OSError as e:
                 text = f"its old content is now {self.path / name}: {e.strerror}"
                 self._is_needed = OSError(e.errno, text, str(target))
-                self._lock.remove()  # nobody removes a folder without a lock
+                self._lock.remove()  # folders without a lock are left alone
                 raise self._is_needed from e
             raise
 
@@ -241,7 +241,7 @@ class WorkingFolder:
             if name == _NEW and _exchange(self._folder, name, target):
                 return
         except FileNotFoundError:
-            pass  # somebody has removed the new target
+            pass  # another program has removed the new target
         _rename_new(self._folder, name, target)
 
     def _move_aside(self, target: Path) -> None:
@@ -312,7 +312,7 @@ class WorkingFolder:
             if _has_many(self.path):
                 text = f"more than {MANY_FILES} files to remove, which takes a while: {self.path}"
                 warnings.warn(text, ManyFilesWarning, stacklevel=5)
-        # Once the note is gone, `old` may be incomplete: nobody must give it a name any more.
+        # Once the note is gone, `old` may be incomplete, and must not get a name any more.
         self._folder.remove(_NOTE)
         errors = []
         for name in (_NEW, _OLD, _SCRATCH):
@@ -327,7 +327,7 @@ class WorkingFolder:
             with suppress(OSError):
                 sync(self.path)
         self._lock.remove()
-        with suppress(FileNotFoundError):  # somebody took it for one that has no lock yet
+        with suppress(FileNotFoundError):  # another process took it for one that has no lock yet
             os.rmdir(self.path)
 
 

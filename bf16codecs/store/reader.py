@@ -327,8 +327,8 @@ class ModelReader:
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
         """Refuse data that are larger than the caller allows, or than the store makes credible.
 
-        So is more `work`, the bytes of the chunks that are decoded for them. What the caller
-        allows does not bound it: a column may be small, and in every chunk.
+        `work` is the bytes of the chunks that are decoded for the data. The caller's limit does not
+        apply to it: a column may be small, and lie in every chunk.
         """
         if self.limits.max_bytes is None and work > nbytes:
             nbytes, what = work, f"the chunks of {what}"

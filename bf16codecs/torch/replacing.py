@@ -101,7 +101,7 @@ class Replacement:
         self._ours: list[tuple[Place, Callable[..., Any], Callable[..., Any]]] = []
 
     def is_wanted_by(self, user: object) -> bool:
-        """Tell whether somebody is a user."""
+        """Tell whether there is a user."""
         return user in self._users
 
     def add(self, user: object) -> None:

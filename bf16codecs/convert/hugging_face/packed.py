@@ -318,7 +318,7 @@ def set_modes(top: Path, manifest: Manifest) -> None:
     for name, noted in manifest.files.items():
         (top / name).chmod(noted.mode)
     for name, mode in manifest.folders.items():
-        # Without its owner's rights, nobody could write what is in it, move or remove it.
+        # Without its owner's rights, the folder could not be filled, moved or removed.
         (top / name).chmod(mode | stat.S_IRWXU)
 
 

@@ -224,7 +224,7 @@ class OrbaxArray:
 
 
 class Scratch:
-    """The items of an array in their order, in a file that nobody else sees.
+    """The items of an array in their order, in a file of this process alone.
 
     It is there until it was closed as often as it was shared, and once more.
     """
@@ -241,7 +241,7 @@ class Scratch:
         return self
 
     def close(self) -> None:
-        """Remove the file, if nobody else uses it."""
+        """Remove the file, if nothing else uses it."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -415,7 +415,7 @@ def _check_stored_chunks(
     """Raise CorruptDataError for stored chunks that are too large, or expand too far by Blosc.
 
     `nbytes` is the size of a chunk once decoded, and `shard_chunks` the number of chunks in a
-    shard: 1 where there are no shards. LimitError is raised if nobody can tell what Blosc would
+    shard: 1 where there are no shards. LimitError is raised if it cannot be known what Blosc would
     make of them.
     """
     document = array.codec.to_json()

@@ -60,7 +60,7 @@ class _Opened:
         self.decoding = Decoding(True, limits.max_bytes is not None, given)
 
     def has_changed(self) -> bool:
-        """Tell whether somebody has written to the file since it was opened."""
+        """Tell whether another process has written to the file since it was opened."""
         return has_changed(self._where, self._state)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def _errno_of(error: BaseException) -> int:
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:
-    """Tell whether somebody has written to a file, or is to."""
+    """Tell whether another process has written to a file, or is about to."""
     try:
         now = os.stat(path)
     except OSError:
@@ -232,7 +232,7 @@ class Hdf5Arrays(StoredArrays):
 
     @property
     def _file(self) -> h5py.File:
-        if not self._opened:  # closed by whoever gave it as a base
+        if not self._opened:  # closed by the caller that gave it as a base
             raise StoreError("the file is closed")
         return self._opened[-1].file
 

@@ -33,8 +33,8 @@ __all__ = ["StoreSource", "ask"]
 class StoreSource(KeySource):
     """Keys of a store of zarr's, remote or in memory.
 
-    A key that the server refuses counts as one that does not exist: to whoever may not list keys,
-    S3 gives the same answer to both. `refusal` tells them apart as far as possible.
+    A key that the server refuses counts as one that does not exist: S3 gives the same answer to
+    both if a client may not list keys. `refusal` tells them apart as far as possible.
     """
 
     concurrency = 8
@@ -255,7 +255,7 @@ async def _listed_by_fsspec(fs: Any, root: str) -> dict[str, int]:
     try:
         found = await fs._find(root, detail=True)
     finally:
-        fs.invalidate_cache()  # or sizes are still these when somebody has replaced the store
+        fs.invalidate_cache()  # or the old sizes stay after the store was replaced
     return {key.removeprefix(f"{root}/"): int(info["size"]) for key, info in found.items()}
 
 

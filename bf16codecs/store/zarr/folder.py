@@ -39,7 +39,7 @@ class RunFolder(FolderSource):
         self._lock: LifeLock | None = None
 
     def take(self) -> None:
-        """Let nobody else append until it is closed; raise BlockingIOError if somebody does."""
+        """Lock out other appends until it is closed; raise BlockingIOError if one is under way."""
         while self._lock is None:
             path = self.path(APPENDING)
             make_folder(self.root, APPENDING)
@@ -129,6 +129,6 @@ def refuse_appends(path: Path) -> None:
     """Raise BlockingIOError if a process appends to the run that a folder may be."""
     try:
         place = Folder(RunFolder(path).path(APPENDING))
-    except (OSError, StoreError):  # no run, or one that nobody appends to
+    except (OSError, StoreError):  # not a run, or no append is under way
         return
     refuse_taken(place, LOCK, str(path))

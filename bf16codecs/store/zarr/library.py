@@ -1,4 +1,4 @@
-"""Arrays in forms that zarr alone reads: rechunked, sharded or recompressed by somebody."""
+"""Arrays that only zarr reads: rechunked, sharded or recompressed by another program."""
 
 from __future__ import annotations
 

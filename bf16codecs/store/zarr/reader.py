@@ -3,7 +3,7 @@
 zarr-python takes 0.1 ms to make an array of its metadata, even from consolidated ones; a model
 has hundreds. So what is needed here is taken from the documents, and zarr opens an array when
 somebody asks for one, or when its chunks are in a form that is not read directly: rechunked,
-sharded or recompressed by somebody.
+sharded or recompressed by another program.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class SharedFolder:
 def make_folder(root: Path, path: str) -> None:
     """Make a folder below the root, and those above it.
 
-    Never the root itself: if that is gone, somebody has moved it, and what was written with it.
+    Never the root itself: if it is missing, it was moved, with everything written into it.
     """
     if not path:
         return

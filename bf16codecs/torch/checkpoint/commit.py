@@ -162,7 +162,7 @@ class Commit:
         """Put the checkpoint together, and give it its name.
 
         `names` has the keys that led to each name, and `expected` is what torch's metadata say that
-        the checkpoint has. FileExistsError is raised if somebody else has made it meanwhile;
+        the checkpoint has. FileExistsError is raised if another process has made it meanwhile;
         StoreError if something is missing; ValueError if torch has not said of all what there is to
         be written.
         """

@@ -350,7 +350,7 @@ class _Wanted:
 def _harmless(content: bytes, label: str) -> io.BytesIO:
     """Return an object as PyTorch saves it, made anew of one that was loaded without running code.
 
-    The bytes that were there are not handed on: whoever loads them by other rules might read other
+    The original bytes are not handed on: a loader with other rules might read other
     things in them. StoreError is raised if `torch.load` refuses them with ``weights_only=True``.
     """
     saved = io.BytesIO()

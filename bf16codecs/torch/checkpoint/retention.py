@@ -73,7 +73,7 @@ def _members_beside(target: Path) -> _Members:
             told = _told_by(path)
         except FileNotFoundError:
             if not path.exists():
-                continue  # somebody has removed it
+                continue  # another process has removed it
             raise
         except BF16CodecsError as e:
             raise StoreError(
@@ -311,7 +311,7 @@ def _depth(reader: ModelReader) -> int:
 def _may_go(path: str) -> bool:
     """Tell whether a checkpoint may be removed: what this release cannot open is left alone.
 
-    So is one with files of a user; a warning tells of it.
+    So is one with files of a user; a warning names it.
     """
     try:
         open_either(path, Opening(with_base=False)).close()
@@ -325,7 +325,7 @@ def _may_go(path: str) -> bool:
 
 
 def _is_readable(path: str) -> bool:
-    """Tell whether a store and its bases can be opened; a warning tells of one that cannot."""
+    """Tell whether a store and its bases can be opened; warn about one that cannot."""
     try:
         open_either(path, Opening(chain=("",))).close()
         return True

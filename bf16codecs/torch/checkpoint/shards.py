@@ -48,7 +48,7 @@ class Shard:
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         box = box_of(item)
         assert item.tensor_data is not None
-        # torch plans anew only where shapes differ, if it is told to keep plans.
+        # With cached plans, torch plans again only where shapes differ.
         planned = item.tensor_data.properties.dtype, box.sizes
         if (own := (tensor.dtype, tuple(tensor.shape))) != planned:
             text = "is {} of {}, planned as {} of {}".format(*own, *planned)

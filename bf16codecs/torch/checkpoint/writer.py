@@ -199,8 +199,8 @@ class StoreWriter(StorageWriter):
             settings = replace(settings, base=base if is_worth_it else None)
         self._commit = Commit(self.path, settings, plans)
         self._is_alone = len(plans) == 1
-        # torch does not tell when another process has failed: then nobody finishes. The next
-        # checkpoint, or the end of this object or process, undoes it.
+        # torch does not report that another process has failed: then `finish` is never called. The
+        # next checkpoint, or the end of this object or process, undoes it.
         self._undo = weakref.finalize(self, self._commit.abandon)
         tasks = self._commit.tasks(plans)
         return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
