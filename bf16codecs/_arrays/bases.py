@@ -31,7 +31,7 @@ class KeptPiece(threading.local):
         self._memory = np.empty(0, np.uint8)
 
     def get(self, array: UnitArray, offset: int) -> Bytes | None:
-        """Return the piece of an array that begins at a byte, if this is it."""
+        """Return the piece of an array that begins at an offset, if it is kept."""
         return self._memory if (self._owner, self._offset) == (array, offset) else None
 
     def room(self, nbytes: int) -> Bytes:
@@ -68,8 +68,8 @@ class PiecewiseArray(RangeReader):
             size = min(stop - start, piece.nbytes - local)
             content = self._kept.get(self._array, piece.offset)
             if content is None and size == whole and isinstance(out, np.ndarray):
-                # Straight there: of conversions, whose chunks are often those of the base, this
-                # takes 25 MB less.
+                # Decode straight into `out`: in conversions, whose chunks are often those of the
+                # base, this takes 25 MB less.
                 self._array.read_piece(piece, out[:size])
             else:
                 if content is None:
@@ -85,10 +85,10 @@ class PiecewiseArray(RangeReader):
 
 
 def ranges_work(array: UnitArray, nbytes: int, chunks: tuple[int, ...]) -> int:
-    """Return about how many bytes are decoded to read so many of a base, in order.
+    """Estimate how many bytes are decoded to read `nbytes` of a base in order.
 
     A part is in few chunks where these are whole rows, and in all of them where they are columns.
-    If the differences have `chunks` that are not whole rows, these are what is read in order.
+    If the `chunks` of the differences are not whole rows, the base is read in the order of chunks.
     """
     size, whole = array.dtype.itemsize, math.prod(array.shape) * array.dtype.itemsize
     if whole == 0:

@@ -1,4 +1,4 @@
-"""Which blocks of a chunk are wanted, and which of its bytes they take.
+"""Blocks of a chunk that a read wants, and the ranges of its bytes that they take.
 
 A chunk holds versions, most chunks one. A block of a version is coded alone, or against the block
 of the same number in an earlier version. So a block takes the blocks of its number in all versions
@@ -52,7 +52,7 @@ class Task(NamedTuple):
     version: int
     #: The first block, counted in the version, and the one after the last.
     blocks: Range
-    #: How many others are coded against it, of those that will be decoded.
+    #: How many of the versions to decode are coded against it.
     children: int
 
 
@@ -93,7 +93,7 @@ class Head(ABC):
 
     #: Whether blocks are coded against a base outside of the chunk.
     needs_base = False
-    #: Gaps of up to so many bytes between blocks are read with them.
+    #: Gaps of at most this many bytes between blocks are read with them.
     gap = 0
 
     def __init__(
@@ -112,11 +112,11 @@ class Head(ABC):
         self.version_blocks = -(-(version_bytes // item_size) // block_items)
 
     def lacks(self, wanted: Wanted) -> bool:
-        """Tell whether a version is wanted that was not there when the head was read."""
+        """Tell whether a version is wanted that the head did not have when it was read."""
         return False
 
     def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
-        """Read whatever `batches` has to know of a part."""
+        """Read what `batches` needs for a part."""
         yield from ()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How an array is cut into chunks, each a range of bytes of a safetensors file."""
+"""Plans of arrays in chunks, each a range of bytes of a safetensors file."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ArrayPlan:
     file: int = 0
     #: Offset of the array's bytes in the file.
     offset: int = 0
-    #: Whether it is written: not if another array stands in for it, as for tied embeddings.
+    #: Whether it is written; tied embeddings, for example, are stored in one array.
     is_written: bool = True
     #: Whether it is written as a difference to the same tensor of a base.
     has_base: bool = False
-    #: Whether its float32 numbers, which float16 has, are stored as such: see `stored`.
+    #: Whether its float32 numbers are stored as float16: see `stored`.
     is_lossy: bool = False
     #: The level of its codec, if it is not that of the whole store.
     level: str | None = None

@@ -100,13 +100,13 @@ class GrowingHead(Head):
         self._frames: dict[int, tuple[_core.Index, list[int]]] = {}
 
     def lacks(self, wanted: Wanted) -> bool:
-        """Tell whether a version is wanted that was not there when the directory was read."""
+        """Tell whether a version is wanted that the directory did not have when it was read."""
         return self._last_version(wanted) >= len(self.parents)
 
     def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
-        """Read the heads of the frames that a part takes; pad what is not there, if that is asked.
+        """Read the heads of the frames that a part takes; pad missing versions if allowed.
 
-        CodecError is raised if a version is wanted that is not there, or a head is damaged.
+        CodecError is raised if a wanted version is missing, or a head is damaged.
         """
         if self.lacks(wanted):
             self._pad(wanted)
@@ -133,7 +133,7 @@ class GrowingHead(Head):
                 raise CorruptDataError("its parent is not what it was encoded against") from e
 
     def _pad(self, wanted: Wanted) -> None:
-        """Pad versions that are not there, if that is asked."""
+        """Pad missing versions, if `wanted` allows it."""
         last, there = self._last_version(wanted), len(self.parents)
         if there + 1 < len(self._bounds) and (wanted.pads or last + 1 < len(self._bounds)):
             raise TruncatedDataError(
@@ -147,7 +147,7 @@ class GrowingHead(Head):
         wanted.out[max(0, there * self.version_bytes - wanted.offset) :] = _NOT_THERE
 
     def _wanted_blocks(self, wanted: Wanted) -> dict[int, list[Range]]:
-        """Return the ranges of wanted blocks of each version that is there."""
+        """Return the ranges of wanted blocks of each existing version."""
         found = super()._wanted_blocks(wanted).items()
         return {version: ranges for version, ranges in found if version < len(self.parents)}
 
@@ -157,12 +157,12 @@ class GrowingHead(Head):
         return (ranges[-1][1] - 1) // self.version_bytes if ranges else -1
 
     def _head_at(self, version: int, size: int) -> Range:
-        """Return where so many bytes of a version's frame are, or all of them."""
+        """Return the range of the first `size` bytes of a version's frame, or of all of it."""
         begin, end = self._bounds[version : version + 2]
         return begin, min(begin + size, end)
 
     def _find_head(self, version: int) -> int:
-        """Look for a head behind the directory; return how many bytes to read for it if not."""
+        """Parse a head if the directory came with it; else return how many bytes to read."""
         begin, end = self._bounds[version : version + 2]
         part = self._prefix[begin:end]
         if part.size < min(_HEADER_BYTES, end - begin):
@@ -170,7 +170,7 @@ class GrowingHead(Head):
         return self._take_head(version, part)
 
     def _take_head(self, version: int, part: Bytes) -> int:
-        """Take the head of a frame whose first bytes these are; return its size if it has more."""
+        """Parse the head of a frame from its first bytes; return its size if it is longer."""
         size = self._index.head_size(version, part)
         if size > part.size:
             return size
@@ -181,7 +181,7 @@ class GrowingHead(Head):
     def _read_heads(
         self, ranges: Mapping[int, Range], piece: int | None
     ) -> Generator[Sequence[Range], Sequence[Bytes], dict[int, Range]]:
-        """Read heads, and return where those are that are longer than was asked for."""
+        """Read heads, and return the ranges of those that are longer than requested."""
         longer = {}
         # Where requests cost nothing, one after the other, in memory for one.
         for group in [list(ranges)] if piece is None else [[version] for version in ranges]:

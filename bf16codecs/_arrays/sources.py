@@ -1,7 +1,7 @@
-"""Stored chunks and their sources: what can be asked of them, and folders and files.
+"""Stored chunks and their sources: interfaces, folders and files.
 
-Local files are read without zarr, whose event loop costs more than decoding a block does. What
-is read may be a buffer of the thread: it is valid until that thread reads again.
+Local files are read without zarr, whose event loop costs more than decoding a block does. Reads may
+return a buffer of the thread, which is valid until that thread reads again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "drive",
 ]
 
-#: Advice about a server that sends all where a part was asked for.
+#: Advice about a server that answers a request for a part with the whole.
 IGNORES_RANGES = "the server ignores ranges: download it, or use a server that sends parts of files"
 #: The first byte, and the one after the last.
 Range = tuple[int, int]
@@ -65,7 +65,7 @@ Reading = Generator[Request, Sequence[Bytes], None]
 class Known:
     """A stored chunk's key and size, known before it is read."""
 
-    #: Identifies it among the chunks of its source; None where nothing does.
+    #: Identifies it among the chunks of its source, if anything does.
     key: Hashable = None
     #: Its size in bytes, or None where asking for it would cost a request.
     size: int | None = None

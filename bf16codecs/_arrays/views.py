@@ -83,7 +83,7 @@ class StepView(UnitArray):
 def step_nbytes(array: UnitArray, position: int) -> int:
     """Return how many bytes the frames of one step take in the chunks of an array.
 
-    A chunk that is no growing frame, which other software has written, counts by an even share.
+    A chunk that is not a growing frame, written by other software, counts by an even share.
     """
     group, version = divmod(position, array.chunks[0])
     total = 0
@@ -164,7 +164,7 @@ class StepsArray(ArrayReader):
             out[where] = found
 
     def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
-        """Yield consecutive steps that are in one array, as parts of the axis."""
+        """Yield arrays with the consecutive steps that are in them, as parts of the axis."""
         at = 0
         for _, group in groupby(steps, key=lambda step: id(self._sources[step])):
             taken = list(group)

@@ -44,8 +44,7 @@ class Wanted:
     offset: int = 0
     #: Reads ranges of the base that the chunk may be coded against, which has `nbytes` too.
     base: Base | None = None
-    #: Whether versions that are not there yet are bytes of 255. Otherwise asking for one is an
-    #: error.
+    #: Whether missing versions are read as bytes of 255. Otherwise asking for one is an error.
     pads: bool = False
 
     @classmethod
@@ -91,8 +90,8 @@ def touched_ranges(
     The answer may have a byte too many and never one too few: the selection itself is left to
     NumPy, over an array in which the other bytes are undefined. The selection has integers, slices
     and integer arrays, as zarr hands them to partial decoding, and the array begins at byte `base`.
-    Fewer bytes than `gap` between two ranges do not part them: so there are never more ranges than
-    times that the array has so many bytes, and one more.
+    Ranges with fewer than `gap` bytes between them are joined: so their number is at most the size
+    of the array divided by `gap`, and one more.
 
     Examples
     --------
