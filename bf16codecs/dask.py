@@ -77,7 +77,7 @@ def safetensors_to_zarr(
     ConnectionError
         If no scheduler answers, or the cluster fails.
     """
-    # Workers have working folders of their own.
+    # Workers may have other working folders.
     src = given_path(src, "source")
     src = src if "://" in src else absolute(src)
     store = absolute(given_path(store, "target"))
@@ -94,7 +94,7 @@ def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
     client
         A client, or the address of a scheduler; then the connection is closed at the end.
     threads
-        How many threads each task uses. Workers run one task for each of their own threads.
+        How many threads each task uses. A worker runs one task for each of its threads.
     """
     if not isinstance(client, str):
         yield _engine(client, threads)
@@ -133,12 +133,12 @@ def _encode(
         raise ValueError("on a dask cluster, no differences to a base can be made")
     pieces = (piece for array in plan.arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
-    # Workers open the source themselves, and again where it was replaced by another of its name.
-    own = source.where, repr(source.state())
-    task = partial(_encode_batch, own, writer.shared(), keep_checksums, threads)
+    # Workers open the source themselves, and again if another file takes its path.
+    where = source.where, repr(source.state())
+    task = partial(_encode_batch, where, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
     numbers = range(len(source.headers))
-    digests = client.map(partial(_digests, own, kinds, threads), numbers, pure=False)
+    digests = client.map(partial(_digests, where, kinds, threads), numbers, pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
         done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)

@@ -27,7 +27,7 @@ class _Array(BackendArray):
         self.shape, self.dtype = tensor.shape, tensor.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        # Of several arrays, NumPy takes points, and xarray means boxes.
+        # Several index arrays select points in NumPy, and boxes in xarray.
         support = indexing.IndexingSupport.OUTER_1VECTOR
         return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 

@@ -24,7 +24,7 @@ class safe_open(Model):
     Parameters
     ----------
     filename
-        Whatever `open_model` opens, safetensors files too.
+        Any source of `open_model`, including safetensors files.
     framework : {"pt", "numpy", "flax"}
         The framework of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. Those of
         TensorFlow, MLX and Paddle are not supported.
@@ -70,7 +70,7 @@ class safe_open(Model):
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names in the order of their data."""
-        _ = self._home.opened  # as safetensors does, which tells nothing of a closed file
+        _ = self._home.opened  # raises if it is closed, as safetensors does
         return super().keys()
 
     def get_slice(

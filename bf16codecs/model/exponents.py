@@ -61,23 +61,23 @@ class Exponents:
         if not total:
             return None
         found = cls(dtype, total if is_all else None)
-        own = [tensor for tensor in tensors if tensor.get_dtype() == dtype]
-        places = (np.arange(_PARTS) + 0.5) / _PARTS * total
-        at = np.searchsorted(np.cumsum([tensor.size for tensor in own]), places, "right")
-        for i, parts in Counter(at.tolist()).items():
-            found.add(own[i].sample(parts * _PART_BYTES, parts))
+        chosen = [tensor for tensor in tensors if tensor.get_dtype() == dtype]
+        middles = (np.arange(_PARTS) + 0.5) / _PARTS * total
+        indices = np.searchsorted(np.cumsum([tensor.size for tensor in chosen]), middles, "right")
+        for i, parts in Counter(indices.tolist()).items():
+            found.add(chosen[i].sample(parts * _PART_BYTES, parts))
         return found
 
     def add(self, data: Bytes) -> None:
         """Count the exponents of little-endian values."""
-        own = FIELDS[self.dtype]
-        is_byte = own.item_size == 1
+        fields = FIELDS[self.dtype]
+        is_byte = fields.item_size == 1
         counts = np.zeros(256 if is_byte else 65536, np.uint64)
         if is_byte:
             _core.count_bytes(data, counts)
         else:
-            _core.count_words(data, counts, own.item_size - 2, own.item_size)
-        self.counts += own.split(counts).sum((0, 2))
+            _core.count_words(data, counts, fields.item_size - 2, fields.item_size)
+        self.counts += fields.split(counts).sum((0, 2))
 
     @property
     def seen(self) -> int:
@@ -96,7 +96,7 @@ class Exponents:
 
     @property
     def not_finite(self) -> int:
-        """The number of values that are infinite or NaN, if exponents tell."""
+        """The number of values that are infinite or NaN, if the dtype has infinities."""
         return int(self.counts[-1]) if FIELDS[self.dtype].has_infinities else 0
 
     def normal(self) -> tuple[int, NDArray[np.uint64]]:
@@ -104,10 +104,10 @@ class Exponents:
 
         Zeros, subnormal numbers, infinities and NaNs are left out.
         """
-        own = FIELDS[self.dtype]
-        first = own.normal.start
-        there = np.flatnonzero(self.counts[first : own.normal.stop])
-        if not there.size:
+        fields = FIELDS[self.dtype]
+        first = fields.normal.start
+        found = np.flatnonzero(self.counts[first : fields.normal.stop])
+        if not found.size:
             return 0, self.counts[:0]
-        start, stop = first + int(there[0]), first + int(there[-1]) + 1
-        return start - own.bias, self.counts[start:stop]
+        start, stop = first + int(found[0]), first + int(found[-1]) + 1
+        return start - fields.bias, self.counts[start:stop]

@@ -77,7 +77,7 @@ def read_torch(device: Any, tensor: LazyTensor, selection: Any) -> torch.Tensor:
 
 
 def as_jax(array: Any) -> Any:
-    """Return an array of JAX, which makes 64-bit numbers shorter if it is not told to keep them."""
+    """Return an array of JAX, which by default makes 64-bit numbers shorter."""
     return _jax_numpy().asarray(array)
 
 
@@ -108,8 +108,8 @@ def load_torch(
     tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
     # Metadata are not trusted.
     tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
-    # Those with arrays of their own are compared once they are loaded: stores have them for small
-    # tensors and for constant ones, safetensors files for all.
+    # Tied tensors that are stored twice are compared once they are loaded: stores do so with small
+    # and constant tensors, safetensors files with all.
     copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}
     alone = [tensor for name, tensor in by_name.items() if name not in copies]
     loaded = _loaded(alone, device)

@@ -174,13 +174,13 @@ def _empty_cache() -> None:
 def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS) -> None:
     """Read tensors of one model to a GPU, with several threads, after they are checked.
 
-    It returns when all is there. Beside the tensors, this takes less than 256 MB of the host's
+    It returns when all are read. Beside the tensors, this takes less than 256 MB of the host's
     memory and of the GPU's, if the store is local. DeviceError is raised if the GPU fails, or
     decodes something else than the host does.
     """
     from bf16codecs.cuda.loading import Loader
 
-    # Whatever HDF5 has to read is read in this thread. Few remote chunks are in flight at a time.
+    # This thread reads the arrays that only HDF5 can read. Few remote chunks are in flight.
     arrays = [target.tensor._array for target in targets]
     alone = [i for i, array in enumerate(arrays) if array.concurrency == 0]
     others = [i for i, array in enumerate(arrays) if array.concurrency != 0]
@@ -198,5 +198,5 @@ def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THR
             run_all(jobs(numbers), concurrency, largest)
         failed = loader.finish()
     for tensor, _, axes in (target for i, target in enumerate(targets) if i in failed):
-        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises what is wrong
+        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises the error of the host
         raise gpu_only_failure(f"tensor {tensor.name!r:.80}", gpu)

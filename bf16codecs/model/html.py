@@ -34,7 +34,7 @@ white-space:nowrap;vertical-align:top;background:none}
 .bf16codecs summary{cursor:pointer}
 """
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Sizes of the picture, in its own units: it is as wide as 24 letters.
+# Sizes of the picture, in units of its view box: it is as wide as 24 letters.
 _WIDTH, _HEIGHT, _MARGIN, _LETTER = 384, 96, 18, 12
 
 
@@ -87,7 +87,7 @@ def table(
 
 
 def histogram(found: Exponents) -> str:
-    """Draw how often exponents occur, with a caption that says of how many values."""
+    """Draw how often exponents occur, with the number of values in the caption."""
     return f"<figure>{_bars(found)}<figcaption>{_text(_caption(found))}</figcaption></figure>"
 
 
@@ -110,9 +110,9 @@ def _bars(found: Exponents) -> str:
     ends = {0: "start", counts.size - 1: "end"} if counts.size > 1 else {0: "middle"}
     if _LETTER * 3 < left + (most + 0.5) * step < _WIDTH - _LETTER * 3:
         ends.setdefault(most, "middle")
-    places = {"start": 0.0, "middle": 0.425, "end": 0.85}
+    offsets = {"start": 0.0, "middle": 0.425, "end": 0.85}
     labels = "".join(
-        f'<text x="{left + (i + places[anchor]) * step:.1f}" y="{_HEIGHT - 4}"'
+        f'<text x="{left + (i + offsets[anchor]) * step:.1f}" y="{_HEIGHT - 4}"'
         f' text-anchor="{anchor}">{_power(first + i)}</text>'
         for i, anchor in ends.items()
     )

@@ -29,9 +29,9 @@ class Info:
         Returns
         -------
         dict of list
-            What ``pandas.DataFrame(...)`` and ``polars.DataFrame(...)`` take: `name`, `dtype`,
-            `shape`, `parameters`, `nbytes`, `stored_nbytes`, `ratio`, `codec`, `level`, `way`. What
-            is not known is None: stored sizes and ratios, if a server lists none.
+            An argument for ``pandas.DataFrame(...)`` or ``polars.DataFrame(...)``: `name`, `dtype`,
+            `shape`, `parameters`, `nbytes`, `stored_nbytes`, `ratio`, `codec`, `level`, `way`.
+            Stored sizes and ratios are None if a server lists no sizes.
         """
         rows = [row.to_json() for row in self._contents.rows]
         names = [name for name in (rows[0] if rows else {}) if name != "lossy"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.half import HalfLoss
@@ -23,7 +24,9 @@ from bf16codecs.model.notebook import model_html
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
 from bf16codecs.store.objects import read_checkpoint, read_object, sizes_of_objects
 
-__all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
+__all__ = ["LazyTensor", "Model", "TensorMapping", "TensorNotFoundError", "open_model"]
+
+Tensor = TypeVar("Tensor", bound=LazyTensor)
 
 
 def open_model(
@@ -67,9 +70,9 @@ def open_model(
         If nothing is at that path.
     bf16codecs.store.StoreError
         If it is not a model store, or a damaged one, or its base is missing. Reading raises it for
-        what is larger than `max_bytes`.
+        data that are larger than `max_bytes`.
     bf16codecs.errors.BaseMismatchError
-        If its base does not match. Reading raises it where the base was altered.
+        If its base does not match. Reading raises it where the base has other bytes.
     TypeError
         If an argument has a wrong type.
     ValueError
@@ -93,7 +96,55 @@ def open_model(
     return Model(path, storage_options, max_bytes, base, framework, device)
 
 
-class Model:
+class TensorMapping(ABC, Generic[Tensor]):
+    """The part of models and runs that maps names to tensors, and holds what is open."""
+
+    _home: Home[Any]
+    _where: str
+    _names: dict[str, None]
+
+    @property
+    def where(self) -> str:
+        """The path or address; for a step of a run, with ``@`` and the step behind it."""
+        return self._where
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors.
+
+        In a model, they are in the order of the tensors' data. In a run, they are those that any
+        step has, with ``@`` and the first step where a tensor changes its shape or dtype.
+        """
+        return list(self._names)
+
+    def values(self) -> Iterator[Tensor]:
+        """Yield the tensors."""
+        return (self[name] for name in self.keys())
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors."""
+        return ((name, self[name]) for name in self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @abstractmethod
+    def __getitem__(self, key: Any) -> Any: ...
+
+    def close(self) -> None:
+        """Close all files; tensors can no longer be read."""
+        self._home.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Model(TensorMapping[LazyTensor]):
     """A model whose tensors are read when they are indexed; `open_model` makes it.
 
     It has the methods of `safetensors.safe_open`, and is a mapping from names to tensors.
@@ -124,15 +175,6 @@ class Model:
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 
-    @property
-    def where(self) -> str:
-        """Its path or address; of a step of a run, with ``@`` and the step behind it."""
-        return self._where
-
-    def keys(self) -> list[str]:
-        """Return the tensors' names, in the order of their data."""
-        return list(self._names)
-
     def offset_keys(self) -> list[str]:
         """Return the tensors' names, as `keys` does."""
         return self.keys()
@@ -140,20 +182,6 @@ class Model:
     def get(self, name: str, default: Any = None) -> Any:
         """Return `model[name]`, or `default` if there is none."""
         return self[name] if name in self._names else default
-
-    def values(self) -> Iterator[LazyTensor]:
-        """Yield the tensors."""
-        return (self[name] for name in self.keys())
-
-    def items(self) -> Iterator[tuple[str, LazyTensor]]:
-        """Yield names and tensors."""
-        return ((name, self[name]) for name in self.keys())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __len__(self) -> int:
-        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -203,9 +231,9 @@ class Model:
         name
             Its name.
         framework
-            ``"numpy"``, ``"torch"`` or ``"jax"``; by default what `open_model` was told.
+            ``"numpy"``, ``"torch"`` or ``"jax"``; by default that of `open_model`.
         device
-            Of a PyTorch tensor; by default what `open_model` was told, or the CPU.
+            The device of a PyTorch tensor; by default that of `open_model`, or the CPU.
 
         Returns
         -------
@@ -235,11 +263,11 @@ class Model:
         Parameters
         ----------
         framework
-            ``"numpy"``, ``"torch"`` or ``"jax"``; by default what `open_model` was told.
+            ``"numpy"``, ``"torch"`` or ``"jax"``; by default that of `open_model`.
         names
             The tensors to read; by default all.
         device
-            Of PyTorch tensors; by default what `open_model` was told, or the CPU.
+            The device of PyTorch tensors; by default that of `open_model`, or the CPU.
 
         Returns
         -------
@@ -272,10 +300,11 @@ class Model:
         return load_torch(tensors, device, self.metadata() or {})
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
-        """Return framework and device, of which those not given are the model's."""
-        own = framework is None or checked_framework(framework, None)[0] == self._framework
+        """Return framework and device; by default those of the model."""
         framework = self._framework if framework is None else framework
-        return checked_framework(framework, self._device if device is None and own else device)
+        if device is None and checked_framework(framework, None)[0] == self._framework:
+            device = self._device
+        return checked_framework(framework, device)
 
     def info(self, sort: str = "file", sizes: bool = False) -> Info:
         """Describe the model: its kind, its size, and its tensors.
@@ -323,16 +352,6 @@ class Model:
         if name not in self._objects:
             raise KeyError(f"{self._where} has no object {name!r:.300}")
         return read_object(self._home.opened, self._objects[name])
-
-    def close(self) -> None:
-        """Close the model; its tensors can no longer be read."""
-        self._home.close()
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _repr_html_(self) -> str:
         return model_html(self._where, self.keys(), lambda: self._home.opened, self.__getitem__)

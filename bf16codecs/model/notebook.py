@@ -94,11 +94,11 @@ def model_html(
     known = None
     try:
         reader = opened()
-        asks_nobody = _is_local(reader)
-        is_small = asks_nobody or len(reader.info.files) <= _MOST_FILES
+        is_local = _is_local(reader)
+        is_small = is_local or len(reader.info.files) <= _MOST_FILES
         if len(names) <= _MOST_TENSORS and is_small:
-            known = Info(contents_of(reader, where, with_sizes=asks_nobody))
-        below = _exponents(lambda: _counted(names, tensor), *notes) if asks_nobody else _NOT_READ
+            known = Info(contents_of(reader, where, with_sizes=is_local))
+        below = _exponents(lambda: _counted(names, tensor), *notes) if is_local else _NOT_READ
     except _FAILURES as e:
         below = html.line(one_line(e))
     if known is not None:
@@ -121,14 +121,14 @@ def _exponents(count: Callable[[], Exponents | None], *notes: str) -> str:
 
 
 def _names(names: Sequence[str], tensor: Callable[[str], Shown]) -> str:
-    """Return a table of what is known without reading: names, dtypes, shapes, sizes."""
+    """Return a table of names, dtypes, shapes and sizes, which take no reading."""
 
     def cells(name: str) -> tuple[str, ...]:
         try:
-            own = tensor(name)
+            shown = tensor(name)
         except _FAILURES:
             return name, "", "", ""
-        return name, own.get_dtype(), _shape(own.shape), format_size(own.nbytes)
+        return name, shown.get_dtype(), _shape(shown.shape), format_size(shown.nbytes)
 
     rows = list(map(cells, names[: html.MOST_ROWS]))
     known = len(_COLUMNS) if any(dtype for _, dtype, *_ in rows) else 1

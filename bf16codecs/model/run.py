@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._base.messages import counted, near_names
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
-from bf16codecs.model.model import Model
+from bf16codecs.model.model import Model, TensorMapping
 from bf16codecs.model.notebook import model_html, tensor_html
 from bf16codecs.model.tensor import Home, LazyTensor, RunHome
 from bf16codecs.store.opening import open_either
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "RunTensor", "open_model_or_run", "open_run"]
 
-_OF_WHICH = "The histogram is of the last step that has a tensor."
+_HISTOGRAM_NOTE = "The histogram is of the last step that has a tensor."
 
 
 def open_run(
@@ -61,7 +61,7 @@ def open_model_or_run(
     storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
 ) -> Model | Run:
-    """Open what is there: a run, a step of one, or a model.
+    """Open a run, a step of one, or a model.
 
     Parameters and errors are those of `open_model`.
     """
@@ -76,14 +76,16 @@ class _EitherHome(Home[ModelReader]):
     _open = staticmethod(open_either)
 
 
-class Run:
+class Run(TensorMapping["RunTensor"]):
     """The checkpoints of a run; `open_run` makes it.
 
     ``run[600]`` is the model at step 600, ``run["name"]`` a tensor with the step as first axis:
     index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. A tensor that
-    changes its shape or dtype is several ones, ``name@0`` and ``name@500``: its forms from these
-    steps on. Steps that are appended after the run was opened are not seen.
+    changes its shape or dtype has several names, ``name@0`` and ``name@500``, each for its variant
+    from that step on. Steps that are appended after the run was opened are not seen.
     """
+
+    _home: RunHome
 
     def __init__(self, home: RunHome) -> None:
         self._home = home
@@ -92,37 +94,14 @@ class Run:
         self._count = len(self.steps)
 
     @property
-    def where(self) -> str:
-        """Its path or address."""
-        return self._where
-
-    @property
     def steps(self) -> list[int]:
         """The numbers of the steps, ascending."""
         return self._reader.run.numbers
 
-    def keys(self) -> list[str]:
-        """Return the names of all tensors that any step has, with ``@`` where they change."""
-        return list(self._names)
-
     def get(self, key: Any, default: Any = None) -> Any:
         """Return `run[key]`, or `default` if there is none."""
-        is_there = key in self
-        return self[key] if is_there else default
-
-    def values(self) -> Iterator[RunTensor]:
-        """Yield the tensors."""
-        return (self[name] for name in self.keys())
-
-    def items(self) -> Iterator[tuple[str, RunTensor]]:
-        """Yield names and tensors."""
-        return ((name, self[name]) for name in self.keys())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __len__(self) -> int:
-        return len(self._names)
+        is_known = key in self
+        return self[key] if is_known else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._names or key in self.steps
@@ -130,8 +109,8 @@ class Run:
     def __getitem__(self, key: Any) -> Any:
         """Return a step as a `Model`, by its number, or a tensor over time, by its name.
 
-        A tensor that changes its shape or dtype has several names, as in ``"w@500"``: its form
-        from step 500 on. These alone are in the run.
+        A tensor that changes its shape or dtype has only names such as ``"w@500"``: its variant
+        from step 500 on.
 
         Raises
         ------
@@ -173,18 +152,10 @@ class Run:
         """
         return info_of(self._reader, self._where, sort, sizes)
 
-    def close(self) -> None:
-        """Close the run; its tensors and models can no longer be read."""
-        self._home.close()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _repr_html_(self) -> str:
-        return model_html(self._where, self.keys(), lambda: self._reader, self._tensor, _OF_WHICH)
+        return model_html(
+            self._where, self.keys(), lambda: self._reader, self._tensor, _HISTOGRAM_NOTE
+        )
 
     def __repr__(self) -> str:
         what = f"{counted(self._count, 'step')}, {counted(len(self), 'tensor')}"
@@ -219,7 +190,7 @@ class RunTensor(LazyTensor):
         return self._home.opened.steps_of(self.name)
 
     def _sampled(self) -> tuple[int, int]:
-        # Those of the last step that has it: others may be filled.
+        # Values of the last step that has the tensor: other steps may be filled.
         each = self.size // max(1, len(self))
         at = self._home.opened.run.numbers.index(self.steps[-1]) * each
         return at, at + each
@@ -228,4 +199,4 @@ class RunTensor(LazyTensor):
         return self._home.opened.describe(self.name).paths
 
     def _repr_html_(self) -> str:
-        return tensor_html(self, lambda: self._home.opened, self._paths, _OF_WHICH)
+        return tensor_html(self, lambda: self._home.opened, self._paths, _HISTOGRAM_NOTE)

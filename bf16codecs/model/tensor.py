@@ -62,7 +62,7 @@ class Home(Generic[Opened]):
     steps is wanted. `opened` is the model, if it is open.
     """
 
-    #: What messages call it.
+    #: Its name in messages.
     kind = "model"
     #: The home of the run, if this is a step's and closed with it.
     _run: Home[Any] | None = None
@@ -132,11 +132,11 @@ class RunHome(Home[RunReader]):
         return home
 
 
-def _fixed(place: Any, what: str) -> Any:
+def _fixed(source: Any, what: str) -> Any:
     """Make a path absolute: another process may have another working directory."""
-    if not isinstance(place, (str, os.PathLike)):
-        return place
-    text = given_path(place, what)
+    if not isinstance(source, (str, os.PathLike)):
+        return source
+    text = given_path(source, what)
     return text if "://" in text else absolute(text)
 
 
@@ -269,12 +269,12 @@ class LazyTensor:
         from bf16codecs._base.torch_tensors import as_tensor, checked_device
         from bf16codecs.model.gpu import gpu_of, torch_tensors
 
-        place = checked_device(device)
-        gpu = gpu_of(place)
+        target = checked_device(device)
+        gpu = gpu_of(target)
         if gpu is not None:
             self._check_size(self.size, self._array.whole_work)
-            return torch_tensors([self], place, gpu)[self.name]
-        return as_tensor(self[...], self.get_dtype()).to(place)
+            return torch_tensors([self], target, gpu)[self.name]
+        return as_tensor(self[...], self.get_dtype()).to(target)
 
     def dask(self, chunks: Any = None) -> dask.array.Array:
         """Return a dask array that reads this tensor.
@@ -302,7 +302,7 @@ class LazyTensor:
         return self._home.opened.zarr_array(self.name)
 
     def sample(self, nbytes: int, parts: int) -> Bytes:
-        """Read about so many bytes of its values, in evenly spread parts; of a small one, all.
+        """Read about `nbytes` of its values in evenly spread parts, or all if it has fewer.
 
         Returns
         -------
@@ -358,7 +358,7 @@ class LazyTensor:
         return self._array
 
     def _check_size(self, items: int, work: int) -> None:
-        """Refuse a selection that is, or takes decoding, more than a call may decode."""
+        """Refuse a selection if its items, or the chunks to decode for them, are too large."""
         nbytes = items * self._array.dtype.itemsize
         opened = self._home.opened
         work = work_with_bases(opened, self.name, work)
@@ -411,25 +411,25 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def read_into(tensors: Sequence[LazyTensor], places: Iterable[NDArray[Any]]) -> None:
+def read_into(tensors: Sequence[LazyTensor], arrays: Iterable[NDArray[Any]]) -> None:
     """Read whole tensors of one model, all of them in parallel, after `check_together`.
 
-    `places` has an array of the shape and dtype of each, which chunks are decoded straight into.
-    They are taken one by one, as there is room for more work.
+    `arrays` yields an array of the shape and dtype of each, which chunks are decoded straight into.
+    They are taken one by one, as work proceeds.
     """
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
     concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
     largest = max((t._array.scratch_nbytes for t in tensors if t.size), default=0)
-    pairs = zip(tensors, places, strict=True)
+    pairs = zip(tensors, arrays, strict=True)
     run_all((job for tensor, out in pairs for job in tensor._jobs(out)), concurrency, largest)
 
 
 def check_together(tensors: Sequence[LazyTensor]) -> None:
     """Check whole tensors of one model, as far as possible before they are read.
 
-    StoreError is raised if they are more than a call may decode, or one is not what its header
-    says.
+    StoreError is raised if they are more than a call may decode, or a tensor contradicts its
+    header.
     """
     if not tensors:
         return
