@@ -178,7 +178,7 @@ def test_golden_run_is_read_lazily_and_by_others_alone(name, source):
         assert np.isnan(arrays["late"][[0, 4]].astype("f4")).all()
     # Tensors are stored once only while they are the same.
     info = StoreInfo.from_attributes({"bf16codecs": attributes_of(name)}, name).run
-    paths = [info.paths_at(place) for place in range(5)]
+    paths = [info.paths_at(index) for index in range(5)]
     assert [i for i, p in enumerate(paths) if p["head.weight"] != p["embed.weight"]] == [2]
     assert [i for i, p in enumerate(paths) if p["low"] != "master#bfloat16"] == [3]
     for tensor in ("embed.weight", "master", "late"):

@@ -39,7 +39,7 @@ def test_tensors_come_go_and_change() -> None:
         {"b": "b", "a": "a", "c": "b" + ROUNDED},
     ]
     info = run_of(history)
-    assert [info.paths_at(place) for place in range(4)] == history
+    assert [info.paths_at(index) for index in range(4)] == history
     assert info.tensors["a"] == (Placement("a2", ((2, 3),)), Placement("a", ((0, 2), (3, None))))
     assert info.tensors["c"] == (Placement("b" + ROUNDED, ((3, None),)),)
 
@@ -53,16 +53,16 @@ def test_tensors_come_go_and_change() -> None:
 )
 def test_any_history_is_written_and_read_back(history: list[dict[str, str]]) -> None:
     info = run_of(history)
-    assert [info.paths_at(place) for place in range(len(history))] == history
-    told = StoreInfo((), None, {}, run=info).to_attributes()
-    assert StoreInfo.from_attributes(told, "x").run == info
+    assert [info.paths_at(index) for index in range(len(history))] == history
+    content = StoreInfo((), None, {}, run=info).to_attributes()
+    assert StoreInfo.from_attributes(content, "x").run == info
 
 
-def test_forms_know_their_places() -> None:
-    form = Placement("a", ((0, 2), (4, None)))
-    assert list(form.indices(6)) == [0, 1, 4, 5]
-    assert [place in form for place in range(6)] == [True, True, False, False, True, True]
-    assert (form.last(6), form.is_always) == (5, False)
+def test_placements_know_their_steps() -> None:
+    placement = Placement("a", ((0, 2), (4, None)))
+    assert list(placement.indices(6)) == [0, 1, 4, 5]
+    assert [index for index in range(6) if index in placement] == [0, 1, 4, 5]
+    assert (placement.last(6), placement.is_always) == (5, False)
     assert (Placement("a").last(6), Placement("a").is_always) == (5, True)
     info = run_of([{"a": "x", "b": "x", "c": "x" + ROUNDED}, {"a": "y"}])
     assert info.arrays == {

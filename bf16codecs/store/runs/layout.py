@@ -18,14 +18,14 @@ __all__ = ["STEPS_CHUNK", "Placement", "RunInfo", "RunStep", "listed"]
 #: How many numbers of steps a chunk of their array has: 32 KiB.
 STEPS_CHUNK = 4096
 
-#: Places [first, stop) in the list of steps; a stop of None means all later ones.
+#: Indices [first, stop) in the list of steps; a stop of None means all later ones.
 Span = tuple[int, int | None]
 _ALWAYS: tuple[Span, ...] = ((0, None),)
 
 
 @dataclass(frozen=True)
 class RunStep:
-    """A checkpoint: its number, its files, and the index of the step that it is coded against."""
+    """A checkpoint: number, files, and the index in the run of the step it is coded against."""
 
     number: int
     files: tuple[StoredFile, ...]
@@ -43,28 +43,29 @@ class RunStep:
         return sum(f.size for f in (*self.files, self.index) if f is not None)
 
 
-@dataclass(frozen=True, slots=True)  # of which opening a run makes one for each tensor
+@dataclass(frozen=True, slots=True)  # opening a run makes one for each tensor
 class Placement:
-    """Where a tensor is, at some of the steps: a path, or one with `ROUNDED` behind it."""
+    """The path of a tensor at some of the steps, with `ROUNDED` behind it for a rounded array."""
 
     path: str
     at: tuple[Span, ...] = _ALWAYS
 
     @property
     def is_always(self) -> bool:
-        """Whether it holds at all steps."""
+        """Whether it applies to all steps."""
         return self.at == _ALWAYS
 
     def __contains__(self, index: int) -> bool:
-        return any(first <= index and (stop is None or index < stop) for first, stop in self.at)
+        spans = self.at
+        return any(first <= index and (stop is None or index < stop) for first, stop in spans)
 
     def indices(self, count: int) -> Iterator[int]:
-        """Yield the indices of its steps, ascending, in a run of so many."""
+        """Yield the indices of its steps, ascending, in a run of `count` steps."""
         for first, stop in self.at:
             yield from range(first, count if stop is None else stop)
 
     def last(self, count: int) -> int:
-        """Return the index of its last step, in a run of so many."""
+        """Return the index of its last step in a run of `count` steps."""
         _, stop = self.at[-1]
         return (count if stop is None else stop) - 1
 
@@ -85,7 +86,7 @@ class RunInfo:
 
     @cached_property
     def arrays(self) -> dict[str, list[Placement]]:
-        """The placements that have each array, by its path."""
+        """The placements of tensors in each array, by its path."""
         found: dict[str, list[Placement]] = {}
         for placements in self.tensors.values():
             for placement in placements:
@@ -104,7 +105,7 @@ class RunInfo:
         }
 
     def index_of(self, number: int, where: str) -> int:
-        """Return the index of a step; raise StepNotFoundError if there is none."""
+        """Return the index of a step by its number; raise StepNotFoundError if it is missing."""
         numbers = self.numbers
         if number not in numbers:
             raise StepNotFoundError(f"{where}: no step {number}; there are {listed(numbers)}")
@@ -120,7 +121,7 @@ class RunInfo:
         return found
 
     def with_step(self, step: RunStep, paths: Mapping[str, str]) -> RunInfo:
-        """Return this run with one more step, whose tensors are at paths as of `paths_at`."""
+        """Return this run with one more step; `paths` are its tensors', as from `paths_at`."""
         index = len(self.steps)
         tensors = {
             name: tuple(_ended(placements, index, paths.get(name)))
@@ -129,24 +130,19 @@ class RunInfo:
         for name, path in paths.items():
             placements = tensors.get(name, ())
             if not any(index in placement for placement in placements):
-                own = [placement for placement in placements if placement.path == path]
-                spans = own[0].at if own else ()
-                others = [placement for placement in placements if placement.path != path]
+                spans = [span for p in placements if p.path == path for span in p.at]
+                others = [p for p in placements if p.path != path]
                 tensors[name] = (*others, Placement(path, (*spans, (index, None))))
         return replace(self, steps=(*self.steps, step), tensors=tensors)
 
     def without_last(self) -> RunInfo:
         """Return this run without its last step, as it was before `with_step`."""
         last = len(self.steps) - 1
-        found = {
-            name: tuple(
-                placement
-                for placement in (_reopened(own, last) for own in placements)
-                if placement.at
-            )
-            for name, placements in self.tensors.items()
-        }
-        tensors = {name: placements for name, placements in found.items() if placements}
+        tensors = {}
+        for name, placements in self.tensors.items():
+            reopened = (_reopened(placement, last) for placement in placements)
+            if left := tuple(placement for placement in reopened if placement.at):
+                tensors[name] = left
         return replace(self, steps=self.steps[:-1], tensors=tensors)
 
     def to_content(self) -> dict[str, Any]:
@@ -155,7 +151,7 @@ class RunInfo:
             "run": {"group": self.group, "codec": dict(self.codec)},
             "steps": [_step_entry(step) for step in self.steps],
             "tensors": {
-                name: [_placement_entry(f) for f in placements]
+                name: [_placement_entry(placement) for placement in placements]
                 for name, placements in self.tensors.items()
             },
         }
@@ -168,7 +164,7 @@ class RunInfo:
             raise ValueError(f"{group!r:.80} is not the size of a group")
         if not isinstance(content["steps"], list) or not isinstance(content["tensors"], Mapping):
             raise TypeError("steps are not a list, or tensors not an object")
-        steps = tuple(_step(entry, index) for index, entry in enumerate(content["steps"]))
+        steps = tuple(_step(entry, i) for i, entry in enumerate(content["steps"]))
         if not steps:
             raise ValueError("there are no steps")
         if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
@@ -181,7 +177,7 @@ class RunInfo:
 
 
 def _ended(placements: Sequence[Placement], index: int, path: str | None) -> Iterator[Placement]:
-    """Yield the placements of a tensor as they end at a step at which it has the one of a path."""
+    """Yield placements; one of another path than `path` ends at the index if it goes on."""
     for placement in placements:
         first, stop = placement.at[-1]
         if stop is None and placement.path != path:
@@ -191,14 +187,14 @@ def _ended(placements: Sequence[Placement], index: int, path: str | None) -> Ite
 
 
 def _reopened(placement: Placement, index: int) -> Placement:
-    """Return a placement without a step and those behind it: what ended there goes on."""
+    """Return a placement without the last step; if it ended there, it goes on again."""
     spans = ((first, stop) for first, stop in placement.at if first < index)
     at = ((first, None if stop is None or stop >= index else stop) for first, stop in spans)
     return replace(placement, at=tuple(at))
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Return steps in words, a few of many."""
+    """Return numbers of steps as text, shortened if there are many."""
     if not numbers:
         return "none"
     if len(numbers) <= 6:
@@ -239,16 +235,14 @@ def _placement_entry(placement: Placement) -> dict[str, Any]:
 
 def _placements(name: str, entries: Any, count: int) -> tuple[Placement, ...]:
     if not isinstance(entries, list) or not entries:
-        raise TypeError(f"the forms of {name!r:.80} are not a list of some")
+        raise TypeError(f"the placements of {name!r:.80} are not a list with at least one")
     placements = tuple([_placement(entry, count) for entry in entries])
     if len(placements) == 1:
         return placements
-    spans = sorted(
-        (span for placement in placements for span in placement.at), key=lambda span: span[0]
-    )
+    spans = sorted((span for p in placements for span in p.at), key=lambda span: span[0])
     for (_, stop), (first, _) in itertools.pairwise(spans):
         if stop is None or stop > first:
-            raise ValueError(f"{name!r:.80} has two forms at one step")
+            raise ValueError(f"{name!r:.80} has two placements at one step")
     return placements
 
 
@@ -262,13 +256,13 @@ def _placement(entry: Mapping[str, Any], count: int) -> Placement:
 
 def _spans(entry: Any, count: int) -> Iterator[Span]:
     if not isinstance(entry, list) or not entry:
-        raise TypeError("the steps of a form are not a list of some")
+        raise TypeError("the steps of a placement are not a list with at least one")
     after = 0
     for first, stop in entry:
         end = count if stop is None else stop
         if type(first) is not int or type(end) is not int:
-            raise TypeError("the steps of a form are not pairs of places")
+            raise TypeError("the steps of a placement are not pairs of indices")
         if not after <= first < end <= count:
-            raise ValueError(f"[{first!r:.40}, {stop!r:.40}] are not places of steps")
+            raise ValueError(f"[{first!r:.40}, {stop!r:.40}] are not indices of steps")
         yield first, stop
         after = end

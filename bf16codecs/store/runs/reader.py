@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bf16codecs._arrays.array import ArrayReader, UnitArray
@@ -52,10 +53,9 @@ class _OnRun(ModelReader):
 
 
 class StepReader(_OnRun):
-    """Reads one step of a run like a model store.
+    """Reads one step of a run, by its index in the run, like a model store.
 
-    `index` is where the step is in the list of the run's steps. Closing the step closes the run if
-    `closes_store`.
+    Closing the step closes the run if `closes_store`.
     """
 
     is_stepped = True
@@ -65,12 +65,12 @@ class StepReader(_OnRun):
         step = store.info.run.steps[index]
         info = StoreInfo(step.files, step.index, store.info.run.paths_at(index))
         super().__init__(store, f"{store.where}@{step.number}", info)
-        self._place, self._closes_store = index, closes_store
+        self._index, self._closes_store = index, closes_store
         self.location = store.where, step.number
 
     @property
     def knows_sizes(self) -> bool:
-        """As for the run; what a step takes of a chunk, only the chunk itself tells."""
+        """As for the run: only a chunk itself says how much of it a step takes."""
         return self.stored.is_near
 
     def stored_nbytes(self, path: str) -> int:
@@ -78,7 +78,7 @@ class StepReader(_OnRun):
         array = self.store.array(path)
         if path.startswith(f"{RESERVED_ROOT}/"):
             return self.stored.stored_nbytes(path)
-        return step_nbytes(array, self._place) if 0 not in array.shape else 0
+        return step_nbytes(array, self._index) if 0 not in array.shape else 0
 
     def total_nbytes(self) -> int:
         """Return the bytes that the step takes in all chunks."""
@@ -94,9 +94,9 @@ class StepReader(_OnRun):
         array = self.store.array(path)
         if path.startswith(f"{RESERVED_ROOT}/"):
             return array
-        if not array.shape or array.shape[0] <= self._place:
+        if not array.shape or array.shape[0] <= self._index:
             raise StoreError(f"{self.label(path)}: shape {array.shape}, without the step")
-        return StepView(array, self._place)
+        return StepView(array, self._index)
 
 
 class RunReader(_OnRun):
@@ -104,19 +104,16 @@ class RunReader(_OnRun):
 
     def __init__(self, store: ModelReader) -> None:
         assert store.info.run is not None
-        # Of a tensor with several placements, the path of one: `tensor` reads all.
-        paths = {
-            name: placements[-1].path
-            for name, placements in store.info.run.tensors.items()
-            if placements
-        }
+        # Tensors with several placements get one path here; `tensor` reads them all.
+        tensors = store.info.run.tensors.items()
+        paths = {name: placements[-1].path for name, placements in tensors if placements}
         super().__init__(store, store.where, StoreInfo((), None, paths, run=store.info.run))
         #: Steps whose headers were read, by index.
         self._steps: dict[int, StepReader] = {}
 
     @property
     def names(self) -> list[str]:
-        """The tensors, those that change their shape or dtype several times: see `tensor`."""
+        """The tensors; one that changes its shape or dtype has a name for each: see `tensor`."""
         found = []
         for name in self.run.tensors:
             # Nearly all have one placement, and runs are to open as quickly as models.
@@ -129,15 +126,15 @@ class RunReader(_OnRun):
         return StepReader(self.store, self.run.index_of(number, self.where), closes_store=False)
 
     def tensor(self, name: str) -> StoredTensor:
-        """Return all steps of a tensor as one array, with fill values where it is not there.
+        """Return all steps of a tensor as one array, with fill values where steps lack it.
 
-        The name of a tensor that changes its shape or dtype may have ``@`` behind it, and the first
-        step at which it has the one that is wanted. StoreError is raised if an array is missing, or
-        the tensor changes and the step is not said.
+        The name of a tensor that changes its shape or dtype may be followed by ``@`` and the first
+        step of the variant that is wanted. StoreError is raised if an array is missing, or if the
+        tensor changes and its name has no step.
         """
         if name not in self._tensors:
             variant = self._variant(name)
-            stored = [self._placement(name, placement) for placement in variant]
+            stored = [self._stored(name, placement) for placement in variant]
             self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
 
@@ -152,7 +149,7 @@ class RunReader(_OnRun):
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr.
 
-        ValueError is raised if it has none, or one that is another tensor at some steps.
+        ValueError is raised if it has none, or one that holds another tensor at some steps.
         """
         placement, *others = self._variant(name)
         if placement.path.endswith(ROUNDED) or others:
@@ -167,31 +164,29 @@ class RunReader(_OnRun):
         return self.stored.open_zarr(placement.path, self.check_size)
 
     def variants(self, name: str) -> list[list[Placement]]:
-        """Return a tensor's placements, by dtype and shape, in the order of their first steps."""
+        """Return the placements of a tensor, grouped by dtype and shape, by first step."""
         placements = self.run.tensors[name]
         if len(placements) == 1:
             return [list(placements)]
         found: dict[Any, list[Placement]] = {}
         for placement in placements:
-            stored = self._placement(name, placement)
+            stored = self._stored(name, placement)
             key = stored.array.dtype, stored.array.shape[1:], stored.dtype
             found.setdefault(key, []).append(placement)
         return sorted(found.values(), key=_first_index)
 
     def variant_names(self, name: str) -> list[str]:
-        """Return the names by which `tensor` knows the placements of a tensor, step by step."""
+        """Return the names by which `tensor` reads the variants of a tensor, by first step."""
         return [f"{name}@{number}" for number, _ in self._by_step(self.variants(name))]
 
     def steps_of(self, name: str) -> list[int]:
-        """Return the steps at which a tensor, named as for `tensor`, is there."""
+        """Return the numbers of the steps that have a tensor, named as for `tensor`."""
         numbers = self.run.numbers
-        indices = (
-            index for placement in self._variant(name) for index in placement.indices(len(numbers))
-        )
-        return [numbers[index] for index in sorted(indices)]
+        found = (placement.indices(len(numbers)) for placement in self._variant(name))
+        return [numbers[index] for index in sorted(chain.from_iterable(found))]
 
     def _variant(self, name: str) -> list[Placement]:
-        """Return the placements of a tensor that is named as for `tensor`."""
+        """Return the placements that a name as for `tensor` stands for."""
         tensor, number = self._split(name)
         variants = self.variants(tensor)
         if number is not None:
@@ -212,9 +207,9 @@ class RunReader(_OnRun):
         return ((numbers[_first_index(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
-        """Raise StoreError if a tensor, named as for `tensor`, is not what a header says.
+        """Raise StoreError if a tensor, named as for `tensor`, contradicts a header.
 
-        That is the header of the first step that has it.
+        The header is that of the first step that has the tensor.
         """
         index, (tensor, _) = _first_index(self._variant(name)), self._split(name)
         if index not in self._steps:
@@ -222,13 +217,13 @@ class RunReader(_OnRun):
         self._steps[index].tensor(tensor)
         self._steps[index].check_header(tensor)
 
-    def _placement(self, name: str, placement: Placement) -> StoredTensor:
+    def _stored(self, name: str, placement: Placement) -> StoredTensor:
         array, last = self.array(placement.path), placement.last(len(self.run.steps))
         if not array.shape or array.shape[0] <= last:
             raise StoreError(
                 f"{self.label(placement.path)}: shape {array.shape}, without all steps"
             )
-        # Of an array that several tensors share, the name is that of one.
+        # An array that several tensors share names one of them.
         attributes = {**self._attributes_of(placement.path), "tensor": name}
         with named_errors(self.label(placement.path)):
             check_attributes(name, StepView(array, last), attributes, is_stepped=True)
@@ -237,9 +232,9 @@ class RunReader(_OnRun):
     def _joined(self, placements: Sequence[Placement], stored: list[StoredTensor]) -> ArrayReader:
         n, first = len(self.run.steps), stored[0].array
         sources: list[ArrayReader | None] = [None] * n
-        for placement, own in zip(placements, stored, strict=True):
+        for placement, (array, _) in zip(placements, stored, strict=True):
             for index in placement.indices(n):
-                sources[index] = own.array
+                sources[index] = array
         # More steps than the root says: an append is under way, or was killed.
         if first.shape[0] == n and all(source is first for source in sources):
             return first
@@ -249,7 +244,7 @@ class RunReader(_OnRun):
         """Return a message with a tensor's dtypes and shapes, and the steps of each."""
         parts = []
         for number, variant in self._by_step(variants):
-            array, dtype = self._placement(name, variant[0])
+            array, dtype = self._stored(name, variant[0])
             parts.append(f"from step {number} on {dtype} of shape {array.shape[1:]}")
         names = " or ".join(repr(variant) for variant in self.variant_names(name))
         return f"{self.where}: tensor {name!r:.300} is {', '.join(parts)}: read it as {names:.300}"

@@ -48,7 +48,7 @@ class RunArray(ArrayPlan):
 
 
 class Write(NamedTuple):
-    """Bytes, and where in a chunk they belong."""
+    """Bytes, and their offset in a chunk."""
 
     at: int
     content: bytes
@@ -62,14 +62,14 @@ class Growth(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """Makes a chunk hold fewer versions: by empty entries, and the end of its last frame."""
+    """A chunk with fewer versions: empty entries to write, and the end of its last frame."""
 
     entries: Write
     end: int
 
 
 class Appended(NamedTuple):
-    """A version that was written: how many bytes were, and where its frame is."""
+    """A written version: the number of bytes, and where its frame is."""
 
     nbytes: int
     chunk: Any
@@ -92,7 +92,7 @@ class RunWriter(Protocol):
         """Prepare a new array."""
 
     def extend(self, path: str, steps: int) -> None:
-        """Let an array that was there have a number of steps."""
+        """Let an existing array have a number of steps."""
 
     def append(
         self,
@@ -102,11 +102,10 @@ class RunWriter(Protocol):
         version: Version,
         fill: Fill | None,
     ) -> Appended:
-        """Add a version to a chunk, in an index of it.
+        """Add a version to a chunk, as its version number `slot`.
 
-        `slot` is the index. `fill` returns what versions before hold, if the chunk is not there;
-        None if it has to be. StoreError or CodecError is raised if the chunk is missing, or
-        damaged.
+        `fill` returns the content of earlier versions if the chunk does not exist yet; None if it
+        has to exist. StoreError or CodecError is raised if the chunk is missing, or damaged.
         """
 
     def read(self, appended: Appended) -> Bytes:
@@ -119,24 +118,23 @@ class RunWriter(Protocol):
         """Write the array with the numbers of the steps; return its stored size."""
 
     def finish(self, info: StoreInfo) -> int:
-        """Make the step part of the run, in one step; return the size of the metadata."""
+        """Make the step part of the run atomically; return the size of the metadata."""
 
     def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
-        """Let the run be without its last step, in one step; nothing else was changed before.
+        """Remove the last step of the run atomically; nothing else was changed before.
 
-        `info` becomes the run's contents, and no other step needs the arrays that are
-        `gone`.
+        `info` becomes the run's contents, and no other step needs the arrays that are `gone`.
         """
 
     def abandon(self) -> None:
-        """Leave the run as it was; nothing after `finish`."""
+        """Leave the run as it was; do nothing after `finish`."""
 
     def close(self) -> None:
         """Close files and connections."""
 
 
 def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
-    """Return a chunk whose first version of use is the one at an index in it.
+    """Return a new chunk whose version `slot` is the first that is not filled.
 
     StoreError is raised if there have to be versions before it.
     """
@@ -152,7 +150,7 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
 
 
 def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
-    """Return what makes a chunk hold a version at an index in it that is not its first.
+    """Return the writes that add version `slot`, which is not the first, to a chunk.
 
     The chunk has `size` bytes, which may be more than its frames take, and its first ones have at
     least the directory. CodecError is raised if the chunk is damaged, or has not all versions
@@ -161,7 +159,7 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
     with named_damage():
         index = _core.GrowingIndex(directory)
         _check_versions(index, slot, codec.steps)
-        if size < index.ends[-1]:  # which what is written behind it would hide
+        if size < index.ends[-1]:  # which writing behind it would hide
             raise TruncatedDataError(
                 f"the growing frame has {counted(size, 'byte')} of {index.ends[-1]}"
             )
@@ -170,10 +168,10 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
 
 
 def shrink(directory: bytes, slot: int, room: int) -> Shrunk | None:
-    """Return what makes a chunk hold no version at an index that is not its first, nor behind it.
+    """Return the write and end that remove version `slot`, not the first, and later ones.
 
-    The chunk has `room` for so many versions. None is returned if it is damaged: it is to stay as
-    it is, and appending to it says so.
+    The chunk has room for `room` versions. None is returned if it is damaged: it is left alone, and
+    appending to it reports the damage.
     """
     first = directory_nbytes(slot)
     entries = bytes(len(directory[first:]))
