@@ -19,7 +19,7 @@ from bf16codecs._base.limits import is_addressable
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
-from bf16codecs.store.plan import array_form, plan_arrays, with_others
+from bf16codecs.store.plan import array_spec, plan_arrays, with_others
 from bf16codecs.store.reader import ModelReader
 
 __all__ = [
@@ -79,7 +79,7 @@ def pad(piece: Piece, chunk: Bytes) -> None:
 
 def is_convertible(tensor: TensorInfo) -> bool:
     """Return whether a lossy store holds a tensor in half precision."""
-    return tensor.dtype == "F32" and array_form(tensor)[0] == "float32"
+    return tensor.dtype == "F32" and array_spec(tensor)[0] == "float32"
 
 
 def plan_model(

@@ -314,6 +314,6 @@ def _base_note(info: StoreInfo, found: Base | str) -> str:
     """Name the base and why it was chosen, or say why there is none."""
     if isinstance(found, str):
         return found
-    place, differences, tensors = found.reference.location, len(info.differences), len(info.paths)
-    note = f"base {place}: {differences} of {counted(tensors, 'tensor')} as differences"
+    path, differences, tensors = found.reference.location, len(info.differences), len(info.paths)
+    note = f"base {path}: {differences} of {counted(tensors, 'tensor')} as differences"
     return f"{note}; {found.reason}" if found.reason else note

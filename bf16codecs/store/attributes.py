@@ -68,7 +68,7 @@ class Difference:
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    #: Other tensors that it stands for: those of the same bytes, and its roundings.
+    #: Other tensors that are stored as this one: equal ones, and its roundings.
     copies: tuple[str, ...] = ()
     roundings: tuple[str, ...] = ()
     #: The level of its codec, if it is not that of the base's `codec`; information only.
@@ -98,7 +98,7 @@ class BaseFile:
 
 @dataclass(frozen=True)
 class BaseReference:
-    """Where the base of a store is, and what it has to be."""
+    """The path and identity of the base of a store."""
 
     path: str
     step: int | None
@@ -108,7 +108,7 @@ class BaseReference:
 
     @property
     def location(self) -> str:
-        """Its path, with the step if it is one of a run."""
+        """The path, with ``@`` and the step if the base is a step of a run."""
         return self.path if self.step is None else f"{self.path}@{self.step}"
 
     @property
@@ -136,28 +136,28 @@ def loss_entry(loss: HalfLoss) -> dict[str, Any]:
 def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
     """Check the attributes' entry of a loss."""
     if entry["to"] != "float16":
-        raise ValueError(f"what is lost by {entry['to']!r:.80} is not known")
+        raise ValueError(f"{entry['to']!r:.80} is not a data type that lossy stores convert to")
     numbers = {field.name: entry[field.name] for field in fields(HalfLoss)}
     for name, number in numbers.items():
         kinds = (int,) if name in ("to_zero", "to_infinite") else (int, float)
         if number == "Infinity" and name in ("absolute", "relative"):
             numbers[name] = math.inf
         elif type(number) not in kinds or not 0 <= number < math.inf:
-            raise ValueError(f"{number!r:.80} is not what {name} is")
+            raise ValueError(f"{number!r:.80} is not a valid value of {name}")
     return HalfLoss(**numbers)
 
 
 def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
     """Return the loss of an array's tensors, or None if the store has them exactly.
 
-    StoreError is raised if the array's attributes do not say it.
+    StoreError is raised if the array's attributes do not state it.
     """
     if "lossy" not in attributes:
         return None
     try:
         return stored_loss(attributes["lossy"])
     except (KeyError, TypeError, ValueError) as e:
-        raise StoreError(f"its attributes do not say what was lost: {e}") from None
+        raise StoreError(f"its attributes do not state the loss: {e}") from None
 
 
 def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], StoredFile | None]:
@@ -169,7 +169,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     files = tuple(_stored_file(entry, "header", with_digests) for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
     if any((file.restored_digests is None) == ("lossy" in content) for file in files):
-        raise ValueError("files have a digest of what is restored in lossy stores, and there alone")
+        raise ValueError("files have a digest of the restored file in lossy stores, and only there")
     index = _stored_file(content["index"], "path") if "index" in content else None
     if index is not None and not index.name.endswith(".json"):
         raise ValueError(f"{index.name!r:.80} is not the name of an index")
@@ -182,7 +182,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
 def _stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) -> StoredFile:
     """Check the attributes' entry of a file."""
     if not isinstance(entry, Mapping):
-        raise TypeError(f"{entry!r:.80} is not what attributes say of a file")
+        raise TypeError(f"{entry!r:.80} is not the entry of a file")
     restored = Digests.from_entry(entry, _RESTORED)
     file = StoredFile(
         entry["name"],
@@ -226,7 +226,7 @@ def difference_entry(path: str, difference: Difference) -> dict[str, Any]:
 def tensor_path(name: str, entry: Any, differences: dict[str, Difference]) -> str:
     """Return the path of a tensor, and note it among the differences if it is one."""
     if not isinstance(entry, (str, Mapping)):
-        raise TypeError(f"{entry!r:.80} is not the place of a tensor")
+        raise TypeError(f"{entry!r:.80} is neither the path of a tensor nor an object")
     if isinstance(entry, str):
         path = entry
     else:
@@ -252,7 +252,7 @@ def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
         raise ValueError(f"{chunks!r:.80} is not the shape of chunks")
     others = [entry.get(key, []) for key in ("copies", "roundings")]
     if not all(isinstance(names, list) for names in others):
-        raise TypeError(f"what {name!r:.80} stands for is not a list of tensors")
+        raise TypeError(f"the copies or roundings of {name!r:.80} are not a list of tensors")
     level = entry.get("level")
     known = level if isinstance(level, str) else None
     copies, roundings = map(tuple, others)
@@ -260,7 +260,7 @@ def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
 
 
 def stated_shape(value: Any) -> tuple[int, ...]:
-    """Check a shape in attributes; raise ValueError if it is none, or too large."""
+    """Check a shape in attributes; raise ValueError if it is invalid, or too large."""
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(f"{value!r:.80} is not a shape")
     count = 1

@@ -20,7 +20,7 @@ from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
 from bf16codecs.store.kinds import path_of
-from bf16codecs.store.plan import difference_form
+from bf16codecs.store.plan import difference_spec
 from bf16codecs.store.reader import ModelReader
 
 __all__ = [
@@ -63,9 +63,9 @@ def path_to(base: str, store: str | os.PathLike[str]) -> str:
 def location_of(reference: BaseReference, where: str) -> str:
     """Return the path or address of a base, with the step if it is one of a run.
 
-    `where` is the store's own path or address; empty if it has none. StoreError is raised if a
-    store that is not local has its base among local files, or one without a path or address of its
-    own has it beside it, or if it names an address that is not `is_nameable`.
+    `where` is the path or address of the store; empty if it has none. StoreError is raised if a
+    store that is not local names a local file, if a store without a path or address names its base
+    by a relative path, or if the base has an address that is not `is_nameable`.
     """
     path = reference.location
     if _is_address(path):
@@ -76,7 +76,7 @@ def location_of(reference: BaseReference, where: str) -> str:
             )
         return path
     if where and path_of(where) is not None:
-        # Follow links in its path, the store's own included.
+        # Follow links in the path of the store, also one to the store itself.
         folder = os.path.dirname(os.path.realpath(where))
         return os.path.normpath(os.path.join(folder, path_of(path) or path))
     if not where:
@@ -116,15 +116,15 @@ def _parts(address: str) -> tuple[str, str, str]:
     return scheme, host, below
 
 
-def is_beside(location: str, where: str) -> bool:
-    """Tell whether two addresses are of one host or bucket."""
-    return _parts(location)[:2] == _parts(where)[:2]
+def is_beside(address: str, other: str) -> bool:
+    """Tell whether two addresses have the same host or bucket."""
+    return _parts(address)[:2] == _parts(other)[:2]
 
 
-def identity(location: str) -> str:
+def identity(model: str) -> str:
     """Return a model's identity in a chain of bases."""
-    path = path_of(location)
-    return location.rstrip("/") if path is None else os.path.realpath(path)
+    path = path_of(model)
+    return model.rstrip("/") if path is None else os.path.realpath(path)
 
 
 def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
@@ -139,8 +139,8 @@ def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:
 def check_base(reference: BaseReference, base: ModelReader, where: str) -> None:
     """Raise BaseMismatchError for a base that is not the one that a store was made with.
 
-    Of safetensors files, and where no digests of one kind are known, only sizes and headers are
-    compared: frames tell when blocks of them are read that are others.
+    Only sizes and headers are compared for safetensors files, and where no digests of one kind are
+    known: frames detect other blocks of the base when they are read.
     """
     found, expected = base.info.files, reference.files
     if len(found) != len(expected):
@@ -159,18 +159,18 @@ def check_base(reference: BaseReference, base: ModelReader, where: str) -> None:
             if header != ours.header_sha256:
                 other = "header's SHA-256", ours.header_sha256, header
         if other is not None:
-            what, own, found_one = other
+            what, stated, found_value = other
             raise BaseMismatchError(
                 f"{where}: {base.where} is not its base: the {what} of {theirs.name:.80} is"
-                f" {found_one:.16}, not {own:.16}; {base_advice()}"
+                f" {found_value:.16}, not {stated:.16}; {base_advice()}"
             )
 
 
 def work_with_bases(model: ModelReader, name: str, work: int) -> int:
-    """Return about how many bytes are decoded in all, where `work` of a tensor's own chunks are.
+    """Estimate how many bytes are decoded to read a tensor, `work` of them in its store.
 
-    Without what is decoded of bases, one of a few kilobytes in chunks that are columns could take
-    hundreds of times as much as its size allows.
+    Bases count: a base of a few kilobytes whose chunks are columns could take hundreds of
+    times as much decoding as its size allows.
     """
     total, difference = work, _difference(model, name)
     while difference is not None and model.base is not None:
@@ -179,7 +179,7 @@ def work_with_bases(model: ModelReader, name: str, work: int) -> int:
             break  # reading reports it
         array = model.tensor(difference.tensor).array
         assert isinstance(array, UnitArray)  # no run is a base
-        dtype, _ = difference_form(difference)
+        dtype, _ = difference_spec(difference)
         nbytes = work * array.dtype.itemsize // np.dtype(dtype).itemsize
         work = ranges_work(array, nbytes, difference.chunks)
         total, difference = total + work, _difference(model, difference.tensor)

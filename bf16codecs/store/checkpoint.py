@@ -46,7 +46,7 @@ class CheckpointPaths(NamedTuple):
     def from_entry(cls, entry: Mapping[str, Any]) -> CheckpointPaths:
         """Check the attributes' entry."""
         if not isinstance(entry, Mapping):
-            raise TypeError(f"{entry!r:.80} is not what attributes say of a checkpoint")
+            raise TypeError(f"{entry!r:.80} is not the entry of a checkpoint")
         paths = cls(entry["path"], entry.get("objects"))
         if not isinstance(paths.text, str) or not isinstance(paths.objects, (str, type(None))):
             raise TypeError("the path of a checkpoint's text or objects is not a string")
@@ -73,30 +73,30 @@ class Checkpoint:
 
     @classmethod
     def from_text(cls, text: bytes, nbytes: int) -> Checkpoint:
-        """Check a text that was stored, beside so many bytes of objects; raise ValueError."""
+        """Check a stored text beside `nbytes` of objects; raise ValueError if it is invalid."""
         content = json.loads(text.decode())
         if not isinstance(content, dict) or not isinstance(content.get("objects"), dict):
             raise ValueError("its text is not an object with objects")
         names = content.get("names", {})
         if not isinstance(names, dict):
             raise ValueError("its names are not an object")
-        for name, place in content["objects"].items():
-            is_place = isinstance(place, list) and [type(n) for n in place] == [int, int]
-            if not is_place or min(place) < 0 or sum(place) > nbytes:
-                raise ValueError(f"{place!r:.80} is not where object {name!r:.80} is")
+        for name, extent in content["objects"].items():
+            is_extent = isinstance(extent, list) and [type(n) for n in extent] == [int, int]
+            if not is_extent or min(extent) < 0 or sum(extent) > nbytes:
+                raise ValueError(f"{extent!r:.80} is not where object {name!r:.80} is")
         objects = {name: (start, size) for name, (start, size) in content["objects"].items()}
         if sum(size for _, size in objects.values()) > nbytes:
             raise ValueError(f"its objects are larger than the {nbytes} bytes that are there")
         for name, keys in names.items():
             if not isinstance(keys, list):
-                raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
+                raise ValueError(f"{keys!r:.80} is not a list of keys that leads to {name!r:.80}")
         paths = {name: tuple(keys) for name, keys in names.items()}
         check_names(paths)
         return cls(objects, paths)
 
 
 def check_names(names: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse keys that lead to nothing, or to more than they justify: readers make what they say.
+    """Refuse invalid keys, and ones that would make readers build far more than they justify.
 
     ValueError is raised if nested dictionaries and lists have no such keys, are too deep, or a list
     has a length that neither the keys nor gaps explain.
@@ -105,14 +105,16 @@ def check_names(names: Mapping[str, Sequence[Any]]) -> None:
     for name, keys in names.items():
         is_path = all(type(k) is str or (type(k) is int and k >= 0) for k in keys)
         if not is_path or not keys or type(keys[0]) is not str:
-            raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
+            raise ValueError(f"{keys!r:.80} is not a list of keys that leads to {name!r:.80}")
         if len(keys) > _MOST_KEYS:
             raise ValueError(f"{len(keys)} keys lead to {name!r:.80}: {_MOST_KEYS} may")
         node = root
         for depth, key in enumerate(keys):
             length = 0 if isinstance(key, str) else key + 1
             if node.items and (node.length == 0) != (length == 0):
-                raise ValueError(f"what led to {name!r:.80} is both a dictionary and a list")
+                raise ValueError(
+                    f"a container on the way to {name!r:.80} is both a dictionary and a list"
+                )
             if length > node.length:
                 total += length - node.length
                 node.length = length

@@ -1,4 +1,4 @@
-"""Which codec stores the arrays of a data type, and in which chunks by default.
+"""The choice of codecs for the data types of arrays, and default sizes of chunks.
 
 The codecs are imported when one is made: commands check their options without them.
 """
@@ -37,7 +37,7 @@ __all__ = [
     "encode_difference",
 ]
 
-#: What `CodecChoice` and ``--codec`` take.
+#: Names of codecs for `CodecChoice` and ``--codec``.
 CODEC_NAMES = (*FRAME_CODECS, "none")
 DEFAULT_CODEC = "arithmetic"
 #: Another codec for Zarr stores alone: Zstandard as every Zarr library has it.
@@ -69,7 +69,7 @@ _STEPS_CODECS = ("arithmetic", "huffman")
 class CodecChoice:
     """A codec name and level, as `--codec` and `--level` take them, applied to each data type.
 
-    `lossy` is what FP32 tensors become, as `--lossy` takes it.
+    `lossy` is the data type that FP32 tensors become, as `--lossy` takes it.
     """
 
     name: str = DEFAULT_CODEC
@@ -170,7 +170,7 @@ class CodecChoice:
         return (codecs.BF16Huffman if self.name == "huffman" else codecs.BF16Split)(dtype)
 
     def chain(self, dtype: str) -> DeltaChain | None:
-        """Return the chain that codes arrays of a data type in place of `for_dtype`, if any."""
+        """Return the chain that codes arrays of a data type instead of `for_dtype`, if any."""
         if dtype != "float16" or self.name not in ("delta-rle", "delta-deflate"):
             return None
         from bf16codecs.store.delta import DeltaChain

@@ -58,7 +58,7 @@ def _dtypes_of(rows: Iterable[Row]) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A tensor; of a run, its bytes are those of all steps, and its shape that of one."""
+    """A tensor; in a run, with the bytes of all steps and the shape of one."""
 
     name: str
     dtype: str
@@ -90,7 +90,7 @@ class Row:
         return "difference" if self.storage.codec.startswith("difference+") else "whole"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the row as JSON has it."""
         return {
             "name": self.name,
             "dtype": self.dtype,
@@ -162,12 +162,12 @@ class Contents:
 
     @property
     def present(self) -> list[Row]:
-        """All tensors; of a run, those of its last step."""
+        """All tensors, or those of the last step of a run."""
         return [row for row in self.rows if row.is_present]
 
     @property
     def parameters(self) -> int:
-        """How many numbers the tensors have, of a run those of its last step."""
+        """How many numbers the tensors have, in a run those of its last step."""
         return sum(math.prod(row.shape) for row in self.present)
 
     @property
@@ -200,7 +200,7 @@ class Contents:
     def only(self, names: Sequence[str]) -> Contents:
         """Return these contents with the rows of some tensors alone.
 
-        TensorNotFoundError is raised if one of them is not there.
+        TensorNotFoundError is raised if one of them is missing.
         """
         known = [row.name for row in self.rows]
         for name in names:
@@ -215,7 +215,7 @@ class Contents:
             self.rows.sort(key=_ORDERS[by])
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it: docs/cli.md explains the keys."""
+        """Return the contents as JSON has them: docs/cli.md explains the keys."""
         run = self.run
         return {
             "path": self.path,
@@ -252,10 +252,10 @@ def _steps_json(run: RunInfo, stored: list[int] | None) -> list[dict[str, Any]]:
             "step": step.number,
             "parent": None if step.parent is None else numbers[step.parent],
             "nbytes": step.nbytes,
-            "stored_nbytes": None if stored is None else stored[place],
+            "stored_nbytes": None if stored is None else stored[index],
             "files": [_file_json(f) for f in (*step.files, step.index) if f is not None],
         }
-        for place, step in enumerate(run.steps)
+        for index, step in enumerate(run.steps)
     ]
 
 
@@ -264,7 +264,7 @@ def _file_json(file: StoredFile) -> dict[str, Any]:
     return {
         "name": file.name,
         "nbytes": file.size,
-        **vars(file.digests),  # of safetensors, they would have to be computed
+        **vars(file.digests),  # empty for safetensors, whose digests would have to be computed
         **{f"restored_{kind}": digest for kind, digest in vars(restored).items()},
     }
 
@@ -302,7 +302,7 @@ def contents_of(
         return Contents(
             **common,
             rows=_run_rows(reader, is_sized),
-            nbytes=sum(own.nbytes for own in reader.run.steps),
+            nbytes=sum(step.nbytes for step in reader.run.steps),
             run=reader.run,
             stored_steps=_stored_steps(reader) if with_steps else None,
             disk_nbytes=disk_size(Path(local)) if has_holes and local else None,
@@ -340,8 +340,9 @@ def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
         stored = _stored_nbytes(reader, path, path in seen) if is_sized else None
         seen.add(path)
         loss = None if reader.info.loss is None else _loss_of(reader, path)
-        own = tensor.name, tensor.dtype, tensor.shape, tensor.nbytes
-        rows.append(Row(*own, storage, stored, loss))
+        rows.append(
+            Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, storage, stored, loss)
+        )
     return rows
 
 
@@ -362,16 +363,14 @@ def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
     """Return the tensors of a run, each with the size of all its steps."""
     rows, seen, newest = [], set[str](), run.run.numbers[-1]
     for name in run.names:
-        own = run.describe(name)
+        dtype, shape, nbytes, paths = run.describe(name)
         stored = None
         if is_sized:
-            stored = sum(_stored_nbytes(run, path, path in seen) for path in own.paths)
-        last = own.paths[-1]
-        storage = _SHARED if last in seen else run.storage(last)
-        seen.update(own.paths)
+            stored = sum(_stored_nbytes(run, path, path in seen) for path in paths)
+        storage = _SHARED if paths[-1] in seen else run.storage(paths[-1])
+        seen.update(paths)
         is_present = run.steps_of(name)[-1] == newest
-        form = own.dtype, own.shape, own.nbytes
-        rows.append(Row(name, *form, storage, stored, is_present=is_present))
+        rows.append(Row(name, dtype, shape, nbytes, storage, stored, is_present=is_present))
     return rows
 
 
@@ -387,40 +386,41 @@ _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
 _CODEC = Column("codec", is_text=True, rank=6)
 
 
-def summary_lines(own: Contents) -> Iterator[str]:
+def summary_lines(contents: Contents) -> Iterator[str]:
     """Yield lines about the whole: its kind, its size, its storage."""
-    yield f"{own.path}: {own.title}"
-    has_gone = len(own.present) < len(own.rows)
+    yield f"{contents.path}: {contents.title}"
+    has_gone = len(contents.present) < len(contents.rows)
     which = "parameters of the last step" if has_gone else "parameters"
-    yield f"{which}: {own.parameters} in {_tensors(own.present)}"
+    yield f"{which}: {contents.parameters} in {_tensors(contents.present)}"
     if has_gone:
-        yield f"over all steps: {_tensors(own.rows)}"
-    if not own.is_store:
-        yield f"size: {format_size(own.nbytes)}"
+        yield f"over all steps: {_tensors(contents.rows)}"
+    if not contents.is_store:
+        yield f"size: {format_size(contents.nbytes)}"
         return
     stored = "stored size not asked for"
-    if own.stored_nbytes is not None:
-        ratio = f"ratio {_ratio(own.nbytes, own.stored_nbytes)}"
-        stored = f"stored in {format_size(own.stored_nbytes)} ({ratio})"
-    lossless = "lossless" if own.loss is None else "lossy"
-    yield f"size: {format_size(own.nbytes)}, {stored}, {lossless}"
-    if own.disk_nbytes is not None and own.disk_nbytes < (own.stored_nbytes or 0):
-        yield f"on the disk: {format_size(own.disk_nbytes)}; the rest is room for steps to come"
-    if own.codecs:
-        yield f"codecs: {_counts(own.codecs, 'tensor')}"
-    yield from _ways(own.rows)
-    if own.objects is not None:
-        yield f"objects: {len(own.objects)} ({format_size(sum(own.objects.values()))})"
-    if own.loss is not None:
-        yield own.loss.described()
-    if own.base is not None:
-        yield f"base: {own.base.location}"
-        for file in own.base.files:
-            name = f" {file.name}" if len(own.base.files) > 1 else ""
+    if contents.stored_nbytes is not None:
+        ratio = f"ratio {_ratio(contents.nbytes, contents.stored_nbytes)}"
+        stored = f"stored in {format_size(contents.stored_nbytes)} ({ratio})"
+    lossless = "lossless" if contents.loss is None else "lossy"
+    yield f"size: {format_size(contents.nbytes)}, {stored}, {lossless}"
+    on_disk = contents.disk_nbytes
+    if on_disk is not None and on_disk < (contents.stored_nbytes or 0):
+        yield f"on the disk: {format_size(on_disk)}; the rest is room for steps to come"
+    if contents.codecs:
+        yield f"codecs: {_counts(contents.codecs, 'tensor')}"
+    yield from _ways(contents.rows)
+    if contents.objects is not None:
+        yield f"objects: {len(contents.objects)} ({format_size(sum(contents.objects.values()))})"
+    if contents.loss is not None:
+        yield contents.loss.described()
+    if contents.base is not None:
+        yield f"base: {contents.base.location}"
+        for file in contents.base.files:
+            name = f" {file.name}" if len(contents.base.files) > 1 else ""
             for label, digest in file.digests.labelled().items():
                 yield f"base {label}: {digest}{name}"
-    if own.run is not None:
-        yield from _steps(own.run)
+    if contents.run is not None:
+        yield from _steps(contents.run)
 
 
 def _tensors(rows: list[Row]) -> str:
@@ -460,9 +460,9 @@ def _ways(rows: list[Row]) -> Iterator[str]:
     yield f"tensors: {', '.join(found)}"
 
 
-def _digests(digests: Digests, of_what: str) -> Iterator[str]:
+def _digests(digests: Digests, prefix: str) -> Iterator[str]:
     for label, digest in digests.labelled().items():
-        yield f"  {of_what}{label} {digest}"
+        yield f"  {prefix}{label} {digest}"
 
 
 def _steps(run: RunInfo) -> Iterator[str]:
@@ -471,63 +471,68 @@ def _steps(run: RunInfo) -> Iterator[str]:
     yield f"coded whole: {whole}; against an earlier step: {len(run.steps) - whole}"
 
 
-def table_of_steps(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
+def table_of_steps(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
     """Return the columns of a table, a row for each step of a run, and none below."""
-    assert own.run is not None
-    assert own.stored_steps is not None
-    numbers = own.run.numbers
+    assert contents.run is not None
+    assert contents.stored_steps is not None
+    numbers = contents.run.numbers
     rows: list[Cells] = []
-    for step, stored in zip(own.run.steps, own.stored_steps, strict=True):
+    for step, stored in zip(contents.run.steps, contents.stored_steps, strict=True):
         against = "whole" if step.parent is None else str(numbers[step.parent])
         sizes = format_size(step.nbytes), format_size(stored), _ratio(step.nbytes, stored)
         rows.append((str(step.number), against, *sizes))
     return _STEPS, rows, []
 
 
-def table_of(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
-    """Return the columns of a table, a row for each tensor, and what goes below.
+def table_of(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
+    """Return the columns of a table, a row for each tensor, and rows below these.
 
-    That is all else there is, so that sizes add up to those of the whole.
+    Those count all else that the store has, so that sizes add up to that of the whole.
     """
     columns = [_NAME, *_SHAPE]
-    if own.is_store:
+    if contents.is_store:
         columns.append(_CODEC)
-    columns += _SIZES if own.has_stored_sizes else _SIZES[:1]
-    if own.loss is not None:
+    columns += _SIZES if contents.has_stored_sizes else _SIZES[:1]
+    if contents.loss is not None:
         columns += _LOSSES
     rows = [
         _cells(
-            own,
+            contents,
             (row.name, row.dtype, "x".join(map(str, row.shape)) or "scalar", row.storage.codec),
             (row.nbytes, row.stored_nbytes),
             row.loss,
         )
-        for row in own.rows
+        for row in contents.rows
     ]
-    parts = {"headers": True, "metadata": own.is_store, "objects": own.objects}
+    parts = {"headers": True, "metadata": contents.is_store, "objects": contents.objects}
     rest = ", ".join(part for part, is_there in parts.items() if is_there)
-    if not own.is_whole:
+    if not contents.is_whole:
         return columns, rows, []
     sums = [
-        _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), own.of_tensors, own.loss),
-        _cells(own, (rest, "", "", ""), own.rest),
-        _cells(own, ("total", "", "", ""), (own.nbytes, own.stored_nbytes)),
+        _cells(
+            contents,
+            (counted(len(contents.rows), "tensor"), "", "", ""),
+            contents.of_tensors,
+            contents.loss,
+        ),
+        _cells(contents, (rest, "", "", ""), contents.rest),
+        _cells(contents, ("total", "", "", ""), (contents.nbytes, contents.stored_nbytes)),
     ]
     return columns, rows, sums
 
 
 def _cells(
-    own: Contents,
+    contents: Contents,
     about: Cells,
     sizes: tuple[int, int | None],
     loss: HalfLoss | None = None,
 ) -> Cells:
     """Return name, dtype, shape and codec, sizes and errors, as far as the table has them."""
     nbytes, stored = sizes
-    cells = (*(about if own.is_store else about[:-1]), format_size(nbytes))
-    if own.has_stored_sizes:
+    cells = (*(about if contents.is_store else about[:-1]), format_size(nbytes))
+    if contents.has_stored_sizes:
         cells += ("" if stored is None else format_size(stored), _ratio(nbytes, stored))
-    if own.loss is None:
+    if contents.loss is None:
         return cells
     return (
         *cells,
@@ -535,13 +540,13 @@ def _cells(
     )
 
 
-def file_lines(own: Contents) -> Iterator[str]:
+def file_lines(contents: Contents) -> Iterator[str]:
     """Yield lines about the original files, and about sizes that are not known."""
-    for file in own.files:
+    for file in contents.files:
         yield f"{os.path.basename(file.name)}: {file.size} bytes"
         yield from _digests(file.restored, "")
         if file.restored_digests is not None:
             yield from _digests(file.digests, "of the original, which is not restored: ")
-    if own.is_store and not own.has_stored_sizes:
+    if contents.is_store and not contents.has_stored_sizes:
         asked = for_caller("sizes=True asks", "--sizes asks")
         yield f"Stored sizes: the server lists none; {asked} it for that of each chunk."

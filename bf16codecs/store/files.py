@@ -158,7 +158,7 @@ class FilesReader(ModelReader):
     `index` has the name and the content of their index, and `checkpoint` the text and all objects
     of a checkpoint of a training job. `paths` are those of them that are on a local disk, the index
     last, and `left_out` is what else is in the folder that was named. `concurrency` is how many
-    reads at a time pay off. `state` returns something for each file, by its index, that differs
+    reads at a time pay off. `state` returns something for each file, by its path, that differs
     once the file has changed.
     """
 
@@ -185,8 +185,8 @@ class FilesReader(ModelReader):
         documents = {header_path(i): file.header.raw for i, file in enumerate(files)}
         if index is not None:
             name, raw = index
-            own = StoredFile(name, len(raw), Digests.of(raw, kinds_of(False)), INDEX_PATH)
-            info, documents[INDEX_PATH] = replace(info, index=own), raw
+            entry = StoredFile(name, len(raw), Digests.of(raw, kinds_of(False)), INDEX_PATH)
+            info, documents[INDEX_PATH] = replace(info, index=entry), raw
         if checkpoint is not None:
             text, objects = checkpoint
             documents[CHECKPOINT_PATH] = text
@@ -207,21 +207,20 @@ class FilesReader(ModelReader):
         return [file.header for file in self.files]
 
     def file_path(self, file: int) -> str:
-        """Return where a file is, for messages."""
+        """Return the path or address of a file, for messages."""
         return self.files[file].location
 
     def read_range(self, file: int, offset: int, out: Bytes) -> None:
         """Read the bytes of tensors in a file from an offset on, which counts its header."""
-        own = self.files[file]
-        if own.content.read_into(offset, out) < out.size:
-            raise SafetensorsError(f"{own.location}: truncated while it was read")
+        if self.files[file].content.read_into(offset, out) < out.size:
+            raise SafetensorsError(f"{self.file_path(file)}: truncated while it was read")
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Compute the digests of each file."""
         return [self._digests(file, kinds) for file in range(len(self.files))]
 
     def state(self) -> Mapping[str, Any]:
-        """Return a token for each file, by its index, that differs once it has changed."""
+        """Return a token for each file, by its path, that differs once it has changed."""
         return self._state()
 
     def _digests(self, file: int, kinds: Sequence[str]) -> Digests:

@@ -1,4 +1,4 @@
-"""Which kind of model is at a path or an address: by what is there, or by its name."""
+"""The kind of model at a path or an address, found by its content or its name."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ MAKERS = {
 }
 #: The commands that restore safetensors files from each kind of store.
 RESTORERS = {Kind.FOLDER: "zarr2st", Kind.ZIP: "zarr2st", Kind.HDF5: "h52st"}
-#: Suffixes of a store that takes the place of `*.safetensors` in a folder; the first one
-#: goes first.
+#: Suffixes of a store that replaces `*.safetensors` in a folder; the first one is preferred.
 STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 #: Files of a folder that is a Zarr group or array.
 ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
@@ -62,7 +61,7 @@ _SUFFIXES = {
     ".hdf5": Kind.HDF5,
     _SAFETENSORS_SUFFIX: Kind.SAFETENSORS,
 }
-#: Suffixes of well-known files that are none of these: archives, and other models.
+#: Suffixes of well-known files of other kinds: archives, and other models.
 FOREIGN_SUFFIXES = {
     *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
     *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
@@ -70,7 +69,7 @@ FOREIGN_SUFFIXES = {
 
 
 def suffix_of(name: str) -> tuple[str, Kind | None]:
-    """Return the suffix of a file's name that tells a kind, and the kind, or empty and None."""
+    """Return the suffix of a file's name that means a kind, and the kind, or empty and None."""
     for suffix, kind in _SUFFIXES.items():
         if name.lower().endswith(suffix):
             return suffix, kind
@@ -81,7 +80,7 @@ def suffix_of(name: str) -> tuple[str, Kind | None]:
 def detect(path: str | os.PathLike[str]) -> Kind | None:
     """Return what a file or a folder is, by its name, its first bytes or what it contains.
 
-    None is returned if it is nothing that holds a model. OSError is raised if it does not exist, or
+    None is returned if it holds no model. OSError is raised if it does not exist, or
     cannot be read, and ValueError if the path is empty.
     """
     path = Path(given_path(path, "store"))
@@ -135,7 +134,7 @@ def _detect_folder(path: Path) -> Kind | None:
 LOCAL_SCHEMES = ("file", "local")
 # Schemes of addresses that begin with a host or a bucket; others, such as memory://, may have
 # nothing behind them.
-_SCHEMES_OF_PLACES = {
+_HOST_SCHEMES = {
     *("http", "https", "ftp", "sftp", "ssh", "webdav"),
     *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos", "hf"),
 }
@@ -150,11 +149,11 @@ def path_of(text: str) -> str | None:
 
 
 def kind_of_address(address: str) -> Kind:
-    """Return the kind at an address by its suffix: a Zarr store, if that tells none."""
-    return suffix_of(_place(address))[1] or Kind.FOLDER
+    """Return the kind at an address by its suffix; without a known one, a Zarr store."""
+    return suffix_of(_without_query(address))[1] or Kind.FOLDER
 
 
-def _place(address: str) -> str:
+def _without_query(address: str) -> str:
     """Return an address without its query and fragment."""
     return re.split(r"[?#]", address, maxsplit=1)[0].rstrip("/")
 
@@ -164,8 +163,8 @@ def plain_address(address: str) -> str:
 
     StoreError is raised if there is nothing behind the scheme of a host or bucket.
     """
-    last, _, place = address.rpartition("://")
-    if not place.strip("/") and last.rpartition("::")[2].lower() in _SCHEMES_OF_PLACES:
+    last, _, host = address.rpartition("://")
+    if not host.strip("/") and last.rpartition("::")[2].lower() in _HOST_SCHEMES:
         raise StoreError(f"{address}: an address of nothing: no host or bucket is named")
     scheme, separator, rest = address.partition("://")
     return f"{scheme.lower()}{separator}{rest}"
@@ -173,7 +172,7 @@ def plain_address(address: str) -> str:
 
 def refuse_hdf5(address: str) -> NoReturn:
     """Raise StoreError: libhdf5 reads local files alone."""
-    suffix, _ = suffix_of(_place(address))
+    suffix, _ = suffix_of(_without_query(address))
     raise StoreError(
         f"{address}: an address that ends in {suffix}: HDF5 files are read from local disks alone:"
         " download it, or let the address have a Zarr store, which is read in parts (h52st, then"

@@ -51,9 +51,9 @@ class StoreInfo:
     #: The path of each tensor's array, or of its stand-in: see `ROUNDED` and `differences`.
     paths: Mapping[str, str]
     base: BaseReference | None = None
-    #: By path.
+    #: Tensors that are stored as differences, by path.
     differences: Mapping[str, Difference] = field(default_factory=dict)
-    #: The contents of a run, which has no files and paths of its own.
+    #: The contents of a run, which has its files and paths step by step.
     run: RunInfo | None = None
     #: The loss of all tensors of a lossy store.
     loss: HalfLoss | None = None
@@ -65,7 +65,8 @@ class StoreInfo:
         """The tensor of each array, by path; in a run, that of any step."""
         named = [(path, name) for name, path in self.paths.items()]
         if self.run is not None:
-            named += [(f.path, name) for name, own in self.run.tensors.items() for f in own]
+            tensors = self.run.tensors.items()
+            named += [(p.path, name) for name, placements in tensors for p in placements]
         return dict(named)
 
     @cached_property
@@ -89,7 +90,7 @@ class StoreInfo:
 
     @property
     def layout(self) -> int:
-        """The oldest layout that has all that this store has."""
+        """The oldest layout that can describe this store."""
         is_shared = len(set(self.paths.values())) < len(self.paths)
         is_rounded = any(path.endswith(ROUNDED) for path in self.paths.values())
         later = self.base, self.run, self.loss, self.checkpoint
@@ -101,8 +102,8 @@ class StoreInfo:
     def to_attributes(self) -> dict[str, Any]:
         """Return the group's attributes.
 
-        StoreError is raised if readers would reject them: a run that has got such attributes cannot
-        be opened any more.
+        StoreError is raised if readers would reject them: a run with such attributes could no
+        longer be opened.
         """
         content = self._content()
         try:

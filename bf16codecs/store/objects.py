@@ -1,4 +1,4 @@
-"""Reads the objects of a checkpoint, which are no tensors."""
+"""Reads the objects of a checkpoint that are not tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 
 
 def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
-    """Return a store's objects and names, None if it is no checkpoint of a training job.
+    """Return a store's objects and names, or None if it is not a checkpoint of a training job.
 
     StoreError is raised if it is damaged.
     """
@@ -32,12 +32,12 @@ def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
         raise StoreError(f"{reader.label(paths.text)}: {e}") from None
 
 
-def read_object(reader: ModelReader, place: tuple[int, int]) -> bytes:
-    """Read an object's bytes, from the place that `read_checkpoint` says.
+def read_object(reader: ModelReader, extent: tuple[int, int]) -> bytes:
+    """Read an object's bytes, given its offset and size from `read_checkpoint`.
 
     CodecError or StoreError is raised if they are damaged, or more than the caller allows.
     """
-    paths, (start, size) = reader.info.checkpoint, place
+    paths, (start, size) = reader.info.checkpoint, extent
     assert paths is not None
     if paths.objects is None:
         return b""

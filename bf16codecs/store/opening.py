@@ -1,4 +1,4 @@
-"""Opens models at paths and addresses, of whatever kind."""
+"""Opens models of any kind at paths and addresses."""
 
 from __future__ import annotations
 
@@ -81,28 +81,28 @@ class Opening:
 
 
 def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
-    """Open a model, whatever holds it: a path, an address, or a store of zarr's.
+    """Open a model of any kind: a path, an address, or a store of zarr's.
 
     StoreError is raised if it is not a model, or its base cannot be opened; BaseMismatchError if
-    its base is another one; OSError if there is nothing there, or it cannot be read; ValueError if
-    the path is empty.
+    its base is another model; OSError if nothing is at the path, or it cannot be read; ValueError
+    if the path is empty.
     """
-    location, step = split_step(source)
-    return _as_model(_open_raw(location, opening), opening.step if step is None else step, opening)
+    path, step = split_step(source)
+    return _as_model(_open_raw(path, opening), opening.step if step is None else step, opening)
 
 
 def open_run_store(
     source: Any, opening: Opening = Opening(), advice: str | None = None
 ) -> RunReader:
-    """Open a run, whatever holds it; errors are those of `open_any`.
+    """Open a run of any kind; errors are those of `open_any`.
 
     `advice` says what to do with one model.
     """
-    location, step = split_step(source)
+    path, step = split_step(source)
     if step is not None:
         also = for_caller(", or open it with open_model", "")
         raise StoreError(f"{source}: a step, not a run: leave out @{step}{also}")
-    reader = _open_raw(location, opening)
+    reader = _open_raw(path, opening)
     if reader.info.run is None:
         reader.close()
         if advice is None:
@@ -141,8 +141,8 @@ def own_attributes(path: Path) -> Mapping[str, Any]:
                 attributes = read_root(str(path), source).attributes
             except NoGroupError:
                 return {}
-    own = attributes.get(ATTRIBUTES_KEY)
-    return own if isinstance(own, Mapping) else {}
+    ours = attributes.get(ATTRIBUTES_KEY)
+    return ours if isinstance(ours, Mapping) else {}
 
 
 def split_step(source: Any) -> tuple[Any, int | None]:
@@ -177,7 +177,7 @@ def _open_raw(source: Any, opening: Opening) -> ModelReader:
 
 
 def _check_options(what: str, opening: Opening) -> None:
-    """Refuse storage options for what is at no address, unless its base is."""
+    """Refuse storage options unless the model or its base is at an address."""
     base = opening.base
     is_remote = isinstance(base, (str, os.PathLike)) and path_of(os.fspath(base)) is None
     if opening.options and not is_remote:
@@ -237,12 +237,12 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     where, _ = reader.location
     given = opening.base is not None
     with named_errors(reader.where):
-        location = opening.base if given else location_of(reference, where)
-    is_store = not isinstance(location, (str, os.PathLike))
-    name = str(location) if is_store else os.fspath(location)
+        source = opening.base if given else location_of(reference, where)
+    is_store = not isinstance(source, (str, os.PathLike))
+    name = str(source) if is_store else os.fspath(source)
     chain = (*opening.chain, identity(where) if where else reader.where)
     if identity(name) in chain:
-        raise StoreError(f"{reader.where}: its bases go round in a circle: it is its own base")
+        raise StoreError(f"{reader.where}: its bases form a cycle: it is its own base")
     if len(chain) > MOST_BASES:
         raise StoreError(
             f"{reader.where}: more than {MOST_BASES} bases, each that of another: let"
@@ -252,7 +252,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     is_known = not is_store and path_of(name) is None
     options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
-        base = open_any(location, Opening(options, opening.limits, chain=chain))
+        base = open_any(source, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
         # In a chain, name the store that was to be opened, and the one whose base fails.
@@ -273,26 +273,24 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
 
 def open_either(source: Any, opening: Opening = Opening()) -> ModelReader:
     """Open a model, or all of a run if its path names no step; errors are those of `open_any`."""
-    location, step = split_step(source)
-    reader = _open_raw(location, opening)
-    if step is not None:
-        return _as_model(reader, step, opening)
-    if reader.info.run is None or opening.base is not None:
-        return _as_model(reader, None, opening)
-    return RunReader(reader)
+    path, step = split_step(source)
+    reader = _open_raw(path, opening)
+    if step is None and opening.base is None and reader.info.run is not None:
+        return RunReader(reader)
+    return _as_model(reader, step, opening)
 
 
 def open_store(
     store: str | os.PathLike[str], *kinds: Kind, opening: Opening = Opening()
 ) -> ModelReader:
-    """Open a model store for those who read all of it.
+    """Open a model store to read all of it.
 
     Parameters
     ----------
     store
         A path or an address.
     kinds
-        What it may be; by default, Zarr in a folder or a ZIP file, or HDF5.
+        Kinds that it may be; by default, Zarr in a folder or a ZIP file, or HDF5.
     opening
         How.
 
@@ -305,7 +303,7 @@ def open_store(
     StoreError
         If it is not a model store, or is one of another kind.
     OSError
-        If there is nothing there, or it cannot be read.
+        If nothing is at the path, or it cannot be read.
     ValueError
         If the path is empty.
     """

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 __all__ = ["RESERVED_ROOT", "STEP_PATH", "array_paths", "later_paths"]
 
-#: The store's own arrays are below this name, so that no tensor's path begins with it.
+#: Arrays other than tensors are below this name, so that no tensor's path begins with it.
 RESERVED_ROOT = "safetensors"
 #: In a run, the array with the numbers of the steps.
 STEP_PATH = "step"
@@ -28,7 +28,7 @@ _WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])", re.IGNORECA
 
 
 def array_paths(names: Iterable[str]) -> dict[str, str]:
-    """Map every tensor name to a path of its own.
+    """Map every tensor name to a unique path.
 
     The result depends on the set of names, not on their order: see docs/store.md, "Paths".
     """
@@ -46,8 +46,8 @@ def array_paths(names: Iterable[str]) -> dict[str, str]:
 def later_paths(names: Iterable[str], taken: Iterable[str], suffix: str) -> dict[str, str]:
     """Map tensors that come later to paths in a run: docs/runs.md, "Arrays".
 
-    `taken` are the paths of the arrays that were there before. Where the path of a tensor would be
-    in the way of others, a digest of its name and the suffix becomes its path.
+    `taken` are the paths of existing arrays. Where the path of a tensor would conflict with
+    others, a digest of its name and the suffix becomes its path.
     """
     arrays = set(taken)
     spelling = {part.lower(): part for path in arrays for part in (*_prefixes(path), path)}

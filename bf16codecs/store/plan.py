@@ -1,4 +1,4 @@
-"""Which arrays a model's tensors become, and in which chunks."""
+"""Plans of a model's arrays: paths, data types, shapes and chunks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 
 __all__ = [
     "INDEX_PATH",
-    "array_form",
-    "difference_form",
+    "array_spec",
+    "difference_spec",
     "header_path",
     "plan_arrays",
     "plan_bytes",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-def array_form(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple[int, ...]]:
+def array_spec(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and shape of a tensor's array, without the axis of steps it may have."""
     dtype, bits, shape = ARRAY_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
     if is_addressable((1, *shape) if is_stepped else shape, bits):
@@ -43,25 +43,25 @@ def array_form(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple
 
 
 def tensor_attributes(tensor: TensorInfo, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the attributes of a tensor's array, which has a shape without that of steps."""
-    own: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
+    """Return the attributes of a tensor's array; its shape is given without an axis of steps."""
+    attributes: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
     if shape != tensor.shape:
-        own["shape"] = list(tensor.shape)
-    return {ATTRIBUTES_KEY: own}
+        attributes["shape"] = list(tensor.shape)
+    return {ATTRIBUTES_KEY: attributes}
 
 
 def with_others(array: ArrayPlan, copies: tuple[str, ...], roundings: tuple[str, ...]) -> ArrayPlan:
     """Return an array that names the other tensors it stands for."""
     others = {"copies": list(copies), "roundings": list(roundings)}
-    own = {key: names for key, names in others.items() if names}
-    attributes = {**array.attributes[ATTRIBUTES_KEY], **own}
+    named = {key: names for key, names in others.items() if names}
+    attributes = {**array.attributes[ATTRIBUTES_KEY], **named}
     return replace(array, attributes={ATTRIBUTES_KEY: attributes})
 
 
-def difference_form(difference: Difference) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape of the array that a difference is of."""
+def difference_spec(difference: Difference) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of the array that a difference is decoded to."""
     nbytes = math.prod(difference.shape) * DTYPE_BITS[difference.dtype] // 8
-    return array_form(TensorInfo(difference.tensor, difference.dtype, difference.shape, 0, nbytes))
+    return array_spec(TensorInfo(difference.tensor, difference.dtype, difference.shape, 0, nbytes))
 
 
 #: The path of a sharded model's index.
@@ -86,7 +86,7 @@ def plan_arrays(
     arrays = []
     for number, header in enumerate(headers):
         for tensor in header.tensors:
-            dtype, shape = array_form(tensor)
+            dtype, shape = array_spec(tensor)
             arrays.append(
                 ArrayPlan(
                     paths[tensor.name],

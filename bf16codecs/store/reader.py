@@ -1,4 +1,4 @@
-"""The interface of models that are read, whatever holds them, and checks of their arrays."""
+"""Readers of models, which have one interface for all kinds, and checks of their arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bf16codecs.store.arrays import StoredArrays
 from bf16codecs.store.attributes import ROUNDED, StoredFile, stated_shape
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.plan import array_form, difference_form
+from bf16codecs.store.plan import array_spec, difference_spec
 
 if TYPE_CHECKING:
     import zarr
@@ -38,7 +38,7 @@ _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
 
 def _check_array(array: ArrayReader) -> None:
-    """Refuse an array of a data type or size that no tensor, header or index has."""
+    """Refuse an array of a data type or size that no tensor, header or index can have."""
     if array.dtype.name not in _ARRAY_DTYPES:
         raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
     if not is_addressable(array.shape, 8 * array.dtype.itemsize):
@@ -46,7 +46,7 @@ def _check_array(array: ArrayReader) -> None:
 
 
 def _restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArray:
-    """Return an array of a lossy store as its tensor: float32, if it became float16."""
+    """Return an array of a lossy store as its tensor: as float32 if it is lossy."""
     if "lossy" not in attributes:
         return array
     if array.dtype != np.float16:
@@ -55,7 +55,7 @@ def _restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArra
 
 
 def _check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
-    """Refuse an array that is, by its own attributes, not that of a tensor, or of its rounding."""
+    """Refuse an array whose attributes say that it is not that of a tensor, or its rounding."""
     if "tensor" not in attributes:
         return
     others = attributes.get("roundings" if is_rounded else "copies", [])
@@ -75,21 +75,21 @@ def check_attributes(
         raise StoreError(advised(f"its attributes have {dtype!r:.80} as dtype"))
     shape = stated_shape(attributes.get("shape", list(array.shape)))
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
-    _check_form("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
+    _check_spec("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
 
 
-def _check_form(
+def _check_spec(
     path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo, is_stepped: bool
 ) -> None:
-    """Refuse an array without the dtype and shape of a tensor's; in a run, `is_stepped`."""
+    """Refuse an array without the dtype and shape of a tensor, of all steps if `is_stepped`."""
     dtype = np.dtype(array.dtype).name
-    if (dtype, array.shape) != array_form(tensor, is_stepped):
+    if (dtype, array.shape) != array_spec(tensor, is_stepped):
         what = f"tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
         raise StoreError(advised(f"{path} is {dtype} of shape {array.shape!r:.80}, {what}"))
 
 
 class StoredTensor(NamedTuple):
-    """A tensor's array, and the dtype that safetensors knows it by, if the array tells."""
+    """A tensor's array, and its dtype in safetensors, if the array has it."""
 
     array: ArrayReader
     dtype: str | None
@@ -103,13 +103,13 @@ class Storage(NamedTuple):
 
 
 class ModelReader:
-    """A model that was opened, whatever holds it; several threads may read.
+    """An open model of any kind; several threads may read.
 
-    It is read from the arrays of a store. `where` is its path or address, for messages, and `info`
-    what there is to know of it, if these are not the store's.
+    It is read from the arrays of a store. `where`, its path or address, for messages, and `info`,
+    its contents, are by default those of the store.
     """
 
-    #: Whether its arrays are steps of arrays with one axis more.
+    #: Whether its arrays are steps of arrays with one more axis.
     is_stepped = False
     #: Opens the base that `info` of a reader names.
     open_base: Callable[[ModelReader], ModelReader]
@@ -139,7 +139,7 @@ class ModelReader:
         return list(self.info.paths)
 
     def array(self, path: str) -> UnitArray:
-        """Return an array of the store, or what stands in for one.
+        """Return an array of the store, or one that is made of others.
 
         StoreError is raised if it is missing, or its metadata make no sense.
         """
@@ -179,8 +179,8 @@ class ModelReader:
     def base(self) -> ModelReader | None:
         """The model that this store has differences to, opened when it is first asked for.
 
-        StoreError, OSError or BaseMismatchError is raised if it cannot be opened, or is another
-        one.
+        StoreError or OSError is raised if it cannot be opened, BaseMismatchError if it is another
+        model.
         """
         return None if self.info.base is None else self.open_base(self)
 
@@ -189,12 +189,12 @@ class ModelReader:
         return self.__dict__.get("base")
 
     def base_array(self, path: str) -> RangeReader:
-        """Return the base's tensor that a difference is of."""
+        """Return the base's tensor that a difference refers to."""
         bases = self._bases
         if path not in bases:
             assert self.base is not None
             difference = self.info.differences[path]
-            array = self.base.counterpart(difference.tensor, *difference_form(difference))
+            array = self.base.counterpart(difference.tensor, *difference_spec(difference))
             if array is None:
                 raise StoreError(
                     f"{self.label(path)}: its base, {self.base.where}, has no such tensor of the"
@@ -204,9 +204,9 @@ class ModelReader:
         return bases[path]
 
     def tensor(self, name: str) -> StoredTensor:
-        """Return the array of a tensor, which its attributes do not contradict.
+        """Return the array of a tensor.
 
-        StoreError is raised if it is missing, or is not what its attributes say.
+        StoreError is raised if it is missing, or its attributes contradict it.
         """
         tensors = self._tensors
         if name not in tensors:
@@ -229,8 +229,8 @@ class ModelReader:
         """Return the array that a difference to this model is to: a tensor, perhaps converted.
 
         The name, dtype and shape are those of the array of the tensor that is stored as one. FP32
-        as BF16 is rounded, and BF16 as FP32 widened; None is returned if there is none of that
-        dtype and shape.
+        as BF16 is rounded, and BF16 as FP32 widened; None is returned if no tensor has that dtype
+        and shape.
         """
         if name not in self.info.paths:
             return None
@@ -251,14 +251,14 @@ class ModelReader:
         return array
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
-        """Return the attributes of the tensor at a path, or those that its stand-in has."""
+        """Return the attributes of the tensor at a path, whether it has an array or not."""
         if path.endswith(ROUNDED):
             return {**self._attributes_of(path.removesuffix(ROUNDED)), "dtype": "BF16"}
         difference = self.info.differences.get(path)
         return self.stored.attributes(path) if difference is None else difference.attributes
 
     def check_header(self, name: str) -> None:
-        """Raise StoreError if a tensor, after `tensor`, is not what the safetensors header says."""
+        """Raise StoreError if a tensor that was opened contradicts the safetensors header."""
         path, stored = self.info.paths[name], self._tensors[name]
         if name in self._checked or not self.stored.needs_header(path):
             return
@@ -267,7 +267,7 @@ class ModelReader:
             if stored.dtype != tensor.dtype:
                 why = f"its attributes say {stored.dtype}, its header {tensor.dtype}"
                 raise StoreError(advised(why))
-            _check_form(path, stored.array, tensor, self.is_stepped)
+            _check_spec(path, stored.array, tensor, self.is_stepped)
         self._checked.add(name)
 
     @cached_property
@@ -297,9 +297,9 @@ class ModelReader:
         return [file.restored for file in self.info.files]
 
     def state(self) -> Mapping[str, Any]:
-        """Return a token for each file on a disk that differs once the file has changed.
+        """Return a token for each file on a disk, by its path, that differs once it has changed.
 
-        By the file's place. What has digests or checksums is checked as it is read, and not here.
+        Files with digests or checksums are checked as they are read, and have none here.
         """
         return {}
 
@@ -310,7 +310,7 @@ class ModelReader:
         return [Path(path)] if path else []
 
     def file_path(self, file: int) -> str:
-        """Return where one of the model's files is, for messages."""
+        """Return a description of one of the files, for messages."""
         return f"{self.where}: {self.info.files[file].name}"
 
     def read_range(self, file: int, offset: int, out: Bytes) -> None:
@@ -359,7 +359,7 @@ class ModelReader:
         self.array(piece.array.path).read_piece(piece, chunk)
 
     def _open(self, path: str) -> UnitArray:
-        """Open an array that is no rounding and no difference."""
+        """Open an array that is neither a rounding nor a difference."""
         return self.stored.open(path, self.check_size)
 
     def zarr_array(self, name: str) -> zarr.Array:
@@ -384,7 +384,7 @@ class ModelReader:
         return self.stored.total_nbytes()
 
     def storage(self, path: str) -> Storage:
-        """Return how an array, or what stands in for one, is stored."""
+        """Return how an array, or one that is made of others, is stored."""
         if path.endswith(ROUNDED):
             return Storage("rounded", "")
         if self.info.base is not None and path in self.info.differences:
@@ -413,10 +413,10 @@ class ModelReader:
 
     def growing_steps(self, path: str) -> int:
         """Return for how many steps an array has growing frames; 0 if it has others."""
-        told = self.stored.growing_steps(path)
-        if told is not None:
-            return told
-        # Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
+        steps = self.stored.growing_steps(path)
+        if steps is not None:
+            return steps
+        # HDF5 only says that chunks are frames of so many steps: those of a run grow.
         grows = self.stored.codec_name(path) in ("arithmetic", "huffman")
         return self.array(path).versions if grows else 0
 
@@ -435,7 +435,7 @@ class ModelReader:
 def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayPlan]:
     """Return the arrays of all tensors, in the order in which their bytes lie in the files.
 
-    StoreError is raised if an array is missing, or is not what its tensor is stored as.
+    StoreError is raised if an array is missing, or lacks the dtype and shape of its tensor.
     """
     arrays = []
     for number, header in enumerate(headers):
@@ -445,6 +445,6 @@ def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayP
                 raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
             plan = reader.plan(path)
             with named_errors(reader.where):
-                _check_form(path, plan, tensor, reader.is_stepped)
+                _check_spec(path, plan, tensor, reader.is_stepped)
             arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
     return arrays

@@ -317,7 +317,7 @@ STRANGE_PLACES = [
     ("low", {"rounded": "m#bfloat16"}, "not an array path"),
     ("low", {"rounded": 5}, "not an array path"),
     ("low", {}, "damaged store attributes"),
-    ("low", 5, "not the place of a tensor"),
+    ("low", 5, "neither the path of a tensor"),
     ("m", {"rounded": "m"}, "the array is that of 'm'"),
 ]
 

@@ -269,7 +269,7 @@ def test_chains_that_go_round(tmp_path: Path) -> None:
         new = {"layout": 2, "base": entry, "tensors": {"w": difference}}
         edit_attributes(tmp_path / "a.zarr", lambda a, new=new: a.update(new))
         for store in ("a.zarr", "b.zarr", "c.zarr", "link.zarr"):
-            with pytest.raises(StoreError, match=r"\.zarr: its bases go round in a circle"):
+            with pytest.raises(StoreError, match=r"\.zarr: its bases form a cycle"):
                 open_model(tmp_path / store)
 
 

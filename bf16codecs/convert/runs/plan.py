@@ -19,7 +19,7 @@ from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
-from bf16codecs.store.plan import array_form, tensor_attributes
+from bf16codecs.store.plan import array_spec, tensor_attributes
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.reader import RunReader
@@ -123,7 +123,7 @@ def plan_step(
     ordered = []
     for file, header in enumerate(source.headers):
         for tensor in header.tensors:
-            dtype, shape = array_form(tensor, is_stepped=True)
+            dtype, shape = array_spec(tensor, is_stepped=True)
             offset = header.data_start + tensor.start
             piece = replace(pieces[tensor.name], dtype=dtype, shape=shape, file=file, offset=offset)
             ordered.append(piece)
@@ -142,7 +142,7 @@ def _known_paths(
                 continue
             array = run.array(variant.path)
             attributes = run.stored.attributes(variant.path)
-            expected = array_form(tensor, is_stepped=True)
+            expected = array_spec(tensor, is_stepped=True)
             is_same = attributes.get("tensor") == name and attributes.get("dtype") == tensor.dtype
             if is_same and (array.dtype.name, array.shape[1:]) == expected:
                 found[name] = variant.path
@@ -180,7 +180,7 @@ def _plan(
     chunk_size: int,
 ) -> tuple[RunArray, ArrayPlan]:
     """Return the array of a tensor, and the plan of the pieces in which the tensor is read."""
-    dtype, shape = array_form(tensor, is_stepped=True)
+    dtype, shape = array_spec(tensor, is_stepped=True)
     path = paths[tensor.name]
     old: ArrayReader | None = None
     if run is not None and any(f.path == path for f in info.tensors.get(tensor.name, ())):

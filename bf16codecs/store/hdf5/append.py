@@ -40,8 +40,8 @@ class Hdf5RunWriter:
     """Adds a step to a run store in an HDF5 file, which is made if it is not there.
 
     The file changes in one step, and is not copied: see `JournaledFile`. HDF5 has no way to let a
-    chunk grow. So chunks get room for what is expected: zeros, which take no space on the disk, and
-    into which versions are written. One whose room does not do is written anew.
+    chunk grow. So chunks get room for expected versions: zeros, which take no space on the disk
+    until they are overwritten. A chunk without enough room is written anew.
     """
 
     def __init__(self, path: Path, durable: bool) -> None:
@@ -75,7 +75,7 @@ class Hdf5RunWriter:
             h5py.h5ds.attach_scale(dataset, self._steps(), 0)
 
     def extend(self, path: str, steps: int) -> None:
-        """Let an array that was there have a number of steps."""
+        """Let an existing array have a number of steps."""
         with hdf5_errors(self._path), phil:
             dataset = self._dataset(path)
             dataset.set_extent((steps, *dataset.shape[1:]))
@@ -159,7 +159,7 @@ class Hdf5RunWriter:
             return self._journaled.commit()
 
     def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
-        """Let the run be without its last step: see `RunWriter`."""
+        """Remove the last step of the run: see `RunWriter`."""
         run = info.run
         assert run is not None
         with hdf5_errors(self._path), phil, self._kept_end():
@@ -210,10 +210,10 @@ class Hdf5RunWriter:
 
     @contextmanager
     def _kept_end(self) -> Iterator[None]:
-        """Let nothing new take the place of objects that are removed at the end of the file.
+        """Keep the space of objects that are removed at the end of the file from being reused.
 
-        That place is read until all is written, and others read it until then. A dataset without a
-        name lies behind it; closing removes that.
+        This process and other readers read it until all is written. A dataset without a name lies
+        behind it; closing removes that.
         """
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -259,7 +259,7 @@ class Hdf5RunWriter:
                     )
 
     def _shortened(self, extent: _Extent, slot: int, room: int) -> bytes:
-        """Return a chunk without the versions from a place on, and with as much room as it had."""
+        """Return a chunk without the versions from `slot` on, with as much room as it had."""
         shrunk = shrink(self._read(extent, 0, directory_nbytes(room)), slot, room)
         if shrunk is None:
             return self._read(extent, 0, extent.size)
@@ -293,7 +293,7 @@ class Hdf5RunWriter:
     def _expected_room(
         self, dataset: Any, array: RunArray, index: tuple[int, ...], nbytes: int
     ) -> int:
-        """Return the room that a new chunk gets: what is known is the last group's last version."""
+        """Return the room of a new chunk, guessed from the last version of the last group."""
         count, guess = array.codec.steps - 1, nbytes // _FIRST_GUESS
         if index[0] == 0:
             return _room(count, guess, nbytes)
@@ -316,8 +316,8 @@ def _end_of(file: int) -> int:
 def _room(count: int, frame: int, nbytes: int) -> int:
     """Return the room for a number of versions that are like the last one.
 
-    At most three times what is there: after large differences, small ones may follow, and not
-    everybody copies files without the room in them.
+    At most three times the chunk's size: after large differences, small ones may follow, and some
+    copies of files include the room.
     """
     return min(int(_MORE * count * frame), 3 * nbytes)
 

@@ -50,10 +50,10 @@ class _Opened:
     def __init__(self, where: str, limits: Limits) -> None:
         self._where, self._state = where, os.stat(where)
         with named_errors(where), ExitStack() as stack:
-            # Of a file that is open in this process, HDF5 would give what it knew of it then.
+            # HDF5 would reuse its cached state of a file that this process has open.
             given = stack.enter_context(open(where, "rb")) if _is_open(where) else None
             # A cache of decoded chunks for each dataset would be of no use.
-            with _told_as_damage():
+            with _truncation_named():
                 self.file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
             stack.pop_all()
         self._given = given
@@ -64,7 +64,7 @@ class _Opened:
         return has_changed(self._where, self._state)
 
     def close(self) -> None:
-        """Release it."""
+        """Close the file."""
         try:
             with _named_library(self._where):
                 self.file.close()
@@ -74,10 +74,10 @@ class _Opened:
 
 
 @contextmanager
-def _told_as_damage() -> Iterator[None]:
-    """Explain that a file is cut off: libhdf5's words are about its insides.
+def _truncation_named() -> Iterator[None]:
+    """Report a file that is cut off as damaged: libhdf5's message is about its internals.
 
-    Others, such as one that is being written, may be as they should be.
+    Other errors, as for a file that is being written, need not be damage.
     """
     try:
         yield
@@ -91,10 +91,10 @@ def _told_as_damage() -> Iterator[None]:
 
 @contextmanager
 def _named_library(what: str) -> Iterator[None]:
-    """Name what libhdf5 cannot read in an open file, as damage.
+    """Report what libhdf5 cannot read in an open file as damage.
 
-    h5py's types do not tell why: for one damage they depend on the call. Errors of the system, as
-    of a disk that fails, are no damage, and remain such errors.
+    h5py's exception types depend on the call rather than the cause. Errors of the system, as of a
+    failing disk, are no damage, and remain OSErrors.
     """
     with named_errors(what, OSError):
         try:
@@ -111,8 +111,8 @@ def _named_library(what: str) -> Iterator[None]:
 
 
 def _errno_of(error: BaseException) -> int:
-    """Return what the system said; 0 if it did not. Not all of h5py's types have it."""
-    for cause in causes(error):  # of an attribute, it was named
+    """Return the system's error number, or 0; not all of h5py's exceptions have it."""
+    for cause in causes(error):  # an error in reading an attribute was named
         if isinstance(cause, OSError) and cause.errno:
             return cause.errno
         if found := _ERRNO.search(str(cause)):
@@ -131,7 +131,7 @@ def has_changed(path: str, before: os.stat_result) -> bool:
 
 
 def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
-    """Open a model store in HDF5, after what a dead process has left to be done for it.
+    """Open a model store in HDF5; first finish an append that a dead process left complete.
 
     OSError is raised if it cannot be opened, or an append that is complete cannot be finished.
     """
@@ -149,11 +149,11 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
 
 
 def _is_no_run(where: str, limits: Limits) -> bool:
-    """Tell of a file with a journal whether it is no run, which alone can have one.
+    """Tell whether a file has a journal although it is no run: only runs have journals.
 
-    One that is half carried out leaves a file that libhdf5 may not open, or never get done with: it
-    follows the sizes of objects in a heap, and one of zero bytes is before itself. Anybody can
-    write a journal that looks so, hence the file itself has to have what a run says of itself.
+    After a journal that is half carried out, libhdf5 may fail to open the file, or never return: it
+    follows the sizes of objects in a heap, and an object of zero bytes precedes itself. Strangers
+    can forge such a journal, hence the file itself has to contain the attribute of a run.
     """
     if not os.path.lexists(journal_of(where)):
         return False
@@ -261,8 +261,7 @@ class Hdf5Arrays(StoredArrays):
     def _ask(self, path: str, call: Callable[[Any], T]) -> T:
         """Ask something of a dataset, and once more if the run was appended to in between.
 
-        libhdf5 keeps some of what it has read of a file, which makes no sense beside what it then
-        reads of a changed one.
+        libhdf5 caches parts of a file, which do not match what it later reads of a changed file.
         """
         for left in reversed(range(_OPENINGS)):
             try:
@@ -312,8 +311,8 @@ def _is_open(path: str) -> bool:
     try:
         names = _open_names()
     except RuntimeError:
-        # While h5py makes objects of the files that it counted, the garbage collector may close one
-        # that nobody has any more. Afterwards, there are none.
+        # While h5py makes objects of the files that it counted, the garbage collector may close an
+        # unreferenced one. After a collection, none is left.
         gc.collect()
         names = _open_names()
     for name in names:
@@ -324,7 +323,7 @@ def _is_open(path: str) -> bool:
 
 
 def _refuse_links(file: Any, path: str) -> None:
-    """Raise unless each part of a path is there, in this file and by no other name."""
+    """Raise unless each part of a path exists in this file, reached by hard links alone."""
     parts = path.encode().split(b"/")
     for end in range(1, len(parts) + 1):
         with phil:
@@ -339,7 +338,7 @@ def _refuse_links(file: Any, path: str) -> None:
 
 
 def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
-    """Return the text of an attribute, which has to be one; None if there is none."""
+    """Return the attribute as text, or None if it is missing; raise StoreError for other types."""
     with _named_library(f"attribute {ATTRIBUTES_KEY!r}"):
         with phil:
             # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
@@ -347,8 +346,8 @@ def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
             if ATTRIBUTES_KEY not in owner.attrs:
                 return None
             attribute = owner.attrs.get_id(ATTRIBUTES_KEY)
-            kind, form = attribute.get_type(), attribute.get_space().get_simple_extent_type()
-            if not isinstance(kind, h5py.h5t.TypeStringID) or form != h5py.h5s.SCALAR:
+            kind, extent = attribute.get_type(), attribute.get_space().get_simple_extent_type()
+            if not isinstance(kind, h5py.h5t.TypeStringID) or extent != h5py.h5s.SCALAR:
                 raise StoreError("it is not text")
             text: str | bytes = owner.attrs[ATTRIBUTES_KEY]
         # Text of variable length is in a heap of the file: it had no size to ask for.
@@ -368,10 +367,10 @@ def hdf5_attributes(path: str | os.PathLike[str], limits: Limits) -> dict[str, A
         return _read_attributes(opened.file, where)
 
 
-def other_object(path: str | os.PathLike[str], own: Container[str]) -> str:
-    """Return the name of a file's first object that is none of a store's own; nothing if all are.
+def other_object(path: str | os.PathLike[str], known: Container[str]) -> str:
+    """Return the name of a file's first object that is not among the known; empty if all are.
 
-    A link with the name of one of them is another, and so is a user block. Errors are those of
+    A link counts as unknown even with a known name, and so does a user block. Errors are those of
     `open_hdf5`.
     """
     where = os.fspath(path)
@@ -383,7 +382,7 @@ def other_object(path: str | os.PathLike[str], own: Container[str]) -> str:
             group = groups.pop()
             for name, is_link in _links_of(opened.file.id, group):
                 path = f"{group}/{name}".removeprefix("/")
-                if is_link or path not in own:
+                if is_link or path not in known:
                     return path
                 groups.append(path)
     return ""

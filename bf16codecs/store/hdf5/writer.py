@@ -70,7 +70,7 @@ class Hdf5Writer:
             dataset = create_dataset(
                 self._file.id, array.path, dtype, array.shape, chunks, compression
             )
-            # Of a difference, the root says all.
+            # The root describes a difference completely.
             if ATTRIBUTES_KEY in array.attributes and not array.has_base:
                 attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
                 h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes

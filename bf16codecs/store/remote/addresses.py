@@ -1,6 +1,6 @@
 """Opens addresses: with fsspec, or with obstore where fsspec has no file system for them.
 
-What is opened goes on being read in a process that was forked, or says that it cannot.
+An open store remains readable in a forked process, or raises an error there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ReopeningStore", "remote_file", "remote_store", "surviving"]
 
 
 def surviving(store: Store) -> Store:
-    """Return a store that goes on being read, or says that it cannot, in a forked process."""
+    """Return a store that remains readable in a forked process, or raises an error there."""
     if not isinstance(store, (FsspecStore, ObjectStore)):
         return store
     return ReopeningStore(partial(_copied, store, os.getpid()))
@@ -38,7 +38,7 @@ def surviving(store: Store) -> Store:
 def _copied(store: Store, process: int) -> Store:
     if os.getpid() == process:
         return store
-    if isinstance(store, ObjectStore):  # whose threads are gone: any request would wait for ever
+    if isinstance(store, ObjectStore):  # its threads are gone: any request would wait for ever
         raise StoreError(
             "opened with obstore before this process was forked, and obstore does not survive fork:"
             " start processes with multiprocessing.get_context('spawn') or 'forkserver'"
@@ -50,15 +50,15 @@ def _copied(store: Store, process: int) -> Store:
 class ReopeningStore(WrapperStore[Store]):
     """A store at an address, which is opened again in a process that was forked.
 
-    What fsspec opens belongs to an event loop, and that to a thread, which a forked process does
-    not have: multiprocessing makes such processes on Linux, and PyTorch for its `DataLoader`.
+    File systems of fsspec belong to an event loop in a thread, which a forked process does not
+    have: multiprocessing forks on Linux, and PyTorch for its `DataLoader`.
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self._open_store, self._process = open_store, os.getpid()
         super().__init__(open_store())
 
-    # Of the class above: all that it does goes through this.
+    # The base class reads through this attribute alone.
     @property
     def _store(self) -> Store:
         if self._process != os.getpid():
@@ -77,16 +77,16 @@ class ReopeningStore(WrapperStore[Store]):
 
     @property
     def fs(self) -> Any:
-        """The file system of fsspec that it is in, None if it is in none."""
+        """Its file system of fsspec, or None."""
         return getattr(self._store, "fs", None)
 
     @property
     def path(self) -> Any:
-        """Where it is in that file system."""
+        """Its path in that file system."""
         return getattr(self._store, "path", None)
 
     async def getsize(self, key: str) -> int:
-        """Return the size of a key, for which the class above would read all of it."""
+        """Return the size of a key, without reading all of it as the base class does."""
         return await self._store.getsize(key)
 
     def _with_store(self, store: Store) -> Store:  # type: ignore[override]
@@ -145,13 +145,13 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
 def _options_of_each(address: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of each file system of an address, by its scheme if there are several.
 
-    In what is chained, as in zip::https://, those of no scheme are the last one's: it has the
+    In a chain such as zip::https://, options without a scheme belong to the last one: it has the
     server, and ZIP files have no options.
     """
     schemes = [part.partition("://")[0] for part in address.split("::")]
     if len(schemes) > 1:
-        named = {name: own for name, own in options.items() if name in schemes}
-        rest = {name: own for name, own in options.items() if name not in schemes}
+        named = {name: value for name, value in options.items() if name in schemes}
+        rest = {name: value for name, value in options.items() if name not in schemes}
         options = {**named, schemes[-1]: {**rest, **named.get(schemes[-1], {})}}
     for web in {"http", "https"}.intersection(schemes):
         options = {**options, web: {"get_client": open_session, **options.get(web, {})}}
@@ -159,7 +159,7 @@ def _options_of_each(address: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fsspec_store(address: str, options: dict[str, Any]) -> FsspecStore:
-    # Of a ZIP file, this reads the directory, which may claim any size.
+    # For a ZIP file, this reads the directory, which may claim any size.
     with largest_body(MAX_METADATA_BYTES):
         store = FsspecStore.from_url(address, storage_options=options, read_only=True)
     return _one_by_one(store) if "zip" in store.fs.protocol else store

@@ -88,7 +88,7 @@ def open_given(store: Any, limits: Limits) -> ModelReader:
             f"a model is a path, an address or a store of zarr's, not {store!r:.80} ({kind})"
         )
     reader = _open(str(store), surviving(store), limits)
-    reader.location = _place_of(store), None
+    reader.location = _path_of(store), None
     return reader
 
 
@@ -111,7 +111,7 @@ def _open(where: str, store: Store, limits: Limits) -> ModelReader:
     return ModelReader(ZarrArrays(where, StoreSource(store), partial(StrictStore, store), limits))
 
 
-def _place_of(store: Store) -> str:
+def _path_of(store: Store) -> str:
     """Return the path of a store of zarr's, empty if it has none."""
     if isinstance(store, LocalStore):
         return str(store.root)

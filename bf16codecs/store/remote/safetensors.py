@@ -66,14 +66,14 @@ def open_remote_safetensors(
     other; StoreError if a package is missing that knows such addresses, or the server ignores
     ranges; OSError if there is nothing, or it cannot be read.
     """
-    place = re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith("http") else url
-    folder, _, own = place.rpartition("/")
-    index, urls = None, {own: url}
-    if place.endswith(".json"):
+    path = re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith("http") else url
+    folder, _, file_name = path.rpartition("/")
+    index, urls = None, {file_name: url}
+    if path.endswith(".json"):
         document = _open(url, options)
         size = document.size
         check_metadata(size)
-        index = own, document.read(0, size)
+        index = file_name, document.read(0, size)
         shards = shard_names(index[1], url)
         urls = {name: f"{folder}/{name}" for name in sorted(shards)}
     files = []

@@ -65,7 +65,7 @@ class StoreSource(KeySource):
         return document
 
     def _stored_size(self, key: str, nbytes: int) -> int:
-        """Return the size that so many bytes are stored in: less in a ZIP file."""
+        """Return the stored size of a key of `nbytes`: in a ZIP file, its compressed size."""
         store: Any = self._store
         if isinstance(store, ZipStore):
             return store._zf.getinfo(key).compress_size
@@ -111,13 +111,13 @@ class StoreSource(KeySource):
         """Return the size of all keys below a path, None where no server lists them."""
         file = getattr(self._archive(), "fo", None)
         if file is not None:
-            # Of a ZIP file, as the server told it. Its members' sizes are known without a request.
+            # The size of a ZIP file, from the server; its members' sizes take no request.
             return None if path else file.size
         return None if self._folders is None else self._folders.get(path, 0)
 
     @cached_property
     def _folders(self) -> dict[str, int] | None:
-        """Sizes of folders, listed once: object stores tell those of 1,000 keys at a time."""
+        """Sizes of folders, listed once: object stores list 1,000 keys at a time."""
         sizes = ask(_listed_sizes, self._store)
         return None if sizes is None else _folder_sizes(sizes)
 
@@ -149,7 +149,7 @@ async def _get(store: Store, key: str, request: Request) -> list[Any]:
     if isinstance(request, AtMost) and has_bounded_replies(store):
         with largest_body(request.nbytes):
             return [await store.get(key, prototype)]
-    # Of others, one byte more than there can be is asked for, and never gets further than here.
+    # Ask other stores for one byte more than allowed, so that callers notice larger keys.
     wanted = [(0, request.nbytes + 1)] if isinstance(request, AtMost) else request
     ranges = [RangeByteRequest(*r) for r in wanted]
     replies = await asyncio.gather(*(store.get(key, prototype, r) for r in ranges))
@@ -177,9 +177,9 @@ _LAST_SECONDS, _HELD_SECONDS = 0.5, 10
 class _Requests:
     """Counts requests, and lets daemon threads begin none when the interpreter exits.
 
-    zarr closes its loop then. What had been handed to the loop, and had not begun, Python warns of
-    on the terminal, in one of ten exits beside a thread that reads all the time; what comes later
-    is an error in a thread that is not waited for.
+    zarr closes its loop then. Python warns on the terminal of requests that were handed to the loop
+    and had not begun, in one of ten exits beside a thread that reads all the time; later requests
+    fail in a thread that is not waited for.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ _requests = _Requests()
 
 
 def ask(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-    """Call a coroutine function in zarr's event loop, and wait for what it returns."""
+    """Call a coroutine function in zarr's event loop, and wait for its result."""
     with _requests:
         return sync(function(*args))
 

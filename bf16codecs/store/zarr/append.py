@@ -192,7 +192,7 @@ class ZarrRunWriter:
         self._documents.add(array, BYTES_CODEC)
 
     def _begin(self) -> None:
-        """Note which arrays are new, before anything of them is there."""
+        """Note which arrays are new, before any part of them is written."""
         with self._lock:
             if self._new or not self._has_begun:
                 self._folder.check()

@@ -1,4 +1,4 @@
-"""Metadata documents of a Zarr store that its root has copies of: whether they are the same."""
+"""Comparison of metadata documents of a Zarr store with the copies in its root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["copy_faults", "root_faults"]
 
-_OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
+_OUR_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
 _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 
 
@@ -31,9 +31,9 @@ def copy_faults(
     Each comes with the path of its array or group, which is empty for the root. `paths` are the
     model's arrays. The groups on the way to them are checked as well.
 
-    This package reads the copies, and Zarr libraries that open an array by its own path read the
-    documents. Attributes of others do not count, which may well be newer. Of a run, arrays may have
-    a step more, and the root of format 2 attributes of its own: an append is under way, or was
+    This package reads the copies, and Zarr libraries that open an array by its path read the
+    documents. Attributes of other software do not count: they may be newer. In a run, arrays may
+    have a step more, and the root of format 2 other attributes: an append is under way, or was
     killed.
     """
     where, run = stored.where, stored.info.run
@@ -54,19 +54,19 @@ def copy_faults(
         except BF16CodecsError as e:
             yield path, type(e)(f"{what}: {one_line(e).removeprefix(f'{where}: ')}")
             continue
-        own, other = _own_part(name, found or {}), _own_part(name, copy)
+        document, other = _our_part(name, found or {}), _our_part(name, copy)
         if found is None and (name != ".zattrs" or other):
             yield path, StoreError(f"{what}: {damaged(f'{key} is missing')}")
         elif not path and run is not None:
             continue
-        elif differing := _differing(own, other, path in growing, store):
+        elif differing := _differing(document, other, path in growing, store):
             where_else = f"its copy in the root's {COPIES[root.zarr_format]}"
             why = f"{key} has another {', '.join(differing)} than {where_else}"
             yield path, StoreError(f"{what}: {damaged(why)}")
 
 
 def root_faults(where: str, root: Root, store: Store) -> Iterator[Fault]:
-    """Yield why zarr cannot open the root: what it says of groups has keys of its own."""
+    """Yield why zarr cannot open the root: its copies of groups have unknown keys."""
     import zarr
     from zarr.storage import StorePath
 
@@ -106,29 +106,30 @@ def _root_copies(where: str, root: Root) -> dict[str, Any]:
     if not root.copies or (root.zarr_format == 3 and not root.copies.get("consolidated_metadata")):
         return {}
     attributes, nodes = parse_copies(where, root.zarr_format, root.copies)
-    below = {f"{path}/{name}": own[name] for path, own in nodes.items() for name in own}
+    below = {f"{path}/{name}": node[name] for path, node in nodes.items() for name in node}
     return {**_GROUP_V2, ".zattrs": attributes, **below} if root.zarr_format == 2 else below
 
 
 def _differing(
-    own: dict[str, Any], other: dict[str, Any], may_be_longer: bool, store: Store
+    document: dict[str, Any], copy: dict[str, Any], may_be_longer: bool, store: Store
 ) -> list[str]:
     """Return the keys in which two documents differ, and mean something else."""
-    if may_be_longer and _is_longer(own.get("shape"), other.get("shape")):
-        own = {**own, "shape": other["shape"]}
-    if own != other and "shape" in own:
-        own, other = _explicit(own, store), _explicit(other, store)
-    return sorted(key for key in own.keys() | other.keys() if own.get(key) != other.get(key))
+    if may_be_longer and _is_longer(document.get("shape"), copy.get("shape")):
+        document = {**document, "shape": copy["shape"]}
+    if document != copy and "shape" in document:
+        document, copy = _explicit(document, store), _explicit(copy, store)
+    keys = document.keys() | copy.keys()
+    return sorted(key for key in keys if document.get(key) != copy.get(key))
 
 
 def _is_longer(shape: Any, than: Any) -> bool:
-    """Tell whether an array has one step more than another, and the same shape else."""
+    """Tell whether an array has one step more than another, and otherwise the same shape."""
     is_shape = isinstance(than, list) and bool(than) and isinstance(than[0], int)
     return is_shape and bool(shape == [than[0] + 1, *than[1:]])
 
 
 def _explicit(document: dict[str, Any], store: Store) -> dict[str, Any]:
-    """Return an array's metadata as zarr writes them: with all that may be left out."""
+    """Return an array's metadata as zarr writes them: with all optional keys."""
     import zarr
     from zarr.storage import StorePath
 
@@ -140,11 +141,11 @@ def _explicit(document: dict[str, Any], store: Store) -> dict[str, Any]:
         return document
 
 
-def _own_part(name: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document without the attributes of others, and without copies of documents."""
+def _our_part(name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without attributes of other software, and copies of documents."""
     if name == ".zattrs":
-        return {key: document[key] for key in _OWN_ATTRIBUTES & document.keys()}
-    own = {key: document[key] for key in document.keys() - {"consolidated_metadata"}}
-    attributes = own.get("attributes") or {}
+        return {key: document[key] for key in _OUR_ATTRIBUTES & document.keys()}
+    rest = {key: document[key] for key in document.keys() - {"consolidated_metadata"}}
+    attributes = rest.get("attributes") or {}
     is_known = isinstance(attributes, dict)
-    return {**own, "attributes": _own_part(".zattrs", attributes) if is_known else attributes}
+    return {**rest, "attributes": _our_part(".zattrs", attributes) if is_known else attributes}

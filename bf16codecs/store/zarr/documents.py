@@ -60,7 +60,7 @@ class ZarrDocuments:
         self._arrays.pop(path, None)
 
     def take(self, nodes: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, bytes]:
-        """Add the arrays of a store that is there, and return all its keys and what they hold."""
+        """Add the arrays of an existing store, and return all its keys and their contents."""
         for path, documents in nodes.items():
             if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
                 self._arrays[path] = documents
@@ -148,7 +148,7 @@ def _without_members(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key != "consolidated_metadata"}
 
 
-# Only the root lists members: a group's own entry repeats none.
+# Only the root lists members: the entry of a group repeats none.
 _NO_MEMBERS = {"kind": "inline", "must_understand": False, "metadata": {}}
 
 
@@ -224,7 +224,7 @@ def _format_2(array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, A
     return {
         "shape": list(array.shape),
         "chunks": list(array.chunks),
-        # NumPy calls those of ml_dtypes, which are not its own, by their size alone.
+        # NumPy names the data types of ml_dtypes by their size alone.
         "dtype": dtype.newbyteorder("<").str if dtype.isbuiltin == 1 else array.dtype,
         "fill_value": _fill_value(array),
         "order": "C",

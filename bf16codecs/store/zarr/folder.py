@@ -1,4 +1,4 @@
-"""The files of a run in a folder, as who appends to it reads and changes them."""
+"""The files of a run in a folder, as an append reads and changes them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bf16codecs.store.zarr.sinks import make_folder
 
 __all__ = ["APPENDING", "LOCK", "RunFolder", "refuse_appends"]
 
-#: Where an append has its own files, in the folder of the steps' numbers: no Zarr library looks for
+#: Where an append has its files, in the folder of the steps' numbers: no Zarr library looks for
 #: arrays and groups there.
 APPENDING = f"{STEP_PATH}/.appending"
-#: And there, whose lock tells whether its process is alive.
+#: The file in it whose lock tells whether the appending process is alive.
 LOCK = "lock"
 
 
@@ -43,7 +43,7 @@ class RunFolder(FolderSource):
         while self._lock is None:
             path = self.path(APPENDING)
             make_folder(self.root, APPENDING)
-            # A process that is done may remove the folder.
+            # Another process may finish, and remove the folder.
             with suppress(FileNotFoundError):
                 self._lock = take_lock(Folder(path), LOCK, str(self.root))
 
@@ -57,7 +57,7 @@ class RunFolder(FolderSource):
                 self.path(APPENDING).rmdir()
 
     def check(self) -> None:
-        """Refuse to write into a folder that has taken the place of this one."""
+        """Refuse to write if another folder has the path of this one."""
         if not self._folder.is_current():
             raise StoreError(f"{self.root}: was replaced or removed meanwhile")
 
@@ -73,7 +73,7 @@ class RunFolder(FolderSource):
         return path
 
     def remove(self, key: str) -> None:
-        """Remove a file or a folder, if it is there."""
+        """Remove a file or a folder, if it exists."""
         self.path(key)  # through no link
         self._folder.remove(key)
 
@@ -82,16 +82,16 @@ class RunFolder(FolderSource):
         with self._named(key):
             return super().find(key)
 
-    def read_part(self, key: str, at: int, size: int) -> bytes | None:
-        """Read at most so many bytes from a place in a file; return None if there is no file."""
+    def read_part(self, key: str, offset: int, size: int) -> bytes | None:
+        """Read at most `size` bytes from an offset in a file; return None if there is no file."""
         chunk = self.find(key)
         if chunk is None:
             return None
         with chunk:
-            return chunk.read([(at, at + size)])[0].tobytes()
+            return chunk.read([(offset, offset + size)])[0].tobytes()
 
     def write(self, key: str, content: bytes, how: int = os.O_TRUNC) -> Path:
-        """Write a file anew, behind what it has (`O_APPEND`), or if there is none (`O_EXCL`)."""
+        """Replace a file's content, append to it (`O_APPEND`), or make it anew (`O_EXCL`)."""
         path = self.path(key)
         make_folder(self.root, key.rpartition("/")[0])
         with self._open(key, os.O_WRONLY | os.O_CREAT | how) as file:
@@ -99,7 +99,7 @@ class RunFolder(FolderSource):
         return path
 
     def write_parts(self, key: str, parts: Iterable[Write], size: int | None = None) -> Path:
-        """Write parts of a file that is there, let it have a size, and return its path."""
+        """Write parts of an existing file, let it have a size, and return its path."""
         with self._open(key, os.O_RDWR) as file:
             for at, content in parts:
                 file.seek(at)
@@ -115,7 +115,7 @@ class RunFolder(FolderSource):
 
     @contextmanager
     def _named(self, key: str) -> Iterator[None]:
-        """Let errors have the whole path of a key."""
+        """Give errors the whole path of a key."""
         try:
             yield
         except StoreError as e:
@@ -128,7 +128,7 @@ class RunFolder(FolderSource):
 def refuse_appends(path: Path) -> None:
     """Raise BlockingIOError if a process appends to the run that a folder may be."""
     try:
-        place = Folder(RunFolder(path).path(APPENDING))
+        folder = Folder(RunFolder(path).path(APPENDING))
     except (OSError, StoreError):  # not a run, or no append is under way
         return
-    refuse_taken(place, LOCK, str(path))
+    refuse_taken(folder, LOCK, str(path))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["library_array"]
 
-# Reads of arrays that zarr decodes: it uses threads of its own beside these.
+# Reads of arrays that zarr decodes: it uses more threads beside these.
 _ZARR_CONCURRENCY = 4
-# Of one call of zarr's, which lists all chunks before it reads the first: 30 MB. Where shards have
+# Chunks of one call of zarr's, which lists all before it reads the first: 30 MB. Where shards have
 # more, each call reads their index.
 _MOST_CHUNKS = 1 << 13
 
@@ -32,7 +32,7 @@ _MOST_CHUNKS = 1 << 13
 def _decoding_errors(is_local: bool) -> Iterator[None]:
     """Make a `StoreError` of errors in zarr's codecs.
 
-    Not where it could be a server that failed: errors of aiohttp and botocore are no OSErrors.
+    Not where a server may have failed: errors of aiohttp and botocore are no OSErrors.
     """
     try:
         yield
@@ -45,16 +45,16 @@ def _decoding_errors(is_local: bool) -> Iterator[None]:
 
 
 def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray:
-    """Return what reads an array with zarr; `is_local` if no server can be what fails."""
+    """Return an array that zarr reads; `is_local` if no server can fail."""
 
     def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        for place in _parts(axes, array.chunks):
-            parts = [axis[part] for axis, part in zip(axes, place, strict=True)]
+        for region in _parts(axes, array.chunks):
+            parts = [axis[part] for axis, part in zip(axes, region, strict=True)]
             selection = tuple(
                 slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in parts
             )
             with _decoding_errors(is_local):
-                out[place] = as_array(array.oindex[selection] if selection else array[()])
+                out[region] = as_array(array.oindex[selection] if selection else array[()])
 
     def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any] | None:
         from zarr.core.buffer import NDBuffer, cpu, default_buffer_prototype
@@ -67,7 +67,7 @@ def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray
 
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind in "biufc":
-        dtype = np.dtype(dtype.name)  # equal, and NumPy's own: PyTorch takes only those
+        dtype = np.dtype(dtype.name)  # the same dtype, but NumPy's: PyTorch takes no others
     return LibraryArray(
         label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY, OSError, read_points
     )

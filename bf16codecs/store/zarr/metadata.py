@@ -1,4 +1,4 @@
-"""Metadata of Zarr groups and arrays, in the forms that are read without zarr."""
+"""Metadata of Zarr groups and arrays, as far as they are read without zarr."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COPIES = {2: ".zmetadata", 3: "zarr.json"}
 # Differences of 16-bit integers.
 _DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}
 _DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
-# Of POSIX systems, with room for the store's own.
+# The limit of POSIX systems, less room for the path of the store.
 _LONGEST_PATH = 2048
 
 
@@ -86,7 +86,7 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def _is_no_name(part: str) -> bool:
-    # Of addresses, `%` may stand for any sign, `?` and `#` end the path.
+    # In addresses, `%` may stand for any sign, `?` and `#` end the path.
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
@@ -109,7 +109,7 @@ _DTYPES = {
 def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | None:
     """Return what reading an array's chunks takes of its metadata.
 
-    None is returned for metadata of another form than the common ones: zarr has to read the array.
+    None is returned for uncommon metadata: zarr has to read the array.
     StoreError is raised if they make no sense.
     """
     try:
@@ -125,7 +125,7 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
 def check_keys(zarr_format: int, document: dict[str, Any]) -> None:
     """Raise StoreError if array metadata have a key that has to be understood, and is not.
 
-    zarr's own message would be about its constructor.
+    zarr's message would be about its constructor.
     """
     for key in document.keys() - _KEYS_V3 if zarr_format == 3 else ():
         value = document[key]
@@ -181,7 +181,7 @@ def array_codecs(zarr_format: int, document: dict[str, Any]) -> list[dict[str, A
 
 
 def shown_codecs(codecs: list[dict[str, Any]]) -> str:
-    """Return what ``--codec`` calls codecs: those of this package, or Zarr's own."""
+    """Return the name of codecs for ``--codec``: this package's, or Zarr's."""
     names = [codec["name"] for codec in codecs if codec["name"] != "bytes"]
     shown = [PLAIN_ZSTD if name == "zstd" else name.removeprefix(PREFIX) for name in names]
     return "+".join(shown) or "none"
@@ -344,7 +344,7 @@ def read_root(where: str, source: KeySource) -> Root:
 
 
 def _no_root(where: str, source: KeySource) -> StoreError:
-    """Say what is wrong where the root has no metadata: in model stores, there is a header."""
+    """Return why the root has no metadata: in a damaged model store, headers are left."""
     check_refusals(where, source, "zarr.json", ".zmetadata", ".zattrs", ".zgroup")
     for metadata, roots in (("zarr.json", "zarr.json"), (".zarray", ".zgroup and .zattrs")):
         if read_json(where, source, f"{header_path(0)}/{metadata}") is not None:
@@ -355,8 +355,8 @@ def _no_root(where: str, source: KeySource) -> StoreError:
 
 def _no_group(where: str, zip_names: Sequence[str]) -> str:
     """Say that there is no group, and where there is one in a ZIP file."""
-    places = [name.rpartition("/") for name in zip_names]
-    groups = [folder for folder, _, name in places if name in ZARR_MARKERS]
+    parts = [name.rpartition("/") for name in zip_names]
+    groups = [folder for folder, _, name in parts if name in ZARR_MARKERS]
     if groups:
         folder = min(groups, key=lambda group: group.count("/"))
         return (

@@ -1,9 +1,9 @@
 """Reads the model store from Zarr, opened with one request and without zarr's opening of arrays.
 
 zarr-python takes 0.1 ms to make an array of its metadata, even from consolidated ones; a model
-has hundreds. So what is needed here is taken from the documents, and zarr opens an array when
-somebody asks for one, or when its chunks are in a form that is not read directly: rechunked,
-sharded or recompressed by another program.
+has hundreds. So this module takes what it needs from the documents, and zarr opens an array when
+a caller asks for one, or when its chunks are not read directly: rechunked, sharded or recompressed
+by another program.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.arrays import CheckSize, Fault, StoredArrays, faults
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.plan import difference_form
+from bf16codecs.store.plan import difference_spec
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     ARRAY_DOCUMENTS,
@@ -171,13 +172,13 @@ class ZarrArrays(StoredArrays):
         return size
 
     def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
-        """Yield the indices of chunks that have to be there: of a run, where the tensor is."""
+        """Yield the indices of chunks that must exist: in a run, those of the tensor's steps."""
         run = self.info.run
         placements = run.arrays.get(path) if run is not None else None
         if run is None or placements is None or not counts:
             yield from grid_indices(counts)
             return
-        indices = (index for placement in placements for index in placement.indices(len(run.steps)))
+        indices = chain.from_iterable(p.indices(len(run.steps)) for p in placements)
         for group in dict.fromkeys(index // chunks[0] for index in indices):
             for rest in grid_indices(counts[1:]):
                 yield (group, *rest)
@@ -185,7 +186,7 @@ class ZarrArrays(StoredArrays):
     def size_of_at_least(self, enough: int) -> int:
         """Return the store's size, or that of some chunks if that is enough."""
         if not self.is_near and self._seen_size < enough:
-            # Of large models, a few chunks are enough, and each is a request.
+            # A few chunks of large models are enough, and each is a request.
             self._seen_size = 0
             for path in sorted(self.info.arrays):
                 for key in self._chunk_keys(path):
@@ -198,7 +199,7 @@ class ZarrArrays(StoredArrays):
         """Return the size of the whole store."""
         size = self._source.folder_size("")
         if size is None:
-            # Not of the groups inside, some 50 bytes each: as many requests again as for chunks.
+            # Without the groups inside, some 50 bytes each: they would double the requests.
             size = sum(map(self._document_size, GROUP_DOCUMENTS[self.zarr_format]))
             size += sum(map(self.stored_nbytes, sorted(self.info.arrays)))
         return size
@@ -231,7 +232,7 @@ class ZarrArrays(StoredArrays):
             self._store.close()
 
     def document_faults(self) -> Iterator[Fault]:
-        """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
+        """Yield faults of metadata that zarr refuses, or that differ: see `copy_faults`."""
         from bf16codecs.store.zarr.copies import copy_faults, root_faults
 
         stored = self.info.arrays - self.info.differences.keys()
@@ -262,8 +263,8 @@ class ZarrArrays(StoredArrays):
             check = chunk_check(self._document(path), inner, nbytes // inner, self.limits)
             complete = complete_shards(self._document(path), array)
             store = self._zarr_store().for_chunks_of(nbytes, check, complete)
-            place = ask(partial(StorePath.open, store, path, mode="r"))
-            return zarr.Array.from_dict(place, self._with_attributes(path))
+            store_path = ask(partial(StorePath.open, store, path, mode="r"))
+            return zarr.Array.from_dict(store_path, self._with_attributes(path))
 
     def _made_array(self, path: str) -> zarr.Array:
         """Let zarr make an array of the metadata that are here, without reading anything."""
@@ -284,7 +285,7 @@ class ZarrArrays(StoredArrays):
         """Open an array, which must not contradict the names of its dimensions."""
         array = self._open_array(path, check_size)
         named = named_shape(self._document(path))
-        # Of a run, the name of the first axis has no size.
+        # The name of the first axis of a run has no size.
         expected = (None, *array.shape[1:]) if named and named[0] is None else array.shape
         if named not in (None, expected):
             label = self.label(path)
@@ -295,12 +296,12 @@ class ZarrArrays(StoredArrays):
         document, label = self._document(path), self.label(path)
         with named_errors(label):
             parsed = parse_array(self.zarr_format, document)
-        form = None if parsed is None else self._format_of(parsed.codecs)
-        if parsed is None or form is None:
+        chunk_format = None if parsed is None else self._format_of(parsed.codecs)
+        if parsed is None or chunk_format is None:
             array = self.open_zarr(path, check_size)
             with named_errors(label):
                 return library_array(label, array, isinstance(self._source, LocalKeys))
-        locate = partial(self._locate, form, path, parsed)
+        locate = partial(self._locate, chunk_format, path, parsed)
         with named_errors(label):
             versions = stated_versions(self._codecs(path))
         return ChunkedArray(
@@ -309,7 +310,7 @@ class ZarrArrays(StoredArrays):
             parsed.dtype,
             parsed.chunks,
             locate,
-            form.in_blocks,
+            chunk_format.in_blocks,
             self._source.concurrency,
             versions=versions,
         )
@@ -320,10 +321,11 @@ class ZarrArrays(StoredArrays):
         """Open what is stored as a difference to what `find_base` returns."""
         self._check_path(path)
         parsed = self._parsed_difference(path, difference)
-        form = parsed.shape, parsed.dtype, parsed.chunks
         return ChunkedArray(
             self.label(path),
-            *form,
+            parsed.shape,
+            parsed.dtype,
+            parsed.chunks,
             partial(self._locate, self._frames, path, parsed),
             in_blocks=True,
             concurrency=self._source.concurrency,
@@ -332,15 +334,15 @@ class ZarrArrays(StoredArrays):
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:
         """Return what metadata of a difference's array would say."""
-        dtype, shape = difference_form(difference)
+        dtype, shape = difference_spec(difference)
         with named_errors(self.label(path)):
             if len(difference.chunks) != len(shape):
                 raise StoreError(f"chunks of {difference.chunks!r:.80}, array of {shape!r:.80}")
         key = chunk_key(self.zarr_format)
         return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [BLOCKS_ID])
 
-    def _locate(self, form: Format, path: str, array: ParsedArray, index: Index) -> Located:
-        return Located(form, self._source, f"{path}/{array.key(index)}")
+    def _locate(self, chunk_format: Format, path: str, array: ParsedArray, index: Index) -> Located:
+        return Located(chunk_format, self._source, f"{path}/{array.key(index)}")
 
     def _format_of(self, codecs: list[str]) -> Format | None:
         """Return how chunks are stored, or None if only zarr can read them."""
@@ -348,7 +350,7 @@ class ZarrArrays(StoredArrays):
             return self._frames
         if codecs[:1] != ["bytes"]:
             return None
-        return next((form for names, form in self._formats if names == codecs[1:]), None)
+        return next((found for names, found in self._formats if names == codecs[1:]), None)
 
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""

@@ -24,11 +24,11 @@ class Sink(Protocol):
         """Write a key."""
 
     def close(self) -> None:
-        """Finish what is being written."""
+        """Finish writing."""
 
 
 class FolderSink:
-    """Keys as files in a folder, which is there."""
+    """Keys as files in an existing folder."""
 
     def __init__(self, path: Path) -> None:
         self._root = path

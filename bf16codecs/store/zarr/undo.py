@@ -29,7 +29,7 @@ from bf16codecs.store.zarr.metadata import GROUP_DOCUMENTS, chunk_key
 
 __all__ = ["BYTES_CODEC", "Begun", "steps_chunk", "undo"]
 
-#: Of headers, and of the numbers of steps.
+#: The codec of headers, and of the numbers of steps.
 BYTES_CODEC = Zstd(level=3, checksum=True)
 
 _NEW = "new"
@@ -38,8 +38,8 @@ _NEW = "new"
 class Begun:
     """The contents of a run's folder `APPENDING`, held while appending.
 
-    It says which arrays are new, and holds what will replace documents. If it is `durable`, a loss
-    of power may come between any two steps.
+    It names the new arrays, and holds the documents that will replace others. If it is `durable`,
+    it survives a loss of power between any two steps.
     """
 
     def __init__(self, folder: RunFolder, durable: bool) -> None:
@@ -47,7 +47,7 @@ class Begun:
         self._staged: list[tuple[Path, str]] = []
 
     def note(self, arrays: Iterable[str]) -> None:
-        """Note arrays before they are made: from now on, there is something to undo."""
+        """Note arrays before they are made: from now on, `undo` has something to do."""
         text = "".join(f"{path}\n" for path in arrays)
         path = self._folder.write(f"{APPENDING}/{_NEW}", text.encode(), os.O_APPEND)
         if self._durable:
@@ -55,21 +55,21 @@ class Begun:
             sync_names(self._folder.root, [path])
 
     def noted(self) -> list[str] | None:
-        """Return the arrays that were noted; None if nothing was begun."""
+        """Return the noted arrays; None if no append was begun."""
         text = self._folder.read(f"{APPENDING}/{_NEW}")
         if text is None:
             return None
-        # Of a line that is not whole, nothing was made yet.
+        # Nothing was made yet for an incomplete line.
         lines = text.tobytes().split(b"\n")[:-1]
         return [line.decode(errors="replace") for line in lines if line]
 
     def stage(self, key: str, content: bytes) -> None:
-        """Write what will replace a key."""
+        """Write the new content of a key beside it."""
         name = f"{APPENDING}/{len(self._staged)}"
         self._staged.append((self._folder.write(name, content, os.O_EXCL), key))
 
     def replace(self) -> None:
-        """Let what was written replace its keys, in order, each in one step."""
+        """Replace keys by their staged contents, in order, each atomically."""
         staged, self._staged = self._staged, []
         if self._durable:
             sync_files(path for path, _ in staged)
@@ -82,7 +82,7 @@ class Begun:
             sync_names(self._folder.root, targets)
 
     def remove(self, *kept: str) -> None:
-        """Remove all but the lock, and some names: it is done, or undone."""
+        """Remove all but the lock and some names: the append is done, or undone."""
         folder = Folder(self._folder.path(APPENDING))
         for name in folder.names():
             if name not in (LOCK, *kept):
@@ -99,7 +99,7 @@ def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
 
 
 def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
-    """Leave a run as its root says that it is, whatever an append that did not finish has done."""
+    """Restore a run to the state in its root, undoing an append that did not finish."""
     begun, root = Begun(folder, durable), folder.root
     begun.remove(_NEW)
     noted = begun.noted()
@@ -130,7 +130,7 @@ def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
 def _remove_arrays(
     folder: RunFolder, paths: Iterable[str], documents: Collection[str]
 ) -> Iterator[Path]:
-    """Remove arrays, and groups that have nothing else; yield where something is gone."""
+    """Remove arrays, and groups that have nothing else; yield the removed paths."""
     for path in paths:
         folder.remove(path)
         yield folder.root / path
@@ -150,24 +150,24 @@ def _remove_arrays(
 
 
 def _cut_chunks(folder: RunFolder, key: Any, run: RunInfo) -> Iterator[Path]:
-    """Cut off what chunks hold of the step behind the last one; yield those that have changed."""
+    """Cut the step behind the last one off chunks; yield the paths of changed chunks."""
     group, slot = divmod(len(run.steps), run.group)
     grown, name = run.grown(), key((group,))
     for array in run.arrays:
-        place = folder.path(array)
-        # Those that are there: there may be fewer than the shape says.
-        for found in sorted(os.listdir(place) if place.is_dir() else ()):
-            if found != name and not found.startswith(f"{name}."):
+        path = folder.path(array)
+        # The chunks that exist: they may be fewer than the shape says.
+        for chunk in sorted(os.listdir(path) if path.is_dir() else ()):
+            if chunk != name and not chunk.startswith(f"{name}."):
                 continue
             if array not in grown:
-                (place / found).unlink()
-                yield place / found
-            elif _cut_chunk(folder, f"{array}/{found}", slot, run.group):
-                yield place / found
+                (path / chunk).unlink()
+                yield path / chunk
+            elif _cut_chunk(folder, f"{array}/{chunk}", slot, run.group):
+                yield path / chunk
 
 
 def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
-    """Cut off versions from a place on; tell whether there were any."""
+    """Cut off versions from `slot` on; tell whether there were any."""
     with folder.open(key) as chunk:
         size = chunk.size
         directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()

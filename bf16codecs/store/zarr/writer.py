@@ -1,6 +1,6 @@
 """Writes the model store in Zarr.
 
-Importing zarr takes longer than most of it, and zarr's own writing 1 ms for each small array and
+Importing zarr takes longer than most of it, and writing with zarr 1 ms for each small array and
 several copies of each chunk. The store is what zarr would have written; tests compare the two.
 """
 
@@ -35,7 +35,7 @@ class ChunkWriter:
         self._format = zarr_format
         self._sink = sink
         self._codecs: dict[tuple[str, str | None], Codec | DeltaChain | None] = {}
-        # Of frames: new memory for each of them took 1.2 s of system time for 930 MB.
+        # Memory for frames: new memory for each took 1.2 s of system time for 930 MB.
         self._memory = ThreadBuffer()
 
     def codec(self, array: ArrayPlan) -> Codec | DeltaChain | None:

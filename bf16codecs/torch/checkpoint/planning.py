@@ -20,7 +20,7 @@ from bf16codecs._base.limits import MAX_NDIM
 from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.checkpoint import check_names
 from bf16codecs.store.paths import array_paths
-from bf16codecs.store.plan import array_form, tensor_attributes
+from bf16codecs.store.plan import array_spec, tensor_attributes
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.tensors import DTYPES, stored_form
 
@@ -187,7 +187,7 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
             boxes.setdefault(name, []).append(box_of(item))
     header, paths, arrays = make_header(forms, {}, where), array_paths(forms), {}
     for tensor in header.tensors:
-        dtype, shape = array_form(tensor)
+        dtype, shape = array_spec(tensor)
         array = ArrayPlan(
             paths[tensor.name],
             dtype,
