@@ -58,13 +58,7 @@ class Base:
     reason: str = ""
 
     def check_unchanged(self) -> None:
-        """Raise if the base has changed since it was opened.
-
-        Raises
-        ------
-        BaseMismatchError
-            If it has.
-        """
+        """Raise BaseMismatchError if the base has changed since it was opened."""
         try:
             is_same = self.model.state() == self.state
         except OSError as e:
@@ -76,14 +70,9 @@ class Base:
 def check_not_base(
     base: str | os.PathLike[str] | None, target: Path, options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse an existing target that is the base, or that the base depends on.
+    """Refuse an existing target that is the base, or that the base depends on, by a ValueError.
 
     Otherwise, the first error would advise to overwrite it, and only the second one refuse that.
-
-    Raises
-    ------
-    ValueError
-        If it is.
     """
     if base is None or not os.path.lexists(target):
         return
@@ -113,36 +102,18 @@ def opened_base(
     kinds: Sequence[str],
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Base | str]:
-    """Open the base of a conversion, and close it at the end.
+    """Open the base of a conversion, and close it at the end; yield why there is none, if so.
 
-    Parameters
-    ----------
-    base
-        Its path or address; ``"auto:"`` and a folder for the best of the models there, including
-        the last steps of runs; or None.
-    source
-        The model to convert; None if it is not known yet, and no base can be chosen from a folder.
-    target
-        The store that will have differences to the base.
-    choice
-        Codec of the differences.
-    kinds
-        Digests that identify the base later, if it is a safetensors model.
-    options
-        Options of the file system of a base at an address.
+    `base` is a path or an address; ``"auto:"`` and a folder for the best of the models there,
+    including the last steps of runs; or None. `source` is None if it is not known yet, and no base
+    can be chosen from a folder. `choice` is the codec of the differences. `kinds` are digests that
+    identify the base later, if it is a safetensors model. `options` are those of the file system of
+    a base at an address.
 
-    Yields
-    ------
-    Base or str
-        The base, or why there is none: empty if `base` is None.
-
-    Raises
-    ------
-    ValueError
-        If the target would replace the base, or a model in the base's own chain of bases, if the
-        codec cannot store differences, or if `options` are given without a base at an address.
-    StoreError
-        If the base is not a model, if the folder has none, or if stores cannot name the base.
+    ValueError is raised if the target would replace the base, or a model in the base's own chain of
+    bases, if the codec cannot store differences, or if `options` are given without a base at an
+    address; StoreError if the base is not a model, if the folder has none, or if stores cannot name
+    the base.
     """
     if base is None:
         if options:
@@ -314,21 +285,10 @@ def _read(source: ModelReader, name: str, array: ArrayPlan, start: int) -> Sampl
 def coded_nbytes(
     samples: Sequence[Sample], choice: CodecChoice, model: ModelReader | None = None
 ) -> int | None:
-    """Return the size of samples coded alone, or as differences to a model.
+    """Return the size of samples coded alone, or as differences to a model, in bytes.
 
-    Parameters
-    ----------
-    samples
-        Samples of the model that is coded.
-    choice
-        The codec.
-    model
-        The base, if any: the same parts of its tensors are read.
-
-    Returns
-    -------
-    int or None
-        Size in bytes; tensors that `model` lacks are coded alone. None if it has none of them.
+    Of `model`, the same parts of its tensors are read. Tensors that it lacks are coded alone; the
+    result is None if it has none of them.
     """
     size, common = 0, 0
     for sample in samples:

@@ -29,15 +29,7 @@ __all__ = ["half_source", "measure_loss"]
 def half_source(source: ModelReader) -> FilesReader:
     """Return a model with its FP32 tensors rounded to float16, as a lossy store restores it.
 
-    Parameters
-    ----------
-    source
-        The model, from which the result reads.
-
-    Raises
-    ------
-    ValueError
-        If it has no FP32 tensor.
+    The result reads from `source`. ValueError is raised if that has no FP32 tensor.
     """
     if not any(is_convertible(t) for header in source.headers for t in header.tensors):
         raise ValueError(
@@ -85,18 +77,9 @@ def measure_loss(
     progress: BytesDone | None,
     plan: ModelPlan,
 ) -> Measured:
-    """Measure the loss of a model before it is converted.
+    """Measure the loss of a model before it is converted; all of it is read.
 
-    Parameters
-    ----------
-    source
-        The original model, which is read completely.
-    kinds
-        Digests to compute of its files.
-    progress
-        Called with the bytes done and the total bytes.
-    plan
-        Plan of the lossy store.
+    `kinds` are the digests to compute of its files.
     """
     hashes = [file_hash(header, kinds) for header in source.headers]
     # By path: tensors that share an array have one loss.

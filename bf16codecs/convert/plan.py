@@ -40,16 +40,9 @@ class NoCommonTensorError(StoreError):
 class ModelPlan:
     """The arrays of a new store, and the differences among them.
 
-    Attributes
-    ----------
-    paths : mapping
-        By tensor, the path of its array, as in `StoreInfo`.
-    arrays : list of ArrayPlan
-        One for each tensor, in the order of the data; not all are written.
-    differences : mapping
-        By path.
-    bases : mapping
-        By path of a difference, the base's array.
+    `paths` has the path of each tensor's array, as in `StoreInfo`, and `arrays` one for each tensor
+    in the order of the data; not all are written. `differences` are by path, and so are `bases`,
+    the base's arrays.
     """
 
     paths: Mapping[str, str]
@@ -91,23 +84,11 @@ def plan_model(
 ) -> ModelPlan:
     """Plan a store.
 
-    Parameters
-    ----------
-    source
-        The model.
-    chunk_size
-        Largest size of a chunk, in bytes.
-    base
-        The model that tensors are stored as differences to, if it has the same ones.
-    is_lossy
-        Store FP32 tensors in half precision, to which `source` has rounded them.
-    levels
-        By tensor, levels that override the store's.
+    Tensors are stored as differences to those of `base`, if it has the same ones. `chunk_size` is
+    the largest size of a chunk, in bytes. With `is_lossy`, FP32 tensors are stored in half
+    precision, to which `source` has rounded them. `levels`, by tensor, override the store's.
 
-    Raises
-    ------
-    NoCommonTensorError
-        If the base has none of the tensors.
+    NoCommonTensorError is raised if the base has none of the tensors.
     """
     paths, arrays = plan_arrays(source.headers, chunk_size)
     tensors = [tensor for header in source.headers for tensor in header.tensors]
@@ -213,18 +194,9 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
     """Find the tensors of a model that are copies or roundings of others.
 
     Tensors below 1024 bytes, and those with a single value in their middle, are left out: they take
-    hardly any space, and with arrays of their own every reader of the store sees them.
-
-    Parameters
-    ----------
-    source
-        The model. A few kilobytes of each tensor are read, and all of the tensors that agree there.
-    among
-        Names of the tensors to compare; by default all.
-
-    Returns
-    -------
-    Repeated
+    hardly any space, and with arrays of their own every reader of the store sees them. A few
+    kilobytes of each tensor are read, and all of the tensors that agree there. `among` names the
+    tensors to compare; by default all.
     """
     alike: dict[tuple[str, tuple[int, ...]], list[_Data]] = defaultdict(list)
     for file, header in enumerate(source.headers):

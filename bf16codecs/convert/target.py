@@ -137,19 +137,8 @@ def _reason(path: Path, error: Exception) -> str:
 def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) -> None:
     """Refuse a store whose name is that of another kind of model, or of a folder.
 
-    Parameters
-    ----------
-    given
-        The path as the caller gave it.
-    target
-        The same, absolute.
-    kind
-        The kind of store to make.
-
-    Raises
-    ------
-    ValueError
-        If the name is that of a folder, or as for `check_suffix`.
+    `given` is the path as the caller gave it, and `target` the same, absolute. ValueError is raised
+    as by `check_suffix`.
     """
     if kind is not Kind.FOLDER and names_folder(given):
         raise ValueError(f"{given}: a folder, but {kind.value} is to be made: leave out the slash")
@@ -159,21 +148,9 @@ def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) ->
 def check_suffix(target: Path, kind: Kind, example: str) -> None:
     """Refuse a target whose name is that of another kind of file.
 
-    A store of the right kind that is already there may have any name.
-
-    Parameters
-    ----------
-    target
-        The file or folder to make.
-    kind
-        Its kind.
-    example
-        A suffix for the name that the message suggests.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is that of another kind of model, or of files that are not models.
+    A store of the right kind that already exists may have any name. `example` is a suffix for the
+    name that the message suggests. ValueError is raised if the suffix is that of another kind of
+    model, or of files that are not models.
     """
     suffix, found = suffix_of(target.name)
     maker = f"{found.value}, which {MAKERS[found]} makes" if found else ""
@@ -205,12 +182,7 @@ def _is_working_folder(path: Path) -> bool:
 def other_names(path: Path, names: Sequence[str]) -> str:
     """Say why a path is not a folder with only these files; empty if it is one.
 
-    Parameters
-    ----------
-    path
-        The path to replace.
-    names
-        Names of the files, with the folders that they are in.
+    `names` are those of the files, with the folders that they are in.
     """
     known = {*map(Path, names), *(Path(name).parent for name in names)}
     try:
@@ -250,26 +222,14 @@ def new_target(
     sync: bool,
     as_folder: bool,
 ) -> Iterator[Path]:
-    """Yield a temporary path, and rename it to `target` at the end.
+    """Yield a temporary path, and rename it to `target` at the end; remove it if the caller fails.
 
-    Parameters
-    ----------
-    target
-        The file or folder that the caller makes at the yielded path. If the caller fails, it is
-        removed.
-    overwrite
-        Whether `target` may exist.
-    obstacle
-        Returns why an existing target may not be replaced; empty if it may.
-    sync
-        Flush the content before it gets its name, and then the name.
-    as_folder
-        Whether the caller makes a folder, which may replace an empty one.
+    `overwrite` lets `target` exist, unless `obstacle` returns why it may not be replaced. `sync`
+    flushes the content before it gets its name, and then the name. With `as_folder`, the caller
+    makes a folder, which may replace an empty one.
 
-    Raises
-    ------
-    ValueError
-        If the target lies in a Zarr store, whose next writer may replace or refuse it.
+    ValueError is raised if the target lies in a Zarr store, whose next writer may replace or refuse
+    it.
     """
     parent = resolved(target.parent)
     for folder in (parent, *parent.parents):

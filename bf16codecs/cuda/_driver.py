@@ -41,14 +41,8 @@ _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 def call(function: Any, *arguments: Any) -> Any:
     """Call a function of the driver or of NVRTC, and return its results without the status.
 
-    One result is returned alone; any other number, as a tuple.
-
-    Raises
-    ------
-    MemoryError
-        If the GPU is out of memory.
-    DeviceError
-        If the call fails for another reason.
+    One result is returned alone; any other number, as a tuple. MemoryError is raised if the GPU is
+    out of memory, and DeviceError if the call fails for another reason.
     """
     with named_errors(function.__name__):
         status, *values = function(*arguments)
@@ -60,19 +54,9 @@ def call(function: Any, *arguments: Any) -> Any:
 
 @contextmanager
 def named_errors(subject: str) -> Iterator[None]:
-    """Turn errors of NVIDIA's packages into this package's, in one line.
+    """Turn errors of NVIDIA's packages into this package's, in one line about `subject`.
 
-    Parameters
-    ----------
-    subject
-        Subject of the message.
-
-    Raises
-    ------
-    MemoryError
-        If the GPU is out of memory.
-    DeviceError
-        If the block fails for another reason.
+    MemoryError is raised if the GPU is out of memory, and DeviceError for other reasons.
     """
     try:
         yield

@@ -66,19 +66,9 @@ _lock = make_lock()
 
 
 def compiled(kernel: str, capability: tuple[int, int]) -> Code:
-    """Return one of the package's kernels for a GPU, from the cache if possible.
+    """Return one of the package's kernels for a compute capability, from the cache if possible.
 
-    Parameters
-    ----------
-    kernel
-        Name of the kernel.
-    capability
-        Compute capability of the GPU.
-
-    Raises
-    ------
-    DeviceError
-        If there is no compiler, or it fails.
+    DeviceError is raised if there is no compiler, or it fails.
     """
     sources = kernel_sources(kernel)
     with _lock:
@@ -90,18 +80,7 @@ def compiled(kernel: str, capability: tuple[int, int]) -> Code:
 
 @functools.cache  # called for each chunk
 def expect_compiler(capability: tuple[int, int]) -> None:
-    """Check that a compiler for a GPU is installed.
-
-    Parameters
-    ----------
-    capability
-        Compute capability of the GPU.
-
-    Raises
-    ------
-    DeviceError
-        If no compiler is installed, or it does not support the GPU.
-    """
+    """Raise DeviceError if no compiler is installed for a compute capability."""
     _options(capability)
 
 
@@ -124,21 +103,10 @@ def architectures() -> list[int]:
 def compile_source(
     capability: tuple[int, int], sources: Sources, report: io.StringIO | None = None
 ) -> Code:
-    """Compile a source file.
+    """Compile a source file for a compute capability.
 
-    Parameters
-    ----------
-    capability
-        Compute capability of the GPU.
-    sources
-        The file.
-    report
-        Receives the assembler's report of the registers and memory that the kernels use.
-
-    Raises
-    ------
-    DeviceError
-        If there is no compiler, or it fails; the message has its output.
+    `report` receives the assembler's report of the registers and memory that the kernels use.
+    DeviceError is raised if there is no compiler, or it fails; the message has its output.
     """
     options, is_ptx = _options(capability)
     included = [str(sources.folder), str(NVRTC_HEADERS)]

@@ -47,16 +47,9 @@ class _Version(NamedTuple):
 
 
 class FrameOnGpu:
-    """A frame that lies on a GPU.
+    """A frame that lies on a GPU, at `address`.
 
-    Parameters
-    ----------
-    device, stream
-        GPU and stream.
-    address, nbytes
-        Address and size of the frame.
-    allocate
-        Allocates memory that the stream may use at once.
+    `allocate` allocates memory that `stream` may use at once.
     """
 
     def __init__(
@@ -67,18 +60,10 @@ class FrameOnGpu:
         self._allocate = allocate
 
     def index(self, head_nbytes: int) -> _core.Index | None:
-        """Read the frame's head.
+        """Read the frame's head, `head_nbytes` first, and more if it is longer.
 
-        Parameters
-        ----------
-        head_nbytes
-            Bytes to read first; more are read if the head is longer.
-
-        Returns
-        -------
-        Index or None
-            None if the host has to decode the frame: it is growing, needs a base outside of it, or
-            is damaged.
+        The result is None if the host has to decode the frame: it is growing, needs a base outside
+        of it, or is damaged.
         """
         head = self._head(head_nbytes)
         try:
@@ -103,13 +88,8 @@ class FrameOnGpu:
     def decode(self, index: _core.Index, items: int) -> Outcome:
         """Decode the frame, and wait until that is done.
 
-        Parameters
-        ----------
-        index
-            Result of `index`.
-        items
-            Address on the GPU for the decoded bytes, which are undefined unless the outcome is
-            `DONE`.
+        `items` is the address on the GPU for the decoded bytes, which are undefined unless the
+        outcome is `DONE`.
         """
         try:
             versions = self._versions(index, items)

@@ -58,17 +58,9 @@ class _Kernel(NamedTuple):
 
 
 class Device:
-    """A GPU; threads may share it.
+    """GPU number `ordinal` of those that the process sees; threads may share it.
 
-    Parameters
-    ----------
-    ordinal
-        CUDA's number of the GPU among those that the process sees.
-
-    Raises
-    ------
-    DeviceError
-        If the GPU or the driver is missing or too old.
+    DeviceError is raised if the GPU or the driver is missing or too old.
     """
 
     _known: dict[int, Device] = {}
@@ -98,18 +90,7 @@ class Device:
 
     @classmethod
     def of(cls, ordinal: int = 0) -> Device:
-        """Return the process's only object for a GPU.
-
-        Parameters
-        ----------
-        ordinal
-            CUDA's number of the GPU.
-
-        Raises
-        ------
-        DeviceError
-            If the GPU or the driver is missing or too old.
-        """
+        """Return the process's only object for a GPU; errors are those of the class."""
         with cls._known_lock:
             if ordinal not in cls._known:
                 cls._known[ordinal] = cls(ordinal)
@@ -138,19 +119,10 @@ class Device:
             return Room(*call(driver.cuMemGetInfo))
 
     def allocate(self, nbytes: int) -> Memory:
-        """Allocate memory of the GPU, of undefined content.
+        """Allocate memory of the GPU, of undefined content; with 0 bytes, the address is 0.
 
-        The driver allocates and frees it each time: keep memory that is needed often.
-
-        Parameters
-        ----------
-        nbytes
-            Size; with 0, the address is 0.
-
-        Raises
-        ------
-        MemoryError
-            If the GPU has no such free memory.
+        The driver allocates and frees it each time: keep memory that is needed often. MemoryError
+        is raised if the GPU has no such free memory.
         """
         address = 0
         if nbytes:
@@ -162,15 +134,8 @@ class Device:
     def pinned(self, nbytes: int) -> PinnedMemory:
         """Allocate page-locked memory of the host, which all GPUs copy from and to directly.
 
-        Parameters
-        ----------
-        nbytes
-            Size. Allocating takes about as long as filling.
-
-        Raises
-        ------
-        MemoryError
-            If the host cannot lock so much memory.
+        Allocating takes about as long as filling. MemoryError is raised if the host cannot lock so
+        much memory.
         """
         address = 0
         if nbytes:
@@ -208,24 +173,11 @@ class Device:
     def launch(self, kernel: str, warps: int, stream: Stream, *arguments: Any) -> None:
         """Launch a kernel of this package on a stream.
 
-        Parameters
-        ----------
-        kernel
-            Name of the kernel.
-        warps
-            Number of blocks of 32 threads, at least 1.
-        stream
-            The stream.
-        *arguments
-            Arguments of the kernel. Python integers are passed as 64 bits, NumPy scalars as they
-            are.
+        `warps` is the number of blocks of 32 threads, at least 1. Of the arguments, Python integers
+        are passed as 64 bits, NumPy scalars as they are.
 
-        Raises
-        ------
-        TypeError
-            If the arguments do not fit the kernel.
-        DeviceError
-            If there is no such kernel, or it cannot be compiled or launched.
+        TypeError is raised if the arguments do not fit the kernel; DeviceError if there is no such
+        kernel, or it cannot be compiled or launched.
         """
         with self.current():
             loaded = self._kernel(kernel)
@@ -237,15 +189,7 @@ class Device:
     def needs(self, kernel: str) -> KernelNeeds:
         """Return the resources that a kernel needs; compile it if necessary.
 
-        Parameters
-        ----------
-        kernel
-            Name of the kernel.
-
-        Raises
-        ------
-        DeviceError
-            If there is no such kernel, or it cannot be compiled.
+        DeviceError is raised if there is no such kernel, or it cannot be compiled.
         """
         kinds = driver.CUfunction_attribute
         with self.current():

@@ -20,16 +20,8 @@ def aligned(n: int, alignment: int) -> int:
 class Memory:
     """Memory of a GPU, until `close` or until this object is deleted.
 
-    All work on it must be done by then: the driver need not wait.
-
-    Parameters
-    ----------
-    address
-        Address on the GPU, a multiple of 256; 0 for no memory.
-    nbytes
-        Size.
-    free
-        Frees the memory at an address.
+    All work on it must be done by then: the driver need not wait. `address` is a multiple of 256,
+    or 0 for no memory; `free` frees the memory at an address.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:
@@ -60,16 +52,8 @@ class PinnedMemory:
     """Page-locked memory of the host, until its last array is deleted.
 
     Copies from and to it are asynchronous: until one is done, its bytes must not be changed, or
-    read as its result.
-
-    Parameters
-    ----------
-    address
-        Address on the host and for all GPUs; 0 for no memory.
-    nbytes
-        Size.
-    free
-        Frees the memory at an address.
+    read as its result. `address` is the same on the host and for all GPUs, or 0 for no memory;
+    `free` frees the memory at an address.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:

@@ -34,12 +34,7 @@ class ForeignStream:
 class Event:
     """A point in a stream, reached when all earlier work of the stream is done.
 
-    Parameters
-    ----------
-    event
-        cuda-core's event.
-    current
-        Makes the stream's device the current one.
+    It is cuda-core's `event`; `current` makes the stream's device the current one.
     """
 
     def __init__(self, event: Any, current: Current) -> None:
@@ -53,15 +48,7 @@ class Event:
     def seconds_since(self, earlier: Event) -> float:
         """Return the seconds between another event and this one, by the GPU's clock.
 
-        Parameters
-        ----------
-        earlier
-            The other event. Both must have been reached, and recorded with `timed`.
-
-        Raises
-        ------
-        DeviceError
-            If an event was recorded without time, or has not been reached.
+        Both must have been reached, and recorded with `timed`; otherwise DeviceError is raised.
         """
         with self._current(), named_errors("the time between two events"):
             return 1e-3 * float(self.event - earlier.event)
@@ -71,13 +58,7 @@ class Stream:
     """A stream: a queue of work for a GPU.
 
     All methods but `synchronize` are asynchronous, except copies of host memory that is not pinned.
-
-    Parameters
-    ----------
-    stream
-        cuda-core's stream.
-    current
-        Makes the stream's device the current one.
+    It is cuda-core's `stream`; `current` makes its device the current one.
     """
 
     def __init__(self, stream: Any, current: Current) -> None:
@@ -86,31 +67,13 @@ class Stream:
         self._current = current
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        """Copy memory of the GPU or of the host.
-
-        Parameters
-        ----------
-        to, source
-            Addresses.
-        nbytes
-            Number of bytes, which may be 0.
-        """
+        """Copy `nbytes`, which may be 0, between addresses of the GPU or of the host."""
         if nbytes:
             with self._current():
                 call(driver.cuMemcpyAsync, to, source, nbytes, self.handle)
 
     def fill(self, address: int, value: int, nbytes: int) -> None:
-        """Set bytes of the GPU's memory to one value.
-
-        Parameters
-        ----------
-        address
-            Address on the GPU.
-        value
-            0 to 255.
-        nbytes
-            Number of bytes, which may be 0.
-        """
+        """Set `nbytes`, which may be 0, of the GPU's memory to a value of 0 to 255."""
         if nbytes:
             with self._current():
                 call(driver.cuMemsetD8Async, address, value, nbytes, self.handle)

@@ -51,16 +51,8 @@ class _Parent:
 class NewStep:
     """A checkpoint that becomes a step of a run.
 
-    Attributes
-    ----------
-    source, number
-        The checkpoint, and the number of its step.
-    options
-        The caller's options, with the group and codec of the run.
-    largest_chunk
-        Largest size of a chunk with all steps of a group, in bytes; None for any.
-    progress
-        Called with the bytes done and the total bytes.
+    `options` are the caller's, with the group and codec of the run. `largest_chunk` is the largest
+    size of a chunk with all steps of a group, in bytes; None for any.
     """
 
     source: ModelReader
@@ -85,23 +77,8 @@ def add_step(
 ) -> tuple[RunInfo, int]:
     """Add a step to a run; after an error, the run is as before.
 
-    Parameters
-    ----------
-    writer
-        Writer of the run.
-    run
-        Reader of the run, None if it has no steps yet.
-    info
-        Its attributes.
-    step
-        The new step.
-
-    Returns
-    -------
-    RunInfo
-        The new attributes.
-    int
-        Number of bytes that were written.
+    `run` is None if the run has no steps yet, and `info` its attributes. Return the new attributes,
+    and the number of bytes that were written.
     """
     try:
         return _add_step(writer, run, info, step)
@@ -305,12 +282,7 @@ def candidates(depths: Mapping[int, int]) -> list[int]:
     """Return the steps that are worth a try as a parent, ascending: about 28 of 4096 at most.
 
     These are the last ones, and the last one of each depth: weights drift, so of two steps of equal
-    depth the later one is nearer.
-
-    Parameters
-    ----------
-    depths
-        Depths of the earlier steps, by index.
+    depth the later one is nearer. `depths` are those of the earlier steps, by index.
     """
     indices = sorted(depths)
     return sorted({*indices[-_LAST:], *{depths[index]: index for index in indices}.values()})
@@ -319,27 +291,15 @@ def candidates(depths: Mapping[int, int]) -> list[int]:
 def choose_parent(
     sizes: Mapping[int, int], alone: int, depths: Mapping[int, int], limit: int
 ) -> int | None:
-    """Choose the earlier step that a new step is coded against.
+    """Choose the earlier step that a new step is coded against, or None to code it whole.
 
     That is the one with the smallest difference, while the chain is short. Near the largest depth,
     it is one that leaves room for later steps to follow on the new one: a larger step pays if those
     after it are as small as the smallest difference now.
 
-    Parameters
-    ----------
-    sizes
-        Estimated sizes as a difference to earlier steps, by their index.
-    alone
-        Size if it is coded whole.
-    depths
-        Depths of the earlier steps, by index.
-    limit
-        Largest depth of the new step.
-
-    Returns
-    -------
-    int or None
-        Index of an earlier step, or None to code the new one whole.
+    `sizes` are estimated sizes as a difference to earlier steps, by their index, and `alone` that
+    of the step if it is coded whole. `depths` are those of the earlier steps, and `limit` the
+    largest depth of the new one.
 
     Examples
     --------

@@ -28,17 +28,8 @@ def check_series(
 ) -> None:
     """Refuse checkpoints that do not belong together; the error names two, as either may be wrong.
 
-    Parameters
-    ----------
-    checkpoints
-        Steps and checkpoints, ascending.
-    allow_changed_tensors
-        Let tensors have another dtype or shape than before.
-
-    Raises
-    ------
-    StoreError
-        If a checkpoint has no tensor in common with those before it, or has changed tensors.
+    `checkpoints` are ascending, each with its step. StoreError is raised if one has no tensor in
+    common with those before it, or has changed tensors that are not allowed.
     """
     variants: dict[str, list[_Variant]] = {}
     before: str | None = None
@@ -70,23 +61,9 @@ def check_member(
 ) -> None:
     """Refuse a checkpoint that does not belong to a run; warn of changed tensors that are allowed.
 
-    Parameters
-    ----------
-    run
-        The run.
-    tensors
-        Tensors of the checkpoint.
-    known
-        Names of tensors that the run has with the same dtype and shape; some may be missing.
-    path
-        Location of the checkpoint.
-    allow_changed_tensors
-        Let tensors have another dtype or shape than before.
-
-    Raises
-    ------
-    StoreError
-        If it has no tensor of the run, or has changed tensors.
+    `tensors` are those of the checkpoint, and `path` its location; `known` names tensors that the
+    run has with the same dtype and shape, of which some may be missing. StoreError is raised if it
+    has no tensor of the run, or has changed tensors.
     """
     if tensors and not known and not _has_any(run, tensors):
         raise StoreError(

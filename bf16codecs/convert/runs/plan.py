@@ -32,16 +32,9 @@ __all__ = ["StepPlan", "check_growing", "plan_step", "stored_array"]
 class StepPlan:
     """The arrays of a run for the tensors of a checkpoint.
 
-    Attributes
-    ----------
-    paths : dict
-        By tensor, as `RunInfo.paths_at` returns them.
-    pieces : list of ArrayPlan
-        One for each tensor, in the order of the data, as they are read; not all are written.
-    arrays : dict
-        By path, the arrays to write to.
-    new : set
-        Paths of the arrays to create.
+    `paths` are as `RunInfo.paths_at` returns them. `pieces` has an array for each tensor, in the
+    order of the data, as they are read; not all are written. `arrays`, by path, are those to write
+    to, and `new` the paths of those to create.
     """
 
     paths: dict[str, str]
@@ -60,31 +53,13 @@ def plan_step(
     largest_chunk: int | None,
     allow_changed_tensors: bool,
 ) -> StepPlan:
-    """Plan a step.
+    """Plan a step; `run` is None if the run has no steps yet, and `info` its attributes.
 
-    Parameters
-    ----------
-    source
-        The checkpoint.
-    run
-        Reader of the run, None if it has no steps yet.
-    info
-        Its attributes.
-    choice
-        The codec.
-    chunk_size
-        Largest size of one step in a chunk of a new array, in bytes.
-    largest_chunk
-        Largest size of a chunk with all steps of a group, in bytes; None for any.
-    allow_changed_tensors
-        Let tensors have another dtype or shape than before.
+    `chunk_size` is the largest size of one step in a chunk of a new array, and `largest_chunk` that
+    of a chunk with all steps of a group, in bytes; None for any.
 
-    Raises
-    ------
-    ValueError
-        If a chunk would exceed `largest_chunk`.
-    StoreError
-        If the checkpoint does not belong to the run, or the run has an array that cannot grow.
+    ValueError is raised if a chunk would exceed `largest_chunk`; StoreError if the checkpoint does
+    not belong to the run, or the run has an array that cannot grow.
     """
     tensors = [tensor for header in source.headers for tensor in header.tensors]
     repeated = find_repeated(source)
@@ -150,13 +125,7 @@ def _known_paths(
 
 
 def check_growing(run: RunReader, path: str) -> None:
-    """Refuse to change the steps of an array whose chunks other software has written.
-
-    Raises
-    ------
-    StoreError
-        If its chunks are not growing frames of a whole group.
-    """
+    """Refuse to change the steps of an array whose chunks are not frames of a whole group."""
     array, group = run.array(path), run.run.group
     chunks = ArrayPlan(path, array.dtype.name, array.shape[1:], array.chunks[1:])
     steps = run.growing_steps(path) if chunks.is_contiguous else 0

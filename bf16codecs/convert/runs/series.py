@@ -336,23 +336,11 @@ def opened_to_change(
 ) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
     """Open a run to change its steps; yield its writer, its reader, and its kind.
 
-    Parameters
-    ----------
-    target
-        The run.
-    verb
-        The change, for messages: "append to".
-    durable
-        Flush all writes to the disk.
-    advice
-        What to do with one model, for messages.
+    `verb` is the change, for messages ("append to"), and `advice` what to do with one model. With
+    `durable`, all writes are flushed to the disk.
 
-    Raises
-    ------
-    StoreError
-        If it is not a run that can change.
-    BlockingIOError
-        If another process is changing it.
+    StoreError is raised if it is not a run that can change; BlockingIOError if another process is
+    changing it.
     """
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):

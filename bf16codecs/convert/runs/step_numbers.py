@@ -85,12 +85,7 @@ def step_of(source: ModelReader, path: str | os.PathLike[str]) -> StepNumber:
 def find_number(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]) -> int | None:
     """Return the step number of a checkpoint, as `step_of` does; None if it is not certain.
 
-    Parameters
-    ----------
-    metadata
-        The ``__metadata__`` of its files.
-    path
-        Its path or address.
+    `metadata` are the ``__metadata__`` of its files, and `path` its path or address.
     """
     return _unanimous(_numbers_in(metadata, path))
 
@@ -161,17 +156,8 @@ def ordered_steps(
 ) -> list[tuple[int, ModelReader]]:
     """Open checkpoints, and return them with their step numbers, ascending.
 
-    Parameters
-    ----------
-    paths
-        Files, folders of shards, or their indexes.
-    given
-        Their step numbers; by default found by `step_of`.
-
-    Raises
-    ------
-    SafetensorsError
-        If two have the same step, or a step is not certain.
+    `given` are their step numbers; by default, `step_of` finds them. SafetensorsError is raised if
+    two have the same step, or a step is not certain.
     """
     found: dict[int, tuple[ModelReader, str]] = {}
     for i, path in enumerate(paths):
