@@ -72,7 +72,7 @@ def test_what_is_no_lock(top: Path, kind: str) -> None:
         os.mkfifo(top / "lock")
     else:
         (top / "lock").symlink_to("inner/file")
-    with pytest.raises(OSError, match=re.escape("Not a regular file: remove it")) as caught:
+    with pytest.raises(FileExistsError, match=re.escape("Not a regular file: remove it")) as caught:
         take_lock(Folder(top), "lock", str(top))
     assert caught.value.filename == str(top / "lock")
 
@@ -85,6 +85,26 @@ def test_who_appends_is_told_of_what(top: Path) -> None:
         take_lock(Folder(top), "lock", "target")
     lock.remove()
     assert not (top / "lock").exists()
+
+
+@posix
+def test_a_lock_removes_no_folder(top: Path) -> None:
+    lock = take_lock(Folder(top), "lock", "target")
+    (top / "lock").rename(top / "moved")
+    (top / "inner").rename(top / "lock")
+    with pytest.raises(OSError):  # noqa: PT011 (systems have other classes and texts)
+        lock.remove()
+    assert (top / "lock" / "file").read_bytes() == b"content"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="needs O_PATH")
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may list anything")
+def test_files_are_made_in_a_folder_that_may_not_be_listed(top: Path) -> None:
+    top.chmod(0o300)
+    try:
+        take_lock(Folder(top, lists=False), "lock", "target").remove()
+    finally:
+        top.chmod(0o700)
 
 
 @posix

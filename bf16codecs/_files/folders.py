@@ -47,6 +47,9 @@ class Folder:
     follow
         Whether it may be a symbolic link, as where the caller has named it. In it, none are
         followed.
+    lists
+        Whether its names may be listed. Otherwise, the right to list them is not needed where the
+        system has O_PATH.
 
     Raises
     ------
@@ -54,12 +57,16 @@ class Folder:
         If it is not a folder, or cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, follow: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, follow: bool = False, lists: bool = True
+    ) -> None:
         self.path = Path(absolute(path))
         self._follow = follow
         self._descriptor: int | None = None
         if _HAS_AT:
             flags = READ_FLAGS | os.O_DIRECTORY | (0 if follow else os.O_NOFOLLOW)
+            if not lists:
+                flags |= getattr(os, "O_PATH", 0)
             self._descriptor = os.open(self.path, flags)
             self._status = os.fstat(self._descriptor)
         else:
@@ -300,8 +307,8 @@ def _fault(entry: Entry, name: str, follow: bool) -> str:
             return _LINK_REFUSAL
         if entry.is_dir():
             return (
-                "a symbolic link to a folder, which is not followed: put a copy of the folder in"
-                " its place (cp -RL), or remove the link"
+                "a symbolic link to a folder, which is not followed, as it could lead anywhere: put"
+                " a copy of the folder in its place (cp -RL) if you trust it, or remove the link"
             )
         if not os.path.exists(entry.path):
             raise FileNotFoundError(errno.ENOENT, "A link that leads nowhere", entry.path)

@@ -197,7 +197,13 @@ class Journal:
 
     def lock(self) -> None:
         """Open it, or make it, and lock it."""
-        self._lock = take_lock(Folder(self._path.parent), self._path.name, self._target)
+        # Files may be made in a folder whose content may not be listed.
+        folder = Folder(self._path.parent, follow=True, lists=False)
+        try:
+            self._lock = take_lock(folder, self._path.name, self._target)
+        except BaseException:
+            folder.close()  # callers may keep the error, and with it this folder
+            raise
 
     def write(self, change: Change, durable: bool) -> int:
         """Write it, and return its size; once it is complete, the changes will be made."""

@@ -64,7 +64,7 @@ class LifeLock:
         try:
             self.descriptor = folder.open(name, os.O_RDWR | flags)
         except StoreError as e:
-            raise OSError(errno.EINVAL, "Not a regular file: remove it", path) from e
+            raise FileExistsError(errno.EEXIST, "Not a regular file: remove it", path) from e
         except OSError as e:
             e.filename = path
             raise
@@ -137,7 +137,9 @@ class LifeLock:
         if os.name == "nt":  # where no open file can be removed
             self.close()
         try:
-            self._folder.remove(self._name)
+            # Not with `Folder.remove`: a folder may have taken the name.
+            with suppress(FileNotFoundError), self._folder.at(self._name) as (path, folder):
+                os.unlink(path, dir_fd=folder)
         finally:
             self.close()
 

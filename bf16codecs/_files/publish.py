@@ -37,7 +37,7 @@ from bf16codecs._base.paths import absolute
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock
 from bf16codecs._files.sync import sync
-from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
+from bf16codecs.errors import BF16CodecsError, ManyFilesWarning, StoreError
 
 __all__ = [
     "WORKING_PREFIX",
@@ -390,7 +390,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _recover(path: Path, condition: Callable[[WorkingFolder], bool]) -> None:
     # Folders that this user may not change or lock stay for those who may.
-    with suppress(OSError):
+    with suppress(OSError, StoreError):
         dead = WorkingFolder.adopt(path)
         if dead is None:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from bf16codecs.cli.options import (
     base_option,
     command,
     is_source,
+    is_store,
     json_option,
     max_bytes_option,
     quiet_option,
@@ -123,7 +123,7 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
 
     The command lists all damage.
     """
-    if src is not None and is_source(store) and not is_source(src) and os.path.exists(src):
+    if src is not None and is_source(store) and is_store(src):
         raise click.UsageError(f"{src} is the store: put it before {store}.")
     about: dict[str, Any] = {"store": store, "source": src}
     try:

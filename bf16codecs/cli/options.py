@@ -257,7 +257,7 @@ def paths_argument(target: str) -> Decorator:
             if makes_first and not is_source(first):
                 raise click.UsageError(f"Missing argument 'SRC...': what to convert to {first}.")
             raise click.UsageError(f"Missing argument '{target}': where to convert {first} to.")
-        if is_source(last):
+        if is_source(last) or (suffix_of(last)[1] is Kind.SAFETENSORS and os.path.exists(last)):
             if makes_first and not is_source(first):
                 raise click.UsageError(f"{last} is a source: put it before {first}.")
             raise click.UsageError(

@@ -60,6 +60,13 @@ def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     assert "Missing argument 'SRC...': what to convert" in misused("st2zarr", store)
     line = misused("bf16codecs", "verify", demo_model, store)
     assert line == f"Error: {store} is the store: put it before {demo_model}."
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    line = refused("bf16codecs", "verify", demo_model, empty)
+    assert line.endswith("no .safetensors file in this folder")
+    shutil.copytree(store, tmp_path / "x.safetensors")
+    line = misused("st2zarr", demo_model, tmp_path / "x.safetensors", "--overwrite")
+    assert "Missing argument 'STORE'" in line
     line = misused("zarr2st", tmp_path / "out.safetensors", store)
     assert line == f"Error: {store} is the store: put it before {tmp_path / 'out.safetensors'}."
     line = misused("bf16codecs", "st2zarr", demo_model, store)

@@ -135,3 +135,15 @@ def test_what_is_no_run_gets_no_lock(steps: list[Path], tmp_path: Path) -> None:
         append_to_run(steps[1], model)
     assert files_in(model) == before
     verify_store(model)
+
+
+def test_steps_that_are_appended_while_a_run_is_verified(steps: list[Path], tmp_path: Path) -> None:
+    run = make_run("zarr 3", steps[:1], tmp_path)
+    left = steps[1:]
+
+    def append_all(phase: str, done: int, total: int) -> None:
+        while left:
+            append_to_run(left.pop(0), run)
+
+    assert verify_store(run, progress=append_all).tensors == 1
+    assert not left

@@ -247,8 +247,11 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
-    for _ in walk_tree(root, follow=True):
-        pass  # links that tensorstore would follow without end, and pipes, are refused
+    try:
+        for _ in walk_tree(root, follow=True):
+            pass  # links that tensorstore would follow without end, and pipes, are refused
+    except FileNotFoundError as e:
+        raise StoreError(f"{e.filename}: {e.strerror}") from e
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0

@@ -94,9 +94,9 @@ class ZarrArrays(StoredArrays):
             ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
         self.is_near = source.concurrency == 1
-        self.root = read_root(where, source)
-        self.zarr_format, self._documents = self.root.zarr_format, self.root.arrays
-        info = StoreInfo.from_attributes(self.root.attributes, where, OTHER_GROUP)
+        root = read_root(where, source)
+        self.zarr_format, self._documents = root.zarr_format, root.arrays
+        info = StoreInfo.from_attributes(root.attributes, where, OTHER_GROUP)
         super().__init__(where, info, limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
@@ -238,9 +238,11 @@ class ZarrArrays(StoredArrays):
         stored = self.info.arrays - self.info.differences.keys()
         found = list(faults(sorted(stored), self._made_array))
         if self.is_near:  # of others, each would be a request
-            found += copy_faults(self, self.root, self._source, self._zarr_store(), stored)
+            # Read again, as the documents are now: steps may have been appended since opening.
+            root = read_root(self.where, self._source)
+            found += copy_faults(self, root, self._source, self._zarr_store(), stored)
             if not found:
-                found += root_faults(self.where, self.root, self._zarr_store())
+                found += root_faults(self.where, root, self._zarr_store())
         return iter(found)
 
     def open_zarr(self, path: str, check_size: CheckSize) -> zarr.Array:
