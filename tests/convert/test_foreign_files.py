@@ -83,7 +83,7 @@ def test_files(base: Path, fine: Path, name: str, zarr_format: int) -> None:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_the_root_is_parsed_once(
+def test_how_often_the_root_is_parsed(
     base: Path, zarr_format: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The root has the metadata of all arrays, for verifying and for finding such files."""
@@ -99,7 +99,8 @@ def test_the_root_is_parsed_once(
     assert foreign_name(store, Kind.FOLDER) == ""
     with closing(open_store(store)) as reader:
         assert list(reader.stored.document_faults()) == []
-    assert keys.count(metadata.COPIES[zarr_format]) == 2
+    # Again at the end of verifying, as it is then: a run may have grown.
+    assert keys.count(metadata.COPIES[zarr_format]) == 3
 
 
 OTHERS = {
