@@ -32,6 +32,9 @@ def test_a_file_is_opened_by_its_path(top: Path) -> None:
     assert read(folder, "inner/file") == b"content"
     for missing in ("other", "inner/other", "inner/file/other"):
         assert folder.find(missing) is None
+    with pytest.raises(FileNotFoundError) as caught:
+        folder.open("inner/other")
+    assert caught.value.filename == str(top / "inner" / "other")
     for odd in ("inner/../inner/file", "/inner/file", "inner//file", ".", ""):
         with pytest.raises(StoreError, match="not a path in the store"):
             folder.find(odd)

@@ -145,6 +145,8 @@ class Folder:
         except OSError as e:
             if e.errno in _REFUSED_LINK:
                 self.refuse_links(key)
+            if e.filename is not None:
+                e.filename = str(self.path / key)
             raise
 
     def find(self, key: str) -> int | None:
