@@ -39,10 +39,9 @@ _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a function of the driver or of NVRTC, and return its results without the status.
+    """Call the driver or NVRTC; return one result alone, any other number as a tuple.
 
-    One result is returned alone; any other number, as a tuple. MemoryError is raised if the GPU is
-    out of memory, and DeviceError if the call fails for another reason.
+    Raises MemoryError if the GPU is out of memory, and DeviceError for other failures.
     """
     with named_errors(function.__name__):
         status, *values = function(*arguments)
@@ -54,10 +53,7 @@ def call(function: Any, *arguments: Any) -> Any:
 
 @contextmanager
 def named_errors(subject: str) -> Iterator[None]:
-    """Turn errors of NVIDIA's packages into this package's, in one line about `subject`.
-
-    MemoryError is raised if the GPU is out of memory, and DeviceError for other reasons.
-    """
+    """Turn errors of NVIDIA packages into one line about `subject`: MemoryError or DeviceError."""
     try:
         yield
     except Exception as e:
@@ -99,11 +95,5 @@ def driver_version() -> CudaVersion:
 
 
 def compiler_version() -> CudaVersion:
-    """Return NVRTC's version of CUDA.
-
-    Raises
-    ------
-    DeviceError
-        If NVRTC is not installed.
-    """
+    """Return NVRTC's version of CUDA; raise DeviceError if NVRTC is not installed."""
     return CudaVersion(*call(nvrtc.nvrtcVersion))

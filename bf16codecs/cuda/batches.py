@@ -77,17 +77,9 @@ def launch(
 ) -> None:
     """Launch the kernels that decode blocks.
 
-    Parameters
-    ----------
-    device, stream
-        GPU and stream.
-    jobs, count
-        Address and number of the jobs (`_core.DevicePlan.jobs`).
-    counters, verdicts
-        Addresses of 16 bytes, and of a byte for each job; all bytes are 0.
-    scratch
-        Memory for blocks with several coded planes: its address, bytes for each warp, and number of
-        warps.
+    `jobs` and `count` are the address and number of jobs (`_core.DevicePlan.jobs`). `counters` and
+    `verdicts` are addresses of 16 bytes, and of a byte for each job; all are 0. `scratch` is memory
+    for blocks with several coded planes: its address, bytes for each warp, and number of warps.
     """
     n, none, most = np.uint32(count), np.uint64(0), most_warps(device)
     # Each kernel has a counter of the jobs that its warps have taken.
@@ -107,13 +99,7 @@ def launch(
 
 
 class Batch:
-    """Memory for blocks that are sent to a GPU, filled again and again.
-
-    Parameters
-    ----------
-    device
-        The GPU.
-    """
+    """Memory for blocks that are sent to a GPU, filled again and again."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

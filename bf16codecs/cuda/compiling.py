@@ -66,10 +66,7 @@ _lock = make_lock()
 
 
 def compiled(kernel: str, capability: tuple[int, int]) -> Code:
-    """Return one of the package's kernels for a compute capability, from the cache if possible.
-
-    DeviceError is raised if there is no compiler, or it fails.
-    """
+    """Return a kernel from the cache, or compile it; raise DeviceError if that is impossible."""
     sources = kernel_sources(kernel)
     with _lock:
         key = capability, sources.digest
@@ -106,7 +103,7 @@ def compile_source(
     """Compile a source file for a compute capability.
 
     `report` receives the assembler's report of the registers and memory that the kernels use.
-    DeviceError is raised if there is no compiler, or it fails; the message has its output.
+    Raises DeviceError if there is no compiler, or it fails; the message has its output.
     """
     options, is_ptx = _options(capability)
     included = [str(sources.folder), str(NVRTC_HEADERS)]
@@ -159,8 +156,7 @@ def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
 def _kept(capability: tuple[int, int], sources: Sources) -> Code:
     """Return kernels from the cache, or compile and cache them.
 
-    cuda-core synchronizes processes and evicts old code. It does not check what it has stored: a
-    digest detects damage.
+    cuda-core synchronizes processes and evicts old code, but only the digest detects damage.
     """
     options, is_ptx = _options(capability)
     with named_errors("NVRTC"):

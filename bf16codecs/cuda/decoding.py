@@ -47,10 +47,7 @@ class _Version(NamedTuple):
 
 
 class FrameOnGpu:
-    """A frame that lies on a GPU, at `address`.
-
-    `allocate` allocates memory that `stream` may use at once.
-    """
+    """A frame at `address` on a GPU; `allocate` allocates memory that `stream` may use at once."""
 
     def __init__(
         self, device: Device, stream: Stream, address: int, nbytes: int, allocate: Allocate
@@ -62,8 +59,7 @@ class FrameOnGpu:
     def index(self, head_nbytes: int) -> _core.Index | None:
         """Read the frame's head, `head_nbytes` first, and more if it is longer.
 
-        The result is None if the host has to decode the frame: it is growing, needs a base outside
-        of it, or is damaged.
+        None if the host has to decode it: it is growing, damaged, or needs a base outside of it.
         """
         head = self._head(head_nbytes)
         try:
@@ -86,11 +82,7 @@ class FrameOnGpu:
         return head
 
     def decode(self, index: _core.Index, items: int) -> Outcome:
-        """Decode the frame, and wait until that is done.
-
-        `items` is the address on the GPU for the decoded bytes, which are undefined unless the
-        outcome is `DONE`.
-        """
+        """Decode to the GPU address `items`, and wait; bytes there are undefined unless `DONE`."""
         try:
             versions = self._versions(index, items)
         except CorruptDataError:

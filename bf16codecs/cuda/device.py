@@ -60,7 +60,7 @@ class _Kernel(NamedTuple):
 class Device:
     """GPU number `ordinal` of those that the process sees; threads may share it.
 
-    DeviceError is raised if the GPU or the driver is missing or too old.
+    Raises DeviceError if the GPU or the driver is missing or too old.
     """
 
     _known: dict[int, Device] = {}
@@ -98,10 +98,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the calling thread's current device inside the block.
-
-        Afterwards the previous one is current again, which PyTorch relies on.
-        """
+        """Make this the thread's device in the block; restore the previous one for PyTorch."""
         before = int(call(driver.cuCtxGetCurrent))
         if before == self._context:
             yield
@@ -121,8 +118,7 @@ class Device:
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory of the GPU, of undefined content; with 0 bytes, the address is 0.
 
-        The driver allocates and frees it each time: keep memory that is needed often. MemoryError
-        is raised if the GPU has no such free memory.
+        Slow: keep memory that is needed often. Raises MemoryError if too little is free.
         """
         address = 0
         if nbytes:
@@ -134,8 +130,7 @@ class Device:
     def pinned(self, nbytes: int) -> PinnedMemory:
         """Allocate page-locked memory of the host, which all GPUs copy from and to directly.
 
-        Allocating takes about as long as filling. MemoryError is raised if the host cannot lock so
-        much memory.
+        Takes about as long as filling it. Raises MemoryError if the host cannot lock so much.
         """
         address = 0
         if nbytes:
@@ -158,13 +153,7 @@ class Device:
             return Stream(device.create_stream(options=options), self.current)
 
     def stream_of(self, address: int) -> Stream:
-        """Return another library's stream.
-
-        Parameters
-        ----------
-        address
-            Address of the stream, which must outlive the result: CuPy's ``stream.ptr``.
-        """
+        """Return the stream at an address (CuPy: ``stream.ptr``), which must outlive the result."""
         with self.current(), named_errors("a stream"):
             device = core.Device(self.ordinal)
             device.set_current()
@@ -173,11 +162,9 @@ class Device:
     def launch(self, kernel: str, warps: int, stream: Stream, *arguments: Any) -> None:
         """Launch a kernel of this package on a stream.
 
-        `warps` is the number of blocks of 32 threads, at least 1. Of the arguments, Python integers
-        are passed as 64 bits, NumPy scalars as they are.
-
-        TypeError is raised if the arguments do not fit the kernel; DeviceError if there is no such
-        kernel, or it cannot be compiled or launched.
+        `warps` is the number of blocks of 32 threads, at least 1. Python integers are passed as 64
+        bits, NumPy scalars as they are. Raises TypeError if arguments do not fit the kernel;
+        DeviceError if it does not exist, or cannot be compiled or launched.
         """
         with self.current():
             loaded = self._kernel(kernel)
@@ -187,10 +174,7 @@ class Device:
                 core.launch(stream.stream, config, loaded.kernel, *arguments)
 
     def needs(self, kernel: str) -> KernelNeeds:
-        """Return the resources that a kernel needs; compile it if necessary.
-
-        DeviceError is raised if there is no such kernel, or it cannot be compiled.
-        """
+        """Return a kernel's resources; raise DeviceError if it is unknown or does not compile."""
         kinds = driver.CUfunction_attribute
         with self.current():
             handle = self._kernel(kernel).kernel.handle

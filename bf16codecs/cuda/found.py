@@ -14,17 +14,10 @@ __all__ = ["found_gpu", "gpu_only_failure"]
 
 
 def found_gpu(ordinal: int, data: str) -> Device | None:
-    """Return a GPU if this package can decode on it; None if the host has to decode.
+    """Return GPU number `ordinal` if this package can decode on it; None if the host has to decode.
 
-    None without the packages of the extra ``cuda``; None with a warning if the driver or the
-    compiler cannot be used.
-
-    Parameters
-    ----------
-    ordinal
-        CUDA's number of the GPU.
-    data
-        Data to decode, as the warning names them.
+    None without the packages of the extra ``cuda``; None with a warning, which names `data`, if the
+    driver or the compiler cannot be used.
     """
     try:
         from bf16codecs.cuda.compiling import expect_compiler

@@ -31,11 +31,6 @@ class Loader(AbstractContextManager["Loader"]):
 
     Stored bytes are copied to pinned memory, sent, and decoded; these steps overlap. Each thread
     takes 16 MiB on the host and on the GPU, and up to 8 MiB more on the GPU.
-
-    Parameters
-    ----------
-    device
-        The GPU.
     """
 
     def __init__(self, device: Device) -> None:
@@ -48,22 +43,11 @@ class Loader(AbstractContextManager["Loader"]):
         self._failed: set[Hashable] = set()
 
     def memory(self, address: int, nbytes: int, name: Hashable) -> GpuBytes:
-        """Return memory of the GPU as a target for reading.
-
-        Parameters
-        ----------
-        address, nbytes
-            Address and size.
-        name
-            Name that `finish` returns if a block is damaged.
-        """
+        """Return GPU memory to read to; `finish` returns its `name` if a block is damaged."""
         return GpuBytes(self, address, nbytes, name)
 
     def finish(self) -> set[Hashable]:
-        """Wait for everything; return the names of memory with damaged blocks.
-
-        No other thread may still be reading.
-        """
+        """Wait for everything, once all threads have read; return names of memory with damage."""
         for lane in self._lanes:
             lane.send()
         while self._sent:
@@ -165,10 +149,7 @@ class _Lane:
 
 
 class GpuBytes(DeviceMemory):
-    """Bytes on a GPU as a target of a `Loader`: see `DeviceMemory`.
-
-    Its `owner`, if any, is kept until all work on the bytes is done.
-    """
+    """Bytes on a GPU as a `Loader`'s target; `owner`, if any, is kept until work is done."""
 
     def __init__(
         self, loader: Loader, address: int, nbytes: int, name: Hashable, owner: Any = None

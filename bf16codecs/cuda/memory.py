@@ -18,10 +18,9 @@ def aligned(n: int, alignment: int) -> int:
 
 
 class Memory:
-    """Memory of a GPU, until `close` or until this object is deleted.
+    """Memory of a GPU, until `close` or deletion; all work on it must be done by then.
 
-    All work on it must be done by then: the driver need not wait. `address` is a multiple of 256,
-    or 0 for no memory; `free` frees the memory at an address.
+    `address` is a multiple of 256, or 0 for no memory; `free` frees the memory at an address.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:
@@ -51,9 +50,8 @@ class _Pages:
 class PinnedMemory:
     """Page-locked memory of the host, until its last array is deleted.
 
-    Copies from and to it are asynchronous: until one is done, its bytes must not be changed, or
-    read as its result. `address` is the same on the host and for all GPUs, or 0 for no memory;
-    `free` frees the memory at an address.
+    Copies are asynchronous: until one is done, do not change its bytes, or read its result.
+    `address` is the same on the host and for all GPUs, or 0 for no memory; `free` frees it.
     """
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], None]) -> None:

@@ -54,28 +54,14 @@ def kernel_names() -> list[str]:
 
 
 def kernel_sources(kernel: str) -> Sources:
-    """Read the source of one of the package's kernels.
-
-    Raises
-    ------
-    DeviceError
-        If there is no such kernel.
-    """
+    """Read the source of one of the package's kernels; raise DeviceError if there is none."""
     if kernel not in kernel_names():
         raise DeviceError(f"{kernel}: the package has no such kernel")
     return read_sources(f"cuda/{kernel.removeprefix(PREFIX)}.cu", _FOLDER)
 
 
 def read_sources(name: str, folder: Path) -> Sources:
-    """Read a source file and all files that it includes, under any condition.
-
-    Parameters
-    ----------
-    name
-        Name of the file.
-    folder
-        Folder that the names of the file and its headers are relative to.
-    """
+    """Read a source file in `folder`, and all files that it includes, under any condition."""
     files: dict[Path, bytes] = {}
     todo = [folder / name]
     while todo:

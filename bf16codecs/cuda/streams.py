@@ -16,13 +16,7 @@ Current = Callable[[], AbstractContextManager[None]]
 
 
 class ForeignStream:
-    """A stream of another library.
-
-    Parameters
-    ----------
-    handle
-        Address of the stream, as an integer; 0, 1 and 2 are CUDA's default streams.
-    """
+    """A stream of another library, at address `handle`; 0, 1 and 2 are CUDA's default streams."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -46,10 +40,7 @@ class Event:
             self.event.sync()
 
     def seconds_since(self, earlier: Event) -> float:
-        """Return the seconds between another event and this one, by the GPU's clock.
-
-        Both must have been reached, and recorded with `timed`; otherwise DeviceError is raised.
-        """
+        """Return GPU seconds since `earlier`; raise DeviceError unless both are timed and past."""
         with self._current(), named_errors("the time between two events"):
             return 1e-3 * float(self.event - earlier.event)
 
@@ -79,13 +70,7 @@ class Stream:
                 call(driver.cuMemsetD8Async, address, value, nbytes, self.handle)
 
     def record(self, timed: bool = False) -> Event:
-        """Record an event behind all work of this stream.
-
-        Parameters
-        ----------
-        timed
-            Whether the event records its time, for `Event.seconds_since`.
-        """
+        """Record an event behind all work; `timed` records its time, for `Event.seconds_since`."""
         with self._current(), named_errors("an event"):
             options = core.EventOptions(timing_enabled=True) if timed else None
             return Event(self.stream.record(options=options), self._current)
@@ -93,11 +78,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait for all work of this stream.
 
-        Raises
-        ------
-        DeviceError
-            If that work failed, or earlier work on the same GPU: the GPU is then lost for the
-            process.
+        Raises DeviceError if this or earlier work failed: the GPU is lost for the process then.
         """
         with self._current(), named_errors("the GPU's work"):
             self.stream.sync()
