@@ -70,10 +70,7 @@ class Base:
 def check_not_base(
     base: str | os.PathLike[str] | None, target: Path, options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse an existing target that is the base, or that the base depends on, by a ValueError.
-
-    Otherwise, the first error would advise to overwrite it, and only the second one refuse that.
-    """
+    """Raise ValueError, before any advice to overwrite, if `target` is in the chain of the base."""
     if base is None or not os.path.lexists(target):
         return
     location = given_path(base, "base")
@@ -102,18 +99,16 @@ def opened_base(
     kinds: Sequence[str],
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Base | str]:
-    """Open the base of a conversion, and close it at the end; yield why there is none, if so.
+    """Open the base of a conversion, and close it at the end; yield the reason if there is none.
 
-    `base` is a path or an address; ``"auto:"`` and a folder for the best of the models there,
-    including the last steps of runs; or None. `source` is None if it is not known yet, and no base
-    can be chosen from a folder. `choice` is the codec of the differences. `kinds` are digests that
-    identify the base later, if it is a safetensors model. `options` are those of the file system of
-    a base at an address.
+    `base` is a path or an address, or None; ``"auto:"`` and a folder choose the best of the models
+    there, including the last steps of runs. If `source` is None, no base can be chosen from a
+    folder. `choice` codes the differences. `kinds` are digests that later identify a safetensors
+    base. `options` are those of the file system of a base at an address.
 
-    ValueError is raised if the target would replace the base, or a model in the base's own chain of
-    bases, if the codec cannot store differences, or if `options` are given without a base at an
-    address; StoreError if the base is not a model, if the folder has none, or if stores cannot name
-    the base.
+    Raises ValueError if the target would replace a model in the base's chain, the codec cannot
+    store differences, or `options` come without such an address; StoreError if the base is not a
+    model, its folder has none, or stores cannot name it.
     """
     if base is None:
         if options:
@@ -285,10 +280,9 @@ def _read(source: ModelReader, name: str, array: ArrayPlan, start: int) -> Sampl
 def coded_nbytes(
     samples: Sequence[Sample], choice: CodecChoice, model: ModelReader | None = None
 ) -> int | None:
-    """Return the size of samples coded alone, or as differences to a model, in bytes.
+    """Return the bytes of samples coded alone, or as differences to the same parts of a model.
 
-    Of `model`, the same parts of its tensors are read. Tensors that it lacks are coded alone; the
-    result is None if it has none of them.
+    Tensors that `model` lacks are coded alone; the result is None if it has none of them.
     """
     size, common = 0, 0
     for sample in samples:

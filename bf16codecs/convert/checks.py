@@ -32,13 +32,7 @@ _SHOWN = 3
 
 
 def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
-    """Warn if a model is cut into very many chunks, or refuse it if they are tiny.
-
-    Raises
-    ------
-    ValueError
-        If there are very many, and `chunk_size` is below `LEAST_CHUNK_SIZE`.
-    """
+    """Warn of very many chunks, or raise ValueError if they are below `LEAST_CHUNK_SIZE`."""
     arrays = list(arrays)
     count = sum(math.prod(chunk_counts(array.shape, array.chunks)) for array in arrays)
     # A tensor is one chunk at least, whatever their size; the message advises 4 MiB.
@@ -71,13 +65,7 @@ def check_restored_size(reader: ModelReader) -> None:
 
 
 def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:
-    """Refuse a source whose files have changed since it had the state `before`.
-
-    Raises
-    ------
-    SafetensorsError
-        If a file has changed.
-    """
+    """Raise SafetensorsError if a file of the source has changed since its state was `before`."""
     now = source.state()
     if now.keys() - before.keys():
         raise SafetensorsError(f"{source.where}: changed while it was read")
@@ -89,11 +77,8 @@ def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:
 def stored_index(reader: ModelReader) -> bytes:
     """Return the content of the index file, empty if there is none.
 
-    Raises
-    ------
-    CorruptDataError
-        If its digest is not the original's, if it names other files than the store, or if the store
-        has an index that its attributes do not name.
+    Raises CorruptDataError if its digest is not the original's, it names other files than the
+    store, or the store has an index that its attributes do not name.
     """
     index = reader.info.index
     if index is None:

@@ -26,12 +26,7 @@ _ADVICE = DAMAGE_ADVICE.partition(" (")[0]
 class Damages:
     """The damage and the differences found so far.
 
-    Parameters
-    ----------
-    where
-        The verified store, or step of a run, as messages name it.
-    store
-        The store alone.
+    Messages name the verified store, or step of a run, as `where`; `store` is the store alone.
     """
 
     def __init__(self, where: str, store: str) -> None:
@@ -57,13 +52,7 @@ class Damages:
         chunk: tuple[int, ...] | None = None,
         path: str | None = None,
     ) -> None:
-        """Note damage, and raise all of it once it is too much.
-
-        Raises
-        ------
-        BF16CodecsError
-            As `check` after 10,000 faults; or `error`, if it is no fault of the store.
-        """
+        """Note damage; raise as `check` after 10,000, or `error` if it is no fault of the store."""
         if isinstance(error, NO_DAMAGE):
             raise error
         if not self._found:
@@ -93,13 +82,7 @@ class Damages:
             self._differing.append(Damage(step, tensor, chunk, text))
 
     def check(self) -> None:
-        """Raise if anything is damaged.
-
-        Raises
-        ------
-        BF16CodecsError
-            An error of the first damage's type, whose `damage` has all.
-        """
+        """Raise an error of the first damage's type, whose `damage` has all, if there is any."""
         if not self._found:
             return
         text = self._message(next(iter(self._found)))
@@ -110,33 +93,16 @@ class Damages:
         raise error from self._first
 
     def stop(self, error: Exception) -> None:
-        """Raise the damage, if there is any, instead of an error that is no fault of the store.
-
-        Raises
-        ------
-        BF16CodecsError
-            As `check`.
-        """
+        """Raise the damage as `check` does, in place of an error that is no fault of the store."""
         if self._found:
             self.add(StoreError(f"{one_line(error)}: the rest was not read"))
             self.check()
 
     def check_same(self, state: str, source: str, tensors: int) -> None:
-        """Raise if a sound store differs from the model that it was compared with.
+        """Raise SourceMismatchError, with all `differences`, if a sound store differs from a model.
 
-        Parameters
-        ----------
-        state
-            The store's state in words: ``"intact"``.
-        source
-            Path of the model.
-        tensors
-            Number of its tensors.
-
-        Raises
-        ------
-        SourceMismatchError
-            If it differs. `differences` has all.
+        `state` describes the store (``"intact"``); `source` is the model's path, `tensors` its
+        number of tensors.
         """
         if not self._differing:
             return

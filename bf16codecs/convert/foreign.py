@@ -31,11 +31,10 @@ _CHUNK = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 
 
 def foreign_name(path: Path, kind: Kind) -> str:
-    """Return the name of a file, a ZIP member or an HDF5 object in a store that is not the store's.
+    """Return the first file, ZIP member or HDF5 object of a store that is not its own, or "".
 
-    It is the first one, or empty if there is none. Where the store does not tell which arrays it
-    has, all that Zarr or HDF5 may have written counts as its own: it is damaged, not a model store,
-    or an append to it was killed.
+    Damaged stores and killed appends may not tell which arrays they have: then everything that Zarr
+    or HDF5 may have written counts as the store's.
     """
     if kind is Kind.HDF5:
         info = _info_of(path)
@@ -47,10 +46,7 @@ def foreign_name(path: Path, kind: Kind) -> str:
 
 
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
-    """Return the first attribute of a model's arrays and groups that is not the store's.
-
-    The text names the attribute and its array or group; it is empty if there is none.
-    """
+    """Return the first attribute that is not the store's, with its array or group; "" if none."""
     info = _info_of(path)
     arrays = set() if info is None else info.arrays
     nodes = sorted(arrays | _groups_of(arrays))

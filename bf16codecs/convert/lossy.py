@@ -29,7 +29,7 @@ __all__ = ["half_source", "measure_loss"]
 def half_source(source: ModelReader) -> FilesReader:
     """Return a model with its FP32 tensors rounded to float16, as a lossy store restores it.
 
-    The result reads from `source`. ValueError is raised if that has no FP32 tensor.
+    The result reads from `source`. Raises ValueError if that has no FP32 tensor.
     """
     if not any(is_convertible(t) for header in source.headers for t in header.tensors):
         raise ValueError(
@@ -77,10 +77,7 @@ def measure_loss(
     progress: BytesDone | None,
     plan: ModelPlan,
 ) -> Measured:
-    """Measure the loss of a model before it is converted; all of it is read.
-
-    `kinds` are the digests to compute of its files.
-    """
+    """Read a whole model to measure its loss before conversion, with its files' digests `kinds`."""
     hashes = [file_hash(header, kinds) for header in source.headers]
     # By path: tensors that share an array have one loss.
     losses: dict[str, HalfLoss] = {}

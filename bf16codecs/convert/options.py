@@ -53,10 +53,7 @@ class _StoreOptions:
 class Options(_StoreOptions):
     """Options of a conversion to a store: see `bf16codecs.convert.safetensors_to_zarr`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an option is invalid, or contradicts another.
+    Raises TypeError or ValueError if an option is invalid, or contradicts another.
     """
 
     base: str | os.PathLike[str] | None = None
@@ -94,10 +91,7 @@ class Options(_StoreOptions):
 class RunOptions(_StoreOptions):
     """Options of a conversion to a run: see `bf16codecs.convert.safetensors_to_run`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an option is invalid, or contradicts another.
+    Raises TypeError or ValueError if an option is invalid, or contradicts another.
     """
 
     keyframe_every: int = DEFAULT_GROUP

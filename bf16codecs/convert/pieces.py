@@ -47,11 +47,9 @@ def do_pieces(
 ) -> Generator[tuple[Piece, Result], None, None]:
     """Call `work` for all pieces in several threads, and yield pieces and results.
 
-    The pieces of one file come in the order of its bytes, as its digest requires. Several files
-    take turns, so that the digest of one does not hold up the others.
-
-    `work` takes a piece and memory for a whole chunk, and stores the piece in its first bytes,
-    which are hashed unless `hashes` is empty.
+    The pieces of one file come in the order of its bytes, as its digest requires; files take turns,
+    so that no digest holds up the others. `work` stores its piece in the first bytes of memory for
+    a whole chunk; they are hashed unless `hashes` is empty.
     """
     largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     free: list[Bytes] = []  # memory is reused: fresh pages cost more than decoding into them

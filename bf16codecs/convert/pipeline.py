@@ -199,13 +199,9 @@ def unpack(
 ) -> None:
     """Decode a whole store, each file in the order of its bytes.
 
-    Damage is raised, or, with `failed`, reported to it by the calling thread, and the rest is
-    decoded. `expected` has the digests of each file, or is empty.
-
-    Raises
-    ------
-    CorruptDataError
-        If a file does not have its expected digests. All of it was consumed by then.
+    The calling thread passes damage to `failed`, and the rest is decoded; without `failed`, damage
+    is raised. `expected` has the digests of each file, or is empty. Raises CorruptDataError if a
+    file's digests differ, after all of it was consumed.
     """
     hashes = [
         file_hash(header, digests.kinds)

@@ -82,13 +82,11 @@ def plan_model(
     is_lossy: bool = False,
     levels: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelPlan:
-    """Plan a store.
+    """Plan a store, with tensors as differences to those of `base` that are alike.
 
-    Tensors are stored as differences to those of `base`, if it has the same ones. `chunk_size` is
-    the largest size of a chunk, in bytes. With `is_lossy`, FP32 tensors are stored in half
-    precision, to which `source` has rounded them. `levels`, by tensor, override the store's.
-
-    NoCommonTensorError is raised if the base has none of the tensors.
+    `chunk_size` is the largest size of a chunk, in bytes. With `is_lossy`, FP32 tensors are stored
+    in half precision, to which `source` has rounded them. `levels` override the store's, by tensor.
+    Raises NoCommonTensorError if the base has none of the tensors.
     """
     paths, arrays = plan_arrays(source.headers, chunk_size)
     tensors = [tensor for header in source.headers for tensor in header.tensors]
@@ -193,10 +191,9 @@ class _Data(NamedTuple):
 def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> Repeated:
     """Find the tensors of a model that are copies or roundings of others.
 
-    Tensors below 1024 bytes, and those with a single value in their middle, are left out: they take
-    hardly any space, and with arrays of their own every reader of the store sees them. A few
-    kilobytes of each tensor are read, and all of the tensors that agree there. `among` names the
-    tensors to compare; by default all.
+    Compares the tensors in `among`, or all, but for those below 1024 bytes, and those with a single
+    value in their middle: they take little space, and arrays of their own show them to every
+    reader. Reads a few kilobytes of each, and all of those that agree there.
     """
     alike: dict[tuple[str, tuple[int, ...]], list[_Data]] = defaultdict(list)
     for file, header in enumerate(source.headers):

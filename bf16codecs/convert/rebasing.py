@@ -147,8 +147,7 @@ def _is_based_on(reader: ModelReader, base: str | os.PathLike[str] | None) -> bo
 def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:
     """Return the codec and level that a store was made with.
 
-    The default codec replaces one of another package, and one that cannot store differences if the
-    store gets a base.
+    The default codec replaces another package's, and, with a base, one that stores no differences.
     """
     known = set(FRAME_CODECS if has_base else (*CODEC_NAMES, PLAIN_ZSTD))
     for path in dict.fromkeys(reader.info.paths.values()):

@@ -226,10 +226,9 @@ def _names(reader: ModelReader) -> list[str]:
 
 
 def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
-    """Return the absolute path of the target.
+    """Return the absolute path of a target that is named as the file or folder that it becomes.
 
-    It must not be in the store, or contain it or one of its bases, and its name must fit what is
-    made, a file or a folder.
+    Raises ValueError if it is not, or lies in the store, or contains it or one of its bases.
     """
     where, _ = reader.location
     local = [] if "://" in where else [Path(where)]

@@ -208,26 +208,10 @@ def convert_model(
     levels: Mapping[str, str] = MappingProxyType({}),
     in_place: bool = False,
 ) -> Summary:
-    """Convert a model to a store of any kind.
+    """Convert a model, which the caller closes, to a store of any kind.
 
-    Parameters
-    ----------
-    source
-        The model, which the caller closes.
-    store
-        The store to make.
-    kind
-        Its kind.
-    options
-        Options of the conversion.
-    levels
-        By tensor, levels that override that of `options`.
-    in_place
-        Let the store replace the source.
-
-    Returns
-    -------
-    Summary
+    `levels` override that of `options`, by tensor. With `in_place`, the store may replace the
+    source.
     """
     start = time.perf_counter()
     options.check_kind(kind)

@@ -135,10 +135,9 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) -> None:
-    """Refuse a store whose name is that of another kind of model, or of a folder.
+    """Raise ValueError for a store named as another kind of model (see `check_suffix`) or a folder.
 
-    `given` is the path as the caller gave it, and `target` the same, absolute. ValueError is raised
-    as by `check_suffix`.
+    `given` is the path as the caller gave it, and `target` the same, absolute.
     """
     if kind is not Kind.FOLDER and names_folder(given):
         raise ValueError(f"{given}: a folder, but {kind.value} is to be made: leave out the slash")
@@ -146,11 +145,9 @@ def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) ->
 
 
 def check_suffix(target: Path, kind: Kind, example: str) -> None:
-    """Refuse a target whose name is that of another kind of file.
+    """Raise ValueError for a target with a suffix of another model, or of files that are no models.
 
-    A store of the right kind that already exists may have any name. `example` is a suffix for the
-    name that the message suggests. ValueError is raised if the suffix is that of another kind of
-    model, or of files that are not models.
+    An existing store of the right kind may have any name. The message suggests suffix `example`.
     """
     suffix, found = suffix_of(target.name)
     maker = f"{found.value}, which {MAKERS[found]} makes" if found else ""
@@ -164,10 +161,7 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
 
 
 def is_free_folder(path: Path) -> bool:
-    """Return whether a path is an empty folder that a target may replace.
-
-    Links do not count, nor does the working folder, which would have no name afterwards.
-    """
+    """Return whether a path is an empty folder to replace: no link, not the working folder."""
     try:
         is_empty = not path.is_symlink() and path.is_dir() and not any(path.iterdir())
         return is_empty and not _is_working_folder(path)
@@ -180,10 +174,7 @@ def _is_working_folder(path: Path) -> bool:
 
 
 def other_names(path: Path, names: Sequence[str]) -> str:
-    """Say why a path is not a folder with only these files; empty if it is one.
-
-    `names` are those of the files, with the folders that they are in.
-    """
+    """Say why a path is not a folder with only `names` and their folders; empty if it is one."""
     known = {*map(Path, names), *(Path(name).parent for name in names)}
     try:
         if not path.is_dir():
@@ -226,10 +217,8 @@ def new_target(
 
     `overwrite` lets `target` exist, unless `obstacle` returns why it may not be replaced. `sync`
     flushes the content before it gets its name, and then the name. With `as_folder`, the caller
-    makes a folder, which may replace an empty one.
-
-    ValueError is raised if the target lies in a Zarr store, whose next writer may replace or refuse
-    it.
+    makes a folder, which may replace an empty one. Raises ValueError if the target lies in a Zarr
+    store, whose next writer may replace or refuse it.
     """
     parent = resolved(target.parent)
     for folder in (parent, *parent.parents):
@@ -259,10 +248,7 @@ def new_target(
 
 @contextmanager
 def target_errors(target: Path) -> Iterator[None]:
-    """Make errors name the target, not the hidden folder beside it, and say what to do.
-
-    System errors without a file name, such as those of `write`, get the target's.
-    """
+    """Make errors name the target, not the hidden folder beside it or no file, and advise."""
     hidden = re.compile(
         re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/](?:new|scratch))?"
     )
@@ -298,10 +284,7 @@ def _check(
     as_folder: bool,
     path: Path,
 ) -> None:
-    """Raise if the target may not be made.
-
-    `path` is the target, or where publishing has moved the old one.
-    """
+    """Raise if the target may not be made; `path` is it, or where publishing moved the old one."""
     require_folder_of(target)
     if as_folder and is_free_folder(path):
         return  # nothing is lost

@@ -154,12 +154,8 @@ def _sources(
 ) -> Sequence[ModelReader | None]:
     """Open the source of each step of a run, and note files that belong to no step.
 
-    Raises
-    ------
-    StoreError
-        If the run has several steps, and `src` is not a folder with the files of all.
-    OSError
-        If `src` does not exist.
+    Raises StoreError if the run has several steps, and `src` is not a folder with the files of all;
+    OSError if `src` does not exist.
     """
     steps = run.run.steps
     if src is None:
@@ -190,10 +186,7 @@ def _sources(
 
 
 def _check_coordinate(run: RunReader) -> None:
-    """Compare the array of step numbers, which other software reads, with the attributes.
-
-    The array may have one more, of an append that is under way or was killed.
-    """
+    """Compare the array of step numbers with the attributes; an unfinished append may add one."""
     numbers = run.run.numbers
     array = run.array(STEP_PATH)
     if array.dtype != np.int64 or len(array.shape) != 1 or array.shape[0] < len(numbers):

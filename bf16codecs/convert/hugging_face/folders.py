@@ -43,10 +43,7 @@ class Tree:
 
 
 def list_tree(top: Path, *, follow: bool, without: Collection[str] = ()) -> Tree:
-    """List what is in a folder, but for paths `without`, and in those below: see `walk_tree`.
-
-    `follow` tells whether links to files are what they lead to, as in the caller's own folder.
-    """
+    """List a folder but for `without`; `follow` takes links to files as files: see `walk_tree`."""
 
     def skip(name: str, entry: Entry) -> bool:
         # A working folder of a killed conversion is no part of the model.

@@ -120,10 +120,9 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read that of a packed folder.
+        """Read the manifest of a packed folder.
 
-        StoreError is raised if it is not a packed folder, or its manifest does not say what it
-        should; UnsupportedVersionError if it is from a newer release.
+        Raises StoreError if it is missing or invalid, UnsupportedVersionError if it is too new.
         """
         path = folder / MANIFEST
         document = _document(path)
@@ -216,10 +215,9 @@ def _rights(path: Path) -> int:
 
 
 def rights_of_new(folder: Path) -> int:
-    """Return the rights that what is restored may give: none to write that new folders lack.
+    """Return the rights that restored files may have: none to write that new folders lack.
 
-    A `folder` is made at a path where nothing is, to see that: the umask itself can only be read by
-    changing it, for all threads.
+    Makes `folder`, at a free path, to see: reading the umask would change it for all threads.
     """
     folder.mkdir()
     try:
@@ -239,8 +237,7 @@ def copy_noted(
     """Make a folder with copies of the folders and files of a tree, and note the files.
 
     `kinds` are digests to compute. `verify` compares copies with their originals. Modes of copies
-    give at most `rights`. CorruptDataError is raised if a copy is not as the file is, or a file is
-    changed meanwhile.
+    give at most `rights`. Raises CorruptDataError if a copy differs, or a file changes meanwhile.
     """
     target.mkdir(0o700)  # until it gets its mode: what is in it may be private
     for name in tree.folders:

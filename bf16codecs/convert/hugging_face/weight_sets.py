@@ -43,11 +43,11 @@ class WeightSet:
 
 
 def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
-    """Return which files become which stores: those of an index one, each other one its own.
+    """Return the files of each store: those of an index together, each other file alone.
 
-    Hidden files are temporary files of other programs, and no weights. The second result has, by
-    the path of each index that is in no store, what becomes of its files, and why. ValueError is
-    raised if something has the name by which a store of theirs would be looked for.
+    Hidden files are other programs' temporary files, and left out. The second result maps indexes
+    in no store to what becomes of their files, and why. Raises ValueError if a store's name is
+    taken.
     """
     visible = [path for path in tree.files if not _begins(path, ".")]
     indexes = _opened_indexes(visible, tree)
@@ -81,10 +81,7 @@ class _Index:
 
 
 def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
-    """Open the indexes among some files. Where several name a file, one of them at most has it.
-
-    It is the one that libraries look for, or the first.
-    """
+    """Open indexes; a file in several belongs to the one that libraries look for, or the first."""
     found: list[_Index] = []
     named: set[str] = set()
     for name in sorted(names, key=lambda path: not _begins(path, "model.")):
@@ -105,10 +102,9 @@ def _begins(path: str, start: str) -> bool:
 
 
 def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
-    """Open an index with its files, or say why these are no model.
+    """Open an index with its files, or say why they are not a model.
 
-    Libraries load what is in the files, whatever else an index says, and the file of one name with
-    it in its place: so models are uploaded whose index is not right, or was left behind.
+    Published indexes may be wrong or stale, as libraries prefer a file of that name to an index.
     """
     path, folder = tree.files[name], name[: name.rfind("/") + 1]
     is_needed = f"{stem}{_SUFFIX}" not in tree.files
@@ -158,10 +154,9 @@ def _told_pointers(path: Path) -> Iterator[None]:
 
 
 def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
-    """Refuse a folder with something that would be loaded in the place of the weights.
+    """Raise ValueError if something would be loaded in the place of the weights.
 
-    `stem` is the path of a store without its suffix. `there` maps each path in the folder, in lower
-    case, to the path as it is.
+    `stem` is a store's path without suffix; `there` maps lower-case paths in the folder to paths.
     """
     for suffix in STORE_SUFFIXES:
         name = there.get(f"{stem}{suffix}".lower())
@@ -173,10 +168,7 @@ def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
 
 
 def _unused(stem: str, used: dict[str, str]) -> str:
-    """Return the path of a store that nothing else has, not even in other case, and note it.
-
-    It has a number where a model is there both as one file and as shards.
-    """
+    """Return a store's path, unused in any letter case, with a number if needed, and note it."""
     name, number = f"{stem}.zarr", 1
     while name.lower() in used:
         number += 1

@@ -80,9 +80,9 @@ class ArrayOpener:
         self._context = tensorstore.Context(_RESOURCES)
 
     def open(self, name: str, location: Location) -> OrbaxArray:
-        """Open an array for reading and writing, whose metadata are there.
+        """Open an array whose metadata exist, for reading and writing.
 
-        StoreError is raised for a data type that safetensors lacks; CorruptDataError if the array
+        Raises StoreError for a data type that safetensors lacks; CorruptDataError if the array
         cannot be opened, or its chunks are not credible.
         """
         label = f"{self._where}: tensor {name!r:.300}"
@@ -224,10 +224,7 @@ class OrbaxArray:
 
 
 class Scratch:
-    """The items of an array in their order, in a file of this process alone.
-
-    It is there until it was closed as often as it was shared, and once more.
-    """
+    """The items of an array in order, in a private file, until closed once more than shared."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
         self._shape, self._item_size = shape, item_size
@@ -414,9 +411,8 @@ def _check_stored_chunks(
 ) -> None:
     """Raise CorruptDataError for stored chunks that are too large, or expand too far by Blosc.
 
-    `nbytes` is the size of a chunk once decoded, and `shard_chunks` the number of chunks in a
-    shard: 1 where there are no shards. LimitError is raised if it cannot be known what Blosc would
-    make of them.
+    `nbytes` is a chunk's decoded size, `shard_chunks` the chunks in a shard (1 without shards).
+    Raises LimitError if Blosc's expansion cannot be known.
     """
     document = array.codec.to_json()
     document["zarr_format"] = 2 if document["driver"] == "zarr" else 3

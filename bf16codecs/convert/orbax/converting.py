@@ -87,10 +87,9 @@ ADDRESS_ADVICE = "Orbax checkpoints are not read from addresses: copy the checkp
 
 
 def is_to_convert(src: str, dst: str) -> bool:
-    """Tell whether a path is a checkpoint to make a store of, rather than such a store.
+    """Return whether a path is a checkpoint to convert, rather than a store of one.
 
-    StoreError is raised if it is neither, or at an address, and the name of `dst` is that of a
-    store.
+    Raises StoreError if it is neither, or is at an address and `dst` is named like a store.
     """
     path = path_of(given_path(src, "source"))
     if path is None:
@@ -106,10 +105,7 @@ def is_to_convert(src: str, dst: str) -> bool:
 
 
 def local_checkpoint(src: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a checkpoint that a caller gives.
-
-    StoreError is raised if it is an address, or something else.
-    """
+    """Return the absolute path of a checkpoint; raise StoreError for an address or other paths."""
     path = path_of(given_path(src, "source"))
     if path is None:
         raise StoreError(f"{os.fspath(src)}: {ADDRESS_ADVICE}")

@@ -66,12 +66,8 @@ class Location(NamedTuple):
 class Checkpoint:
     """All of a checkpoint but the data of its arrays; paths have slashes.
 
-    Parameters
-    ----------
-    files
-        Content of files, by path in the checkpoint. Metadata of arrays that are folders are some.
-    databases
-        Metadata of arrays that are in an OCDBT database, by its folder and their keys.
+    `files` has the content of files by path, including the metadata of arrays that are folders.
+    `databases` has, by the folder of an OCDBT database and by key, the metadata of its arrays.
     """
 
     files: Mapping[str, bytes]
@@ -80,8 +76,7 @@ class Checkpoint:
     def arrays(self) -> dict[str, Location]:
         """Return the arrays by name: the path, without the item's folder if there is one item.
 
-        StoreError is raised if an item's metadata list arrays that are missing, or cannot be read,
-        or are missing.
+        Raises StoreError if an item's metadata are missing or unreadable, or list missing arrays.
         """
         found = [self._locate(None, key) for key in self.files]
         for database, keys in self.databases.items():
@@ -181,10 +176,7 @@ class Checkpoint:
 
     @classmethod
     def from_text(cls, text: str) -> Checkpoint:
-        """Return what `to_text` made a text of.
-
-        StoreError is raised for another text, and for paths that lead out of the checkpoint.
-        """
+        """Parse `to_text`'s result; raise StoreError if it is invalid, or paths lead outside."""
         try:
             document = json.loads(text)
             if document["version"] != _VERSION:
@@ -242,8 +234,8 @@ def other_than_checkpoint(root: Path) -> str:
 def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]]) -> Checkpoint:
     """Read all documents of a checkpoint: one step, of those that a `CheckpointManager` has.
 
-    `read_database` returns the metadata of an OCDBT database's arrays, by key. StoreError is raised
-    for anything else than one finished checkpoint, and for files that `walk_tree` refuses.
+    `read_database` returns the metadata of an OCDBT database's arrays, by key. Raises StoreError if
+    this is not one finished checkpoint, and for files that `walk_tree` refuses.
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
@@ -333,10 +325,7 @@ def _name(path: str) -> str:
 
 
 def _is_of_array(path: str, raw: bytes) -> bool:
-    """Tell whether a file is the metadata of an array, and not of a group.
-
-    It is parsed in any case: of JSON that is nested too deep, tensorstore crashes.
-    """
+    """Parse metadata, and return whether they are an array's; deep JSON would crash tensorstore."""
     name = os.path.basename(path)
     if name not in (".zarray", "zarr.json"):
         return False

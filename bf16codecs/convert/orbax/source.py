@@ -84,10 +84,7 @@ class _Decoded:
 
 
 class CheckpointReader(FilesReader):
-    """Reads a checkpoint as a model of one file.
-
-    `decoded` has the tensors in the order of the header.
-    """
+    """Reads a checkpoint as a model of one file; `decoded` has tensors in the header's order."""
 
     def __init__(
         self,
@@ -123,10 +120,9 @@ def _state(root: Path) -> dict[str, Any]:
 def open_checkpoint(
     root: Path, scratch: Path, limits: Limits, header: Header | None = None
 ) -> CheckpointReader:
-    """Open a checkpoint.
+    """Open a checkpoint; raise StoreError if the file's known `header` is of other tensors.
 
-    `scratch` is a folder with room for a few decoded tensors, and `header` that of the file, where
-    it is known. StoreError is raised if that is of other tensors.
+    `scratch` is a folder with room for a few decoded tensors.
     """
     checkpoint = read_checkpoint(root, read_database)
     with named_errors(str(root)):

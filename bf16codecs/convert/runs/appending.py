@@ -75,10 +75,9 @@ class NewStep:
 def add_step(
     writer: RunWriter, run: RunReader | None, info: RunInfo, step: NewStep
 ) -> tuple[RunInfo, int]:
-    """Add a step to a run; after an error, the run is as before.
+    """Add a step to a run; return the new attributes, and the number of bytes written.
 
-    `run` is None if the run has no steps yet, and `info` its attributes. Return the new attributes,
-    and the number of bytes that were written.
+    `run` is None if it has no steps; `info` has its attributes. Errors leave the run as before.
     """
     try:
         return _add_step(writer, run, info, step)
@@ -225,10 +224,7 @@ def _write_files(
     step: NewStep,
     digests: Sequence[Digests],
 ) -> tuple[tuple[StoredFile, ...], StoredFile | None, int]:
-    """Write headers and index; return the entries of files and index, and the bytes written.
-
-    Documents that the step before has as well are not written again.
-    """
+    """Write headers and index that the step before lacks; return entries, and the bytes written."""
     source = step.source
     known: dict[bytes, str] = {}
     if run is not None:
@@ -270,10 +266,9 @@ _LAST = 16
 
 
 def max_depth(group: int) -> int:
-    """Return the largest depth in a group: the number of steps to the one that is coded whole.
+    """Return the largest depth in a group: the number of binary digits of an index, 4 for 16 steps.
 
-    It is the number of binary digits of an index in the group: 4 in a group of 16. Reading a step
-    then decodes five at most, and a chain of full depth begins anew near the group's first step.
+    Reading decodes at most one step more. A full chain begins anew near the group's first step.
     """
     return max(1, math.ceil(math.log2(group)))
 
@@ -293,13 +288,11 @@ def choose_parent(
 ) -> int | None:
     """Choose the earlier step that a new step is coded against, or None to code it whole.
 
-    That is the one with the smallest difference, while the chain is short. Near the largest depth,
-    it is one that leaves room for later steps to follow on the new one: a larger step pays if those
-    after it are as small as the smallest difference now.
+    It has the smallest difference, while the chain is short. Near the largest depth, it leaves room
+    for steps that follow the new one, if these would be as small as the smallest difference now.
 
-    `sizes` are estimated sizes as a difference to earlier steps, by their index, and `alone` that
-    of the step if it is coded whole. `depths` are those of the earlier steps, and `limit` the
-    largest depth of the new one.
+    `sizes` estimates differences to earlier steps, by index, and `alone` the step coded whole;
+    `depths` has those of earlier steps, and `limit` is the largest depth of the new one.
 
     Examples
     --------

@@ -28,7 +28,7 @@ def check_series(
 ) -> None:
     """Refuse checkpoints that do not belong together; the error names two, as either may be wrong.
 
-    `checkpoints` are ascending, each with its step. StoreError is raised if one has no tensor in
+    `checkpoints` are ascending, each with its step. Raises StoreError if one has no tensor in
     common with those before it, or has changed tensors that are not allowed.
     """
     variants: dict[str, list[_Variant]] = {}
@@ -61,9 +61,8 @@ def check_member(
 ) -> None:
     """Refuse a checkpoint that does not belong to a run; warn of changed tensors that are allowed.
 
-    `tensors` are those of the checkpoint, and `path` its location; `known` names tensors that the
-    run has with the same dtype and shape, of which some may be missing. StoreError is raised if it
-    has no tensor of the run, or has changed tensors.
+    `known` names tensors that the run has with the same dtype and shape, and may lack some; `path`
+    is the checkpoint's. Raises StoreError for no tensor of the run, or changed ones not allowed.
     """
     if tensors and not known and not _has_any(run, tensors):
         raise StoreError(

@@ -32,9 +32,8 @@ __all__ = ["StepPlan", "check_growing", "plan_step", "stored_array"]
 class StepPlan:
     """The arrays of a run for the tensors of a checkpoint.
 
-    `paths` are as `RunInfo.paths_at` returns them. `pieces` has an array for each tensor, in the
-    order of the data, as they are read; not all are written. `arrays`, by path, are those to write
-    to, and `new` the paths of those to create.
+    `paths` are as `RunInfo.paths_at` returns them. `pieces` has each tensor's array as it is read,
+    in the order of the data. `arrays`, by path, are those to write to, and `new` those to create.
     """
 
     paths: dict[str, str]
@@ -55,11 +54,10 @@ def plan_step(
 ) -> StepPlan:
     """Plan a step; `run` is None if the run has no steps yet, and `info` its attributes.
 
-    `chunk_size` is the largest size of one step in a chunk of a new array, and `largest_chunk` that
-    of a chunk with all steps of a group, in bytes; None for any.
-
-    ValueError is raised if a chunk would exceed `largest_chunk`; StoreError if the checkpoint does
-    not belong to the run, or the run has an array that cannot grow.
+    In bytes, `chunk_size` limits one step in a chunk of a new array, and `largest_chunk` a chunk
+    with all steps of a group; None for no limit. Raises ValueError if a chunk would exceed
+    `largest_chunk`; StoreError if the checkpoint does not belong to the run, or an array cannot
+    grow.
     """
     tensors = [tensor for header in source.headers for tensor in header.tensors]
     repeated = find_repeated(source)

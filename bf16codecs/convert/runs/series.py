@@ -336,11 +336,9 @@ def opened_to_change(
 ) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
     """Open a run to change its steps; yield its writer, its reader, and its kind.
 
-    `verb` is the change, for messages ("append to"), and `advice` what to do with one model. With
-    `durable`, all writes are flushed to the disk.
-
-    StoreError is raised if it is not a run that can change; BlockingIOError if another process is
-    changing it.
+    In messages, `verb` is the change ("append to"), and `advice` what to do with one model.
+    `durable` flushes all writes to the disk. Raises StoreError if it is not a run that can change;
+    BlockingIOError if another process is changing it.
     """
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
@@ -395,13 +393,7 @@ def choice_of_run(
     keyframe_every: int | None = None,
     zarr_format: int | None = None,
 ) -> CodecChoice:
-    """Return the codec of a run whose options must equal the given ones; None matches any.
-
-    Raises
-    ------
-    ValueError
-        If an option differs from the run's.
-    """
+    """Return a run's codec; raise ValueError if an option, unless None, differs from the run's."""
     name = str(info.codec.get("name", "")).removeprefix(PREFIX) or DEFAULT_CODEC
     configuration = dict(info.codec.get("configuration") or {})
     choice = CodecChoice(name, configuration.get("level"))

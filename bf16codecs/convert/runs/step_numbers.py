@@ -49,16 +49,11 @@ class StepNumber(NamedTuple):
 
 
 def step_of(source: ModelReader, path: str | os.PathLike[str]) -> StepNumber:
-    """Return the step number of a checkpoint.
+    """Return a checkpoint's step number; raise SafetensorsError if it is missing or ambiguous.
 
     Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``. If these are
     missing or empty, its name or that of its folder has the number behind a word, as in
     ``model-step00600.safetensors`` and ``checkpoint-600``, or is the number itself.
-
-    Raises
-    ------
-    SafetensorsError
-        If there is no number, or it is ambiguous: a guess would give the step a wrong number.
     """
     metadata = [header.metadata for header in source.headers]
     found = _numbers_in(metadata, path)
@@ -83,10 +78,7 @@ def step_of(source: ModelReader, path: str | os.PathLike[str]) -> StepNumber:
 
 
 def find_number(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]) -> int | None:
-    """Return the step number of a checkpoint, as `step_of` does; None if it is not certain.
-
-    `metadata` are the ``__metadata__`` of its files, and `path` its path or address.
-    """
+    """Find a step as `step_of` does, in files' ``__metadata__`` or a path; None if not certain."""
     return _unanimous(_numbers_in(metadata, path))
 
 
@@ -99,10 +91,7 @@ def _unanimous(found: Iterable[tuple[int | None, str]]) -> int | None:
 def _numbers_in(
     metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]
 ) -> list[tuple[int | None, str]]:
-    """Return the step numbers of a checkpoint with their origins: metadata, or else names.
-
-    None: there is a number, but it is ambiguous.
-    """
+    """Return step numbers in metadata, or else in names, and their origins; None if ambiguous."""
     found = [(_read(text), f"metadata {key!r}") for key, text in _entries(metadata)]
     names = _names_in(os.fspath(path))
     for pattern in _PATTERNS:
@@ -127,9 +116,7 @@ def _read(text: str | None) -> int | None:
 
 
 def series_of(name: str) -> tuple[str, int] | None:
-    """Return the pattern of a checkpoint's name, which its series shares, and its step number.
-
-    None if the name has no step number, or an ambiguous one.
+    """Return the pattern of a series' names, and the step number; None unless that is certain.
 
     Examples
     --------
@@ -156,8 +143,7 @@ def ordered_steps(
 ) -> list[tuple[int, ModelReader]]:
     """Open checkpoints, and return them with their step numbers, ascending.
 
-    `given` are their step numbers; by default, `step_of` finds them. SafetensorsError is raised if
-    two have the same step, or a step is not certain.
+    `step_of` finds steps if none are `given`. Raises SafetensorsError if two are equal or unclear.
     """
     found: dict[int, tuple[ModelReader, str]] = {}
     for i, path in enumerate(paths):

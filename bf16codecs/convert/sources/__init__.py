@@ -29,23 +29,10 @@ __all__ = ["left_out", "opened_source"]
 
 
 def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
-    """Open the source of a conversion.
+    """Open the source of a conversion; `to_store` refuses file names that stores cannot keep.
 
-    Parameters
-    ----------
-    src
-        Its path.
-    to_store
-        Refuse files with names that stores cannot keep.
-
-    Raises
-    ------
-    SafetensorsError
-        If it is a store, or at an address, or damaged. The message says what to do with a store.
-    OSError
-        If a file cannot be read.
-    ValueError
-        If the path is empty.
+    Raises SafetensorsError if it is a store (the message says what to do), at an address, or
+    damaged; OSError if a file cannot be read; ValueError if the path is empty.
     """
     text = given_path(src, "source")
     path = path_of(text)
@@ -86,10 +73,7 @@ def _open_named(open_source: Callable[[str], ModelReader], path: str) -> ModelRe
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
-    """Return the names in the folders of sources that are not in the store `target`.
-
-    If there are several sources, each name begins with that of its folder.
-    """
+    """List files beside sources that `target` lacks, with their folder if sources are several."""
     store, are_several = resolved(target), len(sources) > 1
 
     def names() -> Iterator[str]:
