@@ -38,31 +38,12 @@ def create_dataset(
     compression: Compression = None,
     is_growing: bool = False,
 ) -> Any:
-    """Create a dataset, and missing groups of its path.
+    """Create a dataset in an h5py `GroupID` or `FileID`, with missing groups; return a `DatasetID`.
 
-    Parameters
-    ----------
-    group : h5py.h5g.GroupID or h5py.h5f.FileID
-        Parent of the path.
-    name : str
-        Path in `group`.
-    dtype, shape : numpy.dtype, tuple of int
-        Data type and shape of the array.
-    chunks : tuple of int or None
-        Shape of the chunks; None for a contiguous dataset, which cannot be compressed.
-    compression
-        A filter, or the codec for this package's filter; ``"gzip"``; or None.
-    is_growing : bool
-        Whether the first dimension may grow. Unwritten items are then NaN, or 0 for integers.
-
-    Returns
-    -------
-    h5py.h5d.DatasetID
-
-    Raises
-    ------
-    ValueError
-        If a codec's steps do not divide the chunks.
+    `chunks` is None for a contiguous dataset, which cannot be compressed. `compression` is a
+    filter, or the codec for this package's filter; ``"gzip"``; or None. With `is_growing`, the
+    first dimension may grow, and unwritten items are NaN, or 0 for integers. Raises ValueError if a
+    codec's steps do not divide the chunks.
     """
     with phil:
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)

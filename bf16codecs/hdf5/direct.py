@@ -63,15 +63,10 @@ _COMPRESSORS = {h5py.h5z.FILTER_DEFLATE: DeflateFormat, ZSTD_FILTER_ID: ZstdForm
 class Decoding:
     """Decoders of chunks and their memory, shared by all datasets of a file.
 
-    Parameters
-    ----------
-    keep_heads
-        Remember where the blocks of stored chunks are. Not for files that may be written meanwhile.
-    trusts_hdf5
-        Let HDF5 decode chunks with unsupported filters. Its filters do not check the size of a
-        chunk: if one is too short, they read beyond it, or crash.
-    given
-        The file, if HDF5 reads it through Python.
+    `keep_heads` remembers where the blocks of stored chunks are: not for files that may be written
+    meanwhile. `trusts_hdf5` lets HDF5 decode chunks with unsupported filters; these do not check
+    the size of a chunk, and read beyond one that is too short, or crash. `given` is the file, if
+    HDF5 reads it through Python.
     """
 
     def __init__(
@@ -85,12 +80,11 @@ class Decoding:
         self._file: SharedFile | None = None
 
     def file_of(self, dataset: Any) -> SharedFile | None:
-        """Return the dataset's file, if its chunks can be read without HDF5.
+        """Return the dataset's file, opened again, if its chunks can be read without HDF5.
 
-        The file must be on disk and open for reading only, so that HDF5 caches no unwritten chunk,
-        and have no user block, which some versions of libhdf5 leave out of offsets. It is opened
-        again: HDF5's descriptor may belong to another file after HDF5 has closed it, and a
-        duplicate would keep HDF5's lock.
+        It must be on disk, open for reading only, so that HDF5 caches no unwritten chunk, and have
+        no user block, which some versions of libhdf5 leave out of offsets. HDF5 may close its own
+        descriptor, and a duplicate would keep HDF5's lock.
         """
         with phil:
             file = h5py.h5i.get_file_id(dataset)
@@ -115,10 +109,7 @@ class Decoding:
     def format_of(self, filters: list[int], item_size: int) -> Format | None:
         """Return the format of filtered chunks, or None if only HDF5 can decode them.
 
-        Raises
-        ------
-        LimitError
-            If only HDF5 can decode them, and it is not trusted.
+        Raises LimitError in place of None if HDF5 is not trusted.
         """
         chunk_format = self._known_format(filters, item_size)
         if chunk_format is None and not self._trusts_hdf5:
@@ -155,33 +146,16 @@ def dataset_array(
     is_complete: bool = False,
     find_base: Callable[[], RangeReader] | None = None,
 ) -> UnitArray:
-    """Return a reader of a dataset.
+    """Return a reader of an `h5py.h5d.DatasetID`, which any program may have written.
 
-    Parameters
-    ----------
-    dataset : h5py.h5d.DatasetID
-        A dataset of any program. HDF5 reads it if it has no chunks, or unsupported filters and
-        `decoding` trusts HDF5.
-    items : ItemType
-        How its items are read. The array has the data type `items.copied`.
-    label : str
-        Its name in messages.
-    decoding : Decoding
-        Decoders of its chunks.
-    is_complete : bool
-        Whether every chunk must have been written, and will be read: all chunks are then located at
-        once, so that no thread waits for HDF5's lock later. Otherwise, missing chunks are fill
-        values.
-    find_base : callable, optional
-        Returns the base, if chunks are differences: see `ChunkedArray`.
+    HDF5 reads it if it has no chunks, or unsupported filters and `decoding` trusts HDF5. The array
+    has the data type `items.copied`; messages name it `label`. With `is_complete`, every chunk must
+    have been written, and will be read: all are located at once, so that no thread waits for HDF5's
+    lock later. Otherwise, missing chunks are fill values. `find_base` returns the base, if chunks
+    are differences: see `ChunkedArray`.
 
-    Raises
-    ------
-    LimitError
-        If it has unsupported filters, and HDF5 is not trusted.
-    StoreError
-        If it has unsupported filters and a base; or, with `is_complete`, if HDF5 has to read it and
-        a part was never written.
+    Raises LimitError for unsupported filters if HDF5 is not trusted; StoreError for unsupported
+    filters and a base, or, with `is_complete`, if HDF5 has to read it and a part was never written.
     """
     with phil:
         shape = tuple(dataset.shape)
@@ -249,10 +223,9 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
 
 
 def _overwrites_memory(properties: Any) -> bool:
-    """Tell whether HDF5 overwrites all of the memory it reads to, unless it converts structs.
+    """Return whether HDF5 overwrites all of the memory it reads to, unless it converts structs.
 
-    Without a fill value, HDF5 leaves the memory of unwritten items unchanged. The sources of a
-    virtual dataset may lack one, and are not examined here.
+    Without a fill value, unwritten items stay unchanged. Virtual datasets' sources do not count.
     """
     return bool(
         properties.get_layout() != h5py.h5d.VIRTUAL
@@ -405,15 +378,8 @@ class _StoredChunks:
 class DirectWriter:
     """Writer of a new dataset's chunks; several threads may encode.
 
-    `put` takes HDF5's lock: a thread that holds the lock must never wait for one that calls `put`.
-    h5py holds it in a loop over a group's values.
-
-    Parameters
-    ----------
-    dataset : h5py.h5d.DatasetID
-        A dataset in chunks.
-    compression
-        Its compression: a codec, `Zstd` or None.
+    `compression` is a codec, `Zstd` or None. `put` takes HDF5's lock: a thread that holds the lock
+    must never wait for one that calls `put`. h5py holds it in a loop over a group's values.
     """
 
     def __init__(self, dataset: Any, compression: Compression) -> None:

@@ -52,8 +52,7 @@ _Warn = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _warn(text: bytes) -> None:
     """Warn the caller who creates a dataset, in place of the plugin's line on standard error.
 
-    If warnings are errors, print that line after all: libhdf5 calls this function, and cannot
-    raise Python's exceptions.
+    If warnings are errors, print that line: libhdf5 is the caller, and cannot raise exceptions.
     """
     try:
         warn_caller(text.decode(), DtypeMismatchWarning)
@@ -249,13 +248,7 @@ class Arithmetic(FrameFilter):
 
 
 def require_zstd() -> None:
-    """Make HDF5's Zstandard filter available.
-
-    Raises
-    ------
-    ValueError
-        If hdf5plugin, which provides it, is not installed.
-    """
+    """Make HDF5's Zstandard filter available; raise ValueError if hdf5plugin is not installed."""
     if h5py.h5z.filter_avail(ZSTD_FILTER_ID):
         return
     with contextlib.suppress(ImportError):
@@ -324,13 +317,7 @@ def _chunk_options() -> Any:
 
 
 def filters_edges(properties: Any) -> bool:
-    """Tell whether the filters apply to edge chunks, which extend beyond the dataset.
-
-    Parameters
-    ----------
-    properties : h5py.h5p.PropDCID
-        Creation properties of a dataset in chunks.
-    """
+    """Return whether filters apply to chunks that extend beyond a dataset with this `PropDCID`."""
     options, function = ctypes.c_uint(), _chunk_options()
     if function is not None and function(properties.id, ctypes.byref(options)) < 0:
         raise OSError("HDF5 does not return the options of chunks")

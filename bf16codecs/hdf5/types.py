@@ -44,13 +44,7 @@ def _big_endian(name: str) -> Any:
 
 
 def file_type(dtype: np.dtype[Any]) -> Any:
-    """Return the HDF5 type of a data type.
-
-    Raises
-    ------
-    TypeError
-        If it is not one of numbers or booleans.
-    """
+    """Return the HDF5 type of a data type; raise TypeError if it is not of numbers or booleans."""
     if dtype.name in _FLOATS and dtype.isnative:
         return _float_type(dtype.name)
     if dtype.kind not in "biufc":
@@ -69,28 +63,16 @@ class ItemType(NamedTuple):
 
     @property
     def copied(self) -> np.dtype[Any]:
-        """Data type of which NumPy copies every byte.
-
-        When NumPy copies structs, it skips the padding between members.
-        """
+        """Data type of which NumPy copies every byte; of structs, it skips the padding."""
         return self.dtype if self.dtype.names is None else np.dtype(f"V{self.dtype.itemsize}")
 
 
 def item_type(type_id: Any) -> ItemType:
-    """Return the NumPy and HDF5 types to read the items of any program's dataset as.
+    """Return the NumPy and HDF5 types to read the items of any dataset's `h5py.h5t.TypeID` as.
 
     HDF5's types have more properties than NumPy's: padding, precision, exponent bias. HDF5 converts
-    all items whose bytes are not known to be those of a NumPy type.
-
-    Parameters
-    ----------
-    type_id : h5py.h5t.TypeID
-        The dataset's type.
-
-    Raises
-    ------
-    TypeError
-        If NumPy has no such items, or only as Python objects, or as further axes of the array.
+    all items whose bytes are not known to be those of a NumPy type. Raises TypeError if NumPy has
+    no such items, or only as Python objects, or as further axes of the array.
     """
     for name in _FLOATS:
         float_type = _float_type(name)
