@@ -20,25 +20,10 @@ __all__ = ["Checkpoints"]
 class Checkpoints:
     """Models by their labels: numbers of steps, or names of files; the base last.
 
-    Parameters
-    ----------
-    sources : sequence
-        Paths or addresses of models and runs, or such that are open.
-    base : optional
-        What they are compared with, unless something else is asked for.
-    storage_options : dict, optional
-        Options of the file system of addresses.
-    max_bytes : int, optional
-        See `bf16codecs.open_model`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If nothing is at a path.
-    BF16CodecsError
-        If it is not a model.
-    ValueError
-        If a run is to be the base.
+    `sources` are paths or addresses of models and runs, or open ones, and `base` is the default of
+    comparisons. `storage_options` and `max_bytes` are as for `bf16codecs.open_model`. Raises
+    FileNotFoundError if nothing is at a path, BF16CodecsError if it is not a model, and ValueError
+    if the base is a run.
     """
 
     def __init__(

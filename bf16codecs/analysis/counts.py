@@ -47,10 +47,7 @@ class Counts:
         return self
 
     def add(self, data: Bytes, above: Bytes) -> None:
-        """Count the values of a piece of a tensor.
-
-        The values `above` are those above its last ones in their columns; fewer at the top.
-        """
+        """Count a piece's values; `above` are those above its last ones, fewer at the top."""
         self.items += data.size // self.item_size
         for word in range(max(1, self.item_size // 2)):
             self._count_words(("word", word), data)
@@ -64,8 +61,7 @@ class Counts:
     def add_change(self, data: Bytes, base: Bytes, is_float: bool) -> None:
         """Count the differences between a piece and the same piece of a base.
 
-        Unless items are floats, which have a sign and a magnitude, the difference is taken modulo
-        their range.
+        Floats have a sign and a magnitude; differences of other items are modulo their range.
         """
         unsigned = f"<u{self.item_size}"
         new, old = data.view(unsigned), base.view(unsigned)
@@ -78,10 +74,7 @@ class Counts:
         self.changed += int(np.count_nonzero(flipped))
 
     def words(self, word: int = 0, of: str = "word") -> NDArray[np.uint64]:
-        """Return the counts of the items' 16-bit words, the most significant word first.
-
-        Items of one byte have one of 8 bits.
-        """
+        """Return counts of 16-bit words, most significant first; 8-bit items have one of 8 bits."""
         return self._counted((of, word), 256 if self.item_size == 1 else 65536)
 
     def pairs(self) -> NDArray[np.uint64]:
@@ -143,10 +136,9 @@ def _ordered(items: NDArray[Any]) -> NDArray[Any]:
 
 
 def block_counts(data: Bytes, item_size: int) -> Iterable[NDArray[np.uint64]]:
-    """Yield of each byte of the items, rotated left by one bit, what 64 KiB blocks have of it.
+    """Yield, for each byte of the items, the counts of its values in 64 KiB blocks: (blocks, 256).
 
-    That is how often each value occurs in each block, of shape (blocks, 256). Rotated, the first
-    byte is the exponent of BF16 and FP32.
+    Items are rotated left by one bit: the first byte is the exponent of BF16 and FP32.
     """
     items = data.view(f"<u{item_size}")
     rotated = ((items << 1) | (items >> (8 * item_size - 1))).view(np.uint8)

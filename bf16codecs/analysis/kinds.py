@@ -32,7 +32,7 @@ def kind_of(name: str) -> str:
 def kinds_by(rules: Mapping[str, str]) -> Callable[[str], str]:
     """Return a rule like `kind_of`, of other kinds: regular expressions, tried in their order.
 
-    Case does not matter. ValueError is raised if one is no regular expression.
+    Case does not matter. Raises ValueError if one is no regular expression.
     """
     patterns = {}
     for kind, rule in rules.items():

@@ -38,10 +38,7 @@ Found = TypeVar("Found", Findings, Compared)
 
 @dataclass(frozen=True)
 class TensorChanges:
-    """How much of a tensor differs from a base's: the part of its values, and coded differences.
-
-    `bits` has bits a value that codecs reach with differences, as `TensorAnalysis.bits`.
-    """
+    """A tensor's part of changed values, and its `TensorAnalysis.bits` with differences."""
 
     changed: float
     bits: dict[str, float]
@@ -99,10 +96,9 @@ class _Group:
 
 @dataclass(frozen=True)
 class Look:
-    """How to look at a model.
+    """How to look at a model; `kind_of` returns the kind of a tensor, by its name.
 
-    `kind_of` returns the kind of a tensor, by its name. `sample` is about how many bytes to look
-    at, if not all. `codecs` are those of `CODECS` to try, into which most of the time goes.
+    `sample` is about how many bytes to look at, if not all. Trying `codecs` takes most of the time.
     """
 
     kind_of: Callable[[str], str]
@@ -110,10 +106,9 @@ class Look:
     codecs: Collection[str] = CODECS
 
     def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
-        """Look at a model, and at its differences to a base.
+        """Look at a model, and its differences to a base; `progress` gets bytes done, and in all.
 
-        `progress` is called with the bytes done so far, and the bytes in all. ValueError is raised
-        if the model has no values at all, BF16CodecsError if nothing of it can be read.
+        Raises ValueError if the model has no values, BF16CodecsError if nothing can be read.
         """
         errors: _Errors = []
         tensors = list(_tensors(model, base, errors))
@@ -146,10 +141,7 @@ class Look:
     def at_tensor(
         self, tensor: LazyTensor, base: LazyTensor | None = None
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
-        """Look at one tensor, and at its differences to that of a base.
-
-        Damage is returned with the result; BF16CodecsError is raised if metadata are damaged.
-        """
+        """Look at a tensor and its change; raise BF16CodecsError only if metadata are damaged."""
         own, errors = Tensor.of(tensor, base), _Errors()
         ((_, found),) = self._all([own], self._look, errors, None)
         result = _result(own, self.kind_of(own.name), found or Findings(Counts(own.item.itemsize)))

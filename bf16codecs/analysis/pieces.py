@@ -93,10 +93,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor to look at, its dtype as safetensors names it, and the same one of a base.
-
-    `item` is the dtype of its values once read.
-    """
+    """A tensor and a base's; `dtype` is safetensors' name, `item` the dtype of values once read."""
 
     name: str
     dtype: str
@@ -107,10 +104,7 @@ class Tensor:
 
     @classmethod
     def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
-        """Return a tensor of a model, with the one that it is compared with.
-
-        BF16CodecsError is raised if it, or its metadata, cannot be read.
-        """
+        """Return a tensor and a base's; raise BF16CodecsError if it or metadata cannot be read."""
         base = None if other is None else tensor.ranges_of(other)
         dtype, shape, item = tensor.get_dtype(), tensor.shape, tensor.dtype
         return cls(tensor.name, dtype, shape, item, tensor.ranges(), base)

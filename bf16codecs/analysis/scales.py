@@ -76,10 +76,7 @@ class ScaleSums:
 
 @dataclass(frozen=True)
 class PieceSums:
-    """Sums of squares of a piece: of each row, and of each column that it has.
-
-    They are those of its values divided by 2**`exponent`.
-    """
+    """Sums of squares of a piece's rows, and of its columns, of values divided by 2**`exponent`."""
 
     rows: NDArray[np.float64]
     columns: NDArray[np.float64]

@@ -30,15 +30,8 @@ _ANGLES = np.radians(
 def place_labels(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Write names beside points, each where it covers no point, line or other name.
 
-    The figure has to be drawn before (`draw_without_rendering`), so that it is known where all is,
-    and what the axes show must not change afterwards.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-        Where the points are drawn.
-    points : mapping
-        By name, where each is.
+    `points` has positions by name. Draw the figure before (`draw_without_rendering`), so that all
+    positions are known, and do not change what the axes show afterwards.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
