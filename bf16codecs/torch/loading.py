@@ -114,10 +114,7 @@ def load_into(
 
 
 class _Stored(torch.Tensor):
-    """A stand-in for a tensor of a model, with its dtype and shape and no data.
-
-    Copies of it are noted in a list. Any other function gets its data.
-    """
+    """A stand-in for a tensor, without data; copies are noted in `copies`, other uses load it."""
 
     lazy: LazyTensor
     copies: Copies
@@ -205,8 +202,7 @@ def checked_names(
 ) -> tuple[list[str], list[str]]:
     """Return what `load_state_dict` found missing and unexpected; raise RuntimeError if `strict`.
 
-    What is tied to one of the `present` names of the model's tensors is not missing. Messages name
-    the module, and where the model is.
+    A tensor tied to one of `present` is not missing. Messages say `where` the model is.
     """
     state = module.state_dict(keep_vars=True)
     # Extra state and sparse buffers, which no store has, are missing, and not tied. Subclasses may

@@ -40,8 +40,7 @@ _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
 class Chosen:
     """The stores to load where transformers is given a folder.
 
-    `folder` has to have a store, or `store` is the path or address of one. `opening` has options as
-    `bf16codecs.open_model` takes them.
+    `folder` must have a store, or `store` is one's path or address. `opening` is for `open_model`.
     """
 
     given: str
@@ -90,10 +89,9 @@ def unpatch_transformers() -> None:
 
 @contextmanager
 def transformers_loads(chosen: Chosen) -> Iterator[None]:
-    """Let transformers load what is chosen, in this thread, as long as the block runs.
+    """Let transformers load what is chosen, in this thread, inside the block.
 
-    Other folders that it needs, such as that of the model that an adapter is for, may have stores
-    in place of weights, too.
+    Other folders that it needs, such as that of an adapter's model, may also have stores.
     """
     user = object()
     _replacement.add(user)
@@ -222,8 +220,7 @@ def _index(file: Path) -> ShardIndex | None:
 def _loadable(files: list[Path]) -> Path | None:
     """Return the first of some files that transformers can load, itself or by its index.
 
-    A file that goes before an index is loaded in spite of an index that is invalid, or leads
-    elsewhere, and so is the store in the file's place.
+    Before an index, a file or its store is loaded, even if the index is invalid or leads elsewhere.
     """
     for file in files:
         index = _index(file)

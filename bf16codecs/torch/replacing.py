@@ -18,11 +18,10 @@ _TRIED = "5.0, 5.23 and 5.24"
 
 
 class Place(NamedTuple):
-    """Where transformers looks up a function that ours replaces.
+    """A function of transformers that ours replaces; with `is_optional`, releases may lack it.
 
-    `name` may have that of a class before it. `needed` are the parameters that ours relies on; the
-    first of them is the function's first one. `wrap` makes ours of the original and its signature.
-    Releases of transformers may lack what `is_optional`.
+    `name` may begin with a class. `needed` are the parameters that ours relies on, and begin with
+    the function's first one. `wrap` makes ours of the original and its signature.
     """
 
     module: str
@@ -51,10 +50,7 @@ class Place(NamedTuple):
         return owner
 
     def signature(self) -> inspect.Signature:
-        """Return the signature of the function in the place.
-
-        ImportError is raised if it does not have the parameters that ours relies on.
-        """
+        """Return the function's signature; raise ImportError if it lacks parameters in `needed`."""
         function = self.function
         if function is not None:
             try:
@@ -105,10 +101,7 @@ class Replacement:
         return user in self._users
 
     def add(self, user: object) -> None:
-        """Put ours in place for a user: all functions, or none if one cannot be replaced.
-
-        ImportError is raised if transformers is missing, or of a release that ours does not know.
-        """
+        """Replace all functions, or none; raise ImportError without a supported transformers."""
         with from_extra("transformers", "models of transformers"):
             from transformers import modeling_utils  # noqa: F401
         with self._lock:

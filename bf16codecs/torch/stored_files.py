@@ -72,8 +72,7 @@ def _store_of(file: Path) -> Path | None:
 class FileInStore(str):
     """Stands for a safetensors file in a store.
 
-    Its text is no path, and does not end as the name of a file: transformers opens by itself what
-    ends in ``.safetensors``.
+    Its text is no path: transformers itself opens names that end in ``.safetensors``.
     """
 
     #: The store, which is open until the last of its files, and of their tensors, is gone.

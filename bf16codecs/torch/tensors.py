@@ -43,10 +43,7 @@ def stored_form(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[
 
 
 def checked_tensors(tensors: Any) -> dict[str, torch.Tensor]:
-    """Return tensors as those that have their numbers in memory.
-
-    TypeError or ValueError is raised if these are no tensors by name, or one cannot be stored.
-    """
+    """Return tensors in memory; raise TypeError or ValueError unless all of them can be stored."""
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a dict of tensors by name, not {type(tensors).__name__}")
     for name, tensor in tensors.items():
@@ -90,10 +87,9 @@ def with_tied(
 def tied_names(
     tensors: Mapping[str, torch.Tensor], preferred: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the names of tensors that are the same as another one, each with the name of that.
+    """Map the names of tensors that are the same memory as another one to its name.
 
-    It is the first in alphabetical order, as `safetensors.torch.save_model` chooses it, of those
-    that are `preferred` if there are any.
+    That is the first `preferred` name, or else the first, in alphabetical order as in `save_model`.
     """
     groups: dict[Any, list[str]] = {}
     for name in sorted(tensors):
@@ -113,10 +109,7 @@ def tied_names(
 def source_of(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, name: str
 ) -> FilesReader:
-    """Return a model of one file, made on the fly, of tensors on any device that can be stored.
-
-    Without `metadata`, the file has no ``__metadata__``.
-    """
+    """Return a model of one file from tensors on any device; without `metadata`, it has none."""
     forms = {key: stored_form(t.dtype, tuple(t.shape)) for key, t in tensors.items()}
     header = make_header(forms, metadata, name)
     ordered = [tensors[info.name].detach() for info in header.tensors]

@@ -143,10 +143,9 @@ def _check_place(path: str, kind: Kind) -> None:
 
 
 def _check_adapters(model: Any) -> None:
-    """Refuse a model of PEFT of which a `Trainer` saves more than the files of one folder.
+    """Refuse a model of PEFT that a `Trainer` saves as more than the files of one folder.
 
-    All adapters are saved, and each but the one named "default" in a folder of its name. They have
-    the same names of tensors, and files of the same name.
+    All adapters but "default" get a folder each, with the same names of tensors and files.
     """
     peft = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
@@ -161,10 +160,7 @@ def _check_adapters(model: Any) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a checkpoint with weights that are not in the safetensors files of its folder.
-
-    Such weights would be in no step, and `save_total_limit` removes them.
-    """
+    """Refuse weights beside a checkpoint's safetensors files: `save_total_limit` removes them."""
     found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     stored = {path.parent for path in found if path.suffix == ".safetensors"}
     left = [

@@ -109,10 +109,9 @@ def joined(found: Shared, more: Repeated) -> Shared:
 
 
 def had_as_a_whole(reports: Reports) -> set[str]:
-    """Return tensors that one process has written alone, and that are not small.
+    """Return the tensors, but for small ones, that one process has written alone.
 
-    Where several processes have all of them, torch lets any of them write each: none knows whether
-    another one's is equal to its own.
+    If several processes have a tensor, torch lets any of them write it, and copies may differ.
     """
     return {
         name
@@ -203,8 +202,7 @@ def put_left(
 ) -> None:
     """Write the parts that no process wrote, from the tensors that they follow from.
 
-    The reader's store is complete but for this. `arrays` and `paths` have, by tensor, its own array
-    and where the store has it.
+    The reader's store lacks only these. `arrays` and `paths` are those of the store, by tensor.
     """
 
     def jobs() -> Iterator[Callable[[], None]]:
@@ -223,10 +221,7 @@ def put_left(
 
 
 def check_complete(folder: Path, arrays: Sequence[ArrayPlan], paths: Mapping[str, str]) -> None:
-    """Refuse a store that lacks chunks, as when a process writes to a disk of its own.
-
-    `paths` has, by tensor, where the store has it.
-    """
+    """Refuse a store that lacks chunks of `arrays`, as if a process wrote to its own disk."""
     there = {array.path for array in arrays}
     for name, path in paths.items():
         if path.removesuffix(ROUNDED) not in there:

@@ -78,8 +78,8 @@ PLANS_LEFT_OUT = (
 class Commit:
     """A checkpoint that is being made from the plans of all processes, without duplicates.
 
-    FileExistsError is raised if something is there that may not be replaced; StoreError if the base
-    is not a model, or has no tensor in common with this one.
+    Raises FileExistsError if something there may not be replaced; StoreError if the base is not a
+    model, or has no tensor in common with this one.
     """
 
     def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
@@ -159,12 +159,11 @@ class Commit:
         names: Mapping[str, tuple[str | int, ...]],
         expected: Mapping[str, Any],
     ) -> None:
-        """Put the checkpoint together, and give it its name.
+        """Assemble the checkpoint, and give it its name.
 
-        `names` has the keys that led to each name, and `expected` is what torch's metadata say that
-        the checkpoint has. FileExistsError is raised if another process has made it meanwhile;
-        StoreError if something is missing; ValueError if torch has not said of all what there is to
-        be written.
+        `names` has the keys behind each name, and `expected` torch's metadata. Raises
+        FileExistsError if another process has made the checkpoint; StoreError if something is
+        missing; ValueError if torch has not reported everything to write.
         """
         with self._stack:
             if self._settings.overwrite:

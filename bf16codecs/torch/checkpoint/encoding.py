@@ -49,8 +49,7 @@ def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
 class ChunkEncoder:
     """Encodes and writes chunks, whose items are given as unsigned integers of their width.
 
-    `bases` has by path what arrays that have a base are coded against. If `is_base_optional`,
-    chunks whose base cannot be read are coded without it, of which a warning tells.
+    `bases` are by path. `is_base_optional` codes chunks with an unreadable base alone, and warns.
     """
 
     def __init__(

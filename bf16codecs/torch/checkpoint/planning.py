@@ -69,8 +69,7 @@ def chunk_grid(
 ) -> tuple[int, ...]:
     """Return the shape of a tensor's chunks, of at most `chunk_size` bytes where shards allow it.
 
-    Chunks are of whole rows of the `boxes` that the processes have, and each is within one, unless
-    they would be very many or very small.
+    Chunks are whole rows of the processes' `boxes`, each in one, unless too many or too small.
 
     Examples
     --------
@@ -133,8 +132,7 @@ class CheckpointPlan:
 def check_item(item: WriteItem) -> None:
     """Raise ValueError for a tensor that cannot be stored.
 
-    It is of a dtype or layout that safetensors lack, or has too many axes for an array, or a name
-    that is no text.
+    Safetensors lack its dtype or layout, it has too many axes, or its name is no text.
     """
     name = item.index.fqn
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
@@ -174,8 +172,7 @@ def is_small(item: WriteItem) -> bool:
 def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
     """Plan the arrays of a checkpoint from the plans of all processes, without duplicates.
 
-    Messages name the store, `where`. SafetensorsError is raised if a tensor has a name that no
-    safetensors file has.
+    Messages name the store `where`. Raises SafetensorsError for names that safetensors files lack.
     """
     forms: dict[str, tuple[str, tuple[int, ...]]] = {}
     boxes: dict[str, list[Box]] = {}
@@ -219,8 +216,7 @@ def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReade
 def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
     """Return the keys that led to each name of a state dict, from the planner's data.
 
-    ValueError is raised if another planner says something else, which no store would keep, or the
-    state dict is too deep.
+    Raises ValueError if they are another planner's, or the state dict is too deep.
     """
     if not planner_data:
         return {}

@@ -243,10 +243,7 @@ class StoreReader(StorageReader):
 
 
 def _may_have_checkpoints(path: str) -> bool:
-    """Tell whether a path is a folder that is no store, of which ``checkpoint_id=`` tells more.
-
-    StoreError is raised for a checkpoint that PyTorch itself reads.
-    """
+    """Return whether a path is a folder and no store; raise StoreError if PyTorch reads it."""
     if "://" in path:
         return False
     place, _ = split_step(path)
@@ -348,10 +345,9 @@ class _Wanted:
 
 
 def _harmless(content: bytes, label: str) -> io.BytesIO:
-    """Return an object as PyTorch saves it, made anew of one that was loaded without running code.
+    """Load an object without running code, and return it as PyTorch saves it anew.
 
-    The original bytes are not handed on: a loader with other rules might read other
-    things in them. StoreError is raised if `torch.load` refuses them with ``weights_only=True``.
+    Other loaders may read other things in `content`. Raises StoreError if ``weights_only`` fails.
     """
     saved = io.BytesIO()
     try:

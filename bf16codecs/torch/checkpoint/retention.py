@@ -64,8 +64,7 @@ _told: dict[str, tuple[tuple[int, ...], _Told]] = {}
 def _members_beside(target: Path) -> _Members:
     """Return the model stores beside a checkpoint, itself included.
 
-    BF16CodecsError or OSError is raised if one does not tell whether it has a base: then it may be
-    any of the others.
+    Raises BF16CodecsError or OSError if one does not tell its base, which may be any of the others.
     """
     own, found = series_of(target.name), {}
     for path in _neighbours(target):
@@ -111,9 +110,9 @@ def _steps_before(target: Path) -> list[Path]:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Tell whether a training job wrote a store; raise StoreError for a folder that is no store.
+    """Return whether a training job wrote a store; raise StoreError for a folder that is no store.
 
-    BF16CodecsError or OSError is raised if it does not tell.
+    Raises BF16CodecsError or OSError if it does not tell.
     """
     told = _told_by(path)
     if not told.is_model and path.is_dir():
@@ -187,10 +186,9 @@ class Retention:
         return self.keep_every is not None and step % self.keep_every == 0
 
     def apply(self, target: Path, sync: bool) -> None:
-        """Remove the checkpoints that are not kept, now that another one is there.
+        """Remove the checkpoints that are not kept, now that another one exists.
 
-        What is a difference to something that is removed is rewritten before. What cannot be
-        rewritten keeps its bases. Failures become warnings: the checkpoint is there.
+        Rewrites differences to them, or else keeps their bases. Failures become warnings.
         """
         if self.keep_last is None:
             return
@@ -234,8 +232,7 @@ def check_series(path: str, what: str) -> None:
 def release(target: Path, sync: bool) -> None:
     """Rewrite the differences to a checkpoint that is about to be replaced.
 
-    BF16CodecsError or OSError is raised if something cannot be rewritten, or does not tell what it
-    is a difference to.
+    Raises BF16CodecsError or OSError if that fails, or it is unknown what to rewrite.
     """
     path = os.path.realpath(target)
     members = _members_beside(target) if os.path.lexists(path) else {}
@@ -288,8 +285,7 @@ def _remove(path: Path, durable: bool) -> None:
 def previous_of(path: str) -> str | None:
     """Return the base of a new checkpoint: the one of the step before.
 
-    None if there is none, if none can be read, of which a warning tells, or if the chain of bases
-    would get too long.
+    None if there is none, the chain would get too long, or, with a warning, none can be read.
     """
     target = Path(absolute(path))
     for place in _steps_before(target):
@@ -309,10 +305,7 @@ def _depth(reader: ModelReader) -> int:
 
 
 def _may_go(path: str) -> bool:
-    """Tell whether a checkpoint may be removed: what this release cannot open is left alone.
-
-    So is one with files of a user; a warning names it.
-    """
+    """Return whether a checkpoint opens and has only its own files; warn of a user's files."""
     try:
         open_either(path, Opening(with_base=False)).close()
     except BF16CodecsError:

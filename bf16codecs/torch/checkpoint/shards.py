@@ -35,10 +35,9 @@ class Shard:
 
     @classmethod
     def of(cls, item: WriteItem, planner: SavePlanner) -> Shard:
-        """Take an item's tensor.
+        """Take an item's tensor; raise ValueError if its shape or dtype was not planned.
 
-        ValueError is raised if it has another shape or dtype than was planned, or no data, or is of
-        a class that computes its numbers from other data.
+        Also raises ValueError without data, or for classes that compute numbers from other data.
         """
         found = planner.resolve_data(item)
         assert isinstance(found, torch.Tensor)
@@ -82,11 +81,9 @@ def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
 def followers(
     shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
 ) -> dict[int, tuple[str, str]]:
-    """Find which shards that a process writes follow from others of these.
+    """Map numbers of shards to `COPY` or `ROUNDING`, and the tensor of these that they follow from.
 
-    Its copies of tensors that another process writes do not count: that process may have other
-    values. Returned are, by the number of the shard, `COPY` or `ROUNDING` and the tensor that it
-    follows from.
+    Tensors that other processes write do not count: their values may differ.
     """
     # Shards at the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)

@@ -34,10 +34,7 @@ def own_place() -> Place:
 
 
 def sharing(place: Place, places: Sequence[Place]) -> int:
-    """Return how many processes of a job share the processors of one, itself included.
-
-    What is bound to other processors of the same machine shares nothing.
-    """
+    """Return how many processes share a process's processors on its machine, itself included."""
     return max(1, places.count(place))
 
 

@@ -69,9 +69,8 @@ class Settings:
 class Task:
     """The coordinator's instructions to each process.
 
-    `folder` will be the checkpoint `target`, and `writer` writes chunks into it. `arrays` are those
-    of the tensors that the process has a part of. `settings` have the base as all processes find
-    it. `processes` is how many share the process's processors.
+    `folder` becomes the checkpoint `target`; `writer` writes chunks into it. `arrays` are those
+    that the process has a part of. `processes` share the process's processors.
     """
 
     target: Path
@@ -114,8 +113,7 @@ class ObjectReport:
 def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
     """Write a process's tensors and objects; return the results for the coordinator.
 
-    FileNotFoundError is raised if this process does not see the folder that the coordinator has
-    made.
+    Raises FileNotFoundError if this process does not see the coordinator's folder.
     """
     if not task.folder.is_dir():
         text = "not seen by this process: all of a job must write to one file system, and its"
