@@ -130,7 +130,7 @@ def count_processes(folder: Path) -> None:
     """Check that saving and loading divide the threads among the processes."""
     counts: list[int] = []
     for module in (saving, reading):
-        module.own_threads = lambda count: counts.append(count) or 1  # type: ignore[assignment]
+        module.thread_share = lambda count: counts.append(count) or 1  # type: ignore[assignment]
     save(folder, "d.zarr")
     load(folder, "d.zarr")
     assert counts == [dist.get_world_size()] * 2

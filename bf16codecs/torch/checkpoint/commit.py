@@ -56,7 +56,7 @@ from bf16codecs.torch.checkpoint.planning import (
     plan_checkpoint,
 )
 from bf16codecs.torch.checkpoint.retention import release
-from bf16codecs.torch.checkpoint.threads import sharing
+from bf16codecs.torch.checkpoint.threads import count_sharing
 from bf16codecs.torch.checkpoint.writing import (
     ObjectReport,
     Settings,
@@ -138,11 +138,12 @@ class Commit:
     def tasks(self, plans: Sequence[SavePlan]) -> Iterator[Task]:
         """Yield the task of each process."""
         whole = self._whole_task()
-        places = [plan.storage_data for plan in plans]
-        for plan, place in zip(plans, places, strict=True):
+        processors = [plan.storage_data for plan in plans]
+        for plan in plans:
             tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
             arrays = {item.index.fqn: self._plan.arrays[item.index.fqn] for item in tensors}
-            yield replace(whole, arrays=arrays, processes=sharing(place, places))
+            processes = count_sharing(plan.storage_data, processors)
+            yield replace(whole, arrays=arrays, processes=processes)
 
     def _whole_task(self) -> Task:
         base = None

@@ -42,7 +42,7 @@ from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.zarr.metadata import NoGroupError
-from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
+from bf16codecs.torch.checkpoint.threads import count_sharing, thread_share, usable_processors
 from bf16codecs.torch.tensors import TORCH_DTYPES
 
 if TYPE_CHECKING:
@@ -176,13 +176,16 @@ class StoreReader(StorageReader):
         """Do nothing: the store is open."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Note where this process runs."""
-        return replace(plan, storage_data=own_place())
+        """Report the processors that this process may use."""
+        return replace(plan, storage_data=usable_processors())
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Note how many processes share the processors of each."""
-        places = [plan.storage_data for plan in plans]
-        return [replace(p, storage_data=sharing(p.storage_data, places)) for p in plans]
+        """Give each process the number of processes that share its processors."""
+        processors = [plan.storage_data for plan in plans]
+        return [
+            replace(plan, storage_data=count_sharing(plan.storage_data, processors))
+            for plan in plans
+        ]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the tensors and objects of this process's plan.
@@ -199,7 +202,7 @@ class StoreReader(StorageReader):
         """
         opened = self._opened()._home.opened
         processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
-        with codec_threads(self._threads or own_threads(processes)):
+        with codec_threads(self._threads or thread_share(processes)):
             objects = [item for item in plan.items if item.type is LoadItemType.BYTE_IO]
             contents = [self._object(opened, item.storage_index.fqn) for item in objects]
             for item, content in zip(objects, contents, strict=True):

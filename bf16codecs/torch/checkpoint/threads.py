@@ -1,4 +1,4 @@
-"""The threads of a process of a job: all its processes on a machine share the processors."""
+"""Threads of a job's processes: those on one machine share its processors."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import NamedTuple
 
 from bf16codecs._base.threads import configured_threads
 
-__all__ = ["Place", "own_place", "own_threads", "sharing"]
+__all__ = ["Processors", "count_sharing", "thread_share", "usable_processors"]
 
-# Two containers on one machine have different host names, and share its processors.
+# Containers on one machine share its processors, although their host names differ.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Place(NamedTuple):
-    """Where a process runs: a machine, and which of its processors, if the system tells."""
+class Processors(NamedTuple):
+    """The processors that a process may use: numbers on a machine, empty where unknown."""
 
     machine: str
-    processors: frozenset[int]
+    numbers: frozenset[int]
 
 
-def own_place() -> Place:
-    """Return where this process runs."""
+def usable_processors() -> Processors:
+    """Return the processors that this process may use."""
     try:
         machine = _BOOT.read_text()
     except OSError:
         machine = socket.gethostname()
-    known = hasattr(os, "sched_getaffinity")
-    return Place(machine, frozenset(os.sched_getaffinity(0)) if known else frozenset())
+    is_known = hasattr(os, "sched_getaffinity")
+    return Processors(machine, frozenset(os.sched_getaffinity(0)) if is_known else frozenset())
 
 
-def sharing(place: Place, places: Sequence[Place]) -> int:
-    """Return how many processes share a process's processors on its machine, itself included."""
-    return max(1, places.count(place))
+def count_sharing(processors: Processors, all_processors: Sequence[Processors]) -> int:
+    """Count the processes that use the same processors, among those of each process of a job."""
+    return max(1, all_processors.count(processors))
 
 
-def own_threads(processes: int) -> int:
-    """Return a process's part of the threads, where so many share its processors."""
+def thread_share(processes: int) -> int:
+    """Return how many threads each of some processes uses that share their processors."""
     return max(1, configured_threads() // processes)

@@ -29,7 +29,7 @@ from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
 from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of
-from bf16codecs.torch.checkpoint.threads import own_place, own_threads
+from bf16codecs.torch.checkpoint.threads import thread_share, usable_processors
 from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
 __all__ = ["StoreWriter"]
@@ -181,7 +181,7 @@ class StoreWriter(StorageWriter):
         for item in plan.items:
             check_item(item)
         names_of(plan.planner_data)
-        return replace(plan, storage_data=own_place())
+        return replace(plan, storage_data=usable_processors())
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Plan the store, and begin it; called on the coordinator."""
@@ -217,7 +217,7 @@ class StoreWriter(StorageWriter):
         task = plan.storage_data
         assert isinstance(task, Task)
         try:
-            threads = self._threads or own_threads(task.processes)
+            threads = self._threads or thread_share(task.processes)
             with codec_threads(threads), target_errors(task.target):
                 results = write_items(plan, planner, task)
         except BaseException:

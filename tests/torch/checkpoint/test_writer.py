@@ -294,14 +294,20 @@ def test_a_dtype_that_torch_has_not_noticed(tmp_path: Path) -> None:
 
 def test_numbers_of_threads(tmp_path: Path) -> None:
     from bf16codecs import get_num_threads
-    from bf16codecs.torch.checkpoint.threads import Place, own_place, own_threads, sharing
+    from bf16codecs.torch.checkpoint.threads import (
+        Processors,
+        count_sharing,
+        thread_share,
+        usable_processors,
+    )
 
-    assert sharing(own_place(), [own_place(), own_place()]) == 2
-    bound = [Place("m", frozenset({processor})) for processor in range(2)]
-    places = [*bound, bound[1], Place("n", frozenset())]
-    assert [sharing(place, places) for place in places] == [1, 2, 2, 1]
-    assert own_threads(1) == get_num_threads()
-    assert own_threads(1000) == 1
+    here = usable_processors()
+    assert count_sharing(here, [here, usable_processors()]) == 2
+    bound = [Processors("m", frozenset({number})) for number in range(2)]
+    processors = [*bound, bound[1], Processors("n", frozenset())]
+    assert [count_sharing(p, processors) for p in processors] == [1, 2, 2, 1]
+    assert thread_share(1) == get_num_threads()
+    assert thread_share(1000) == 1
     before = get_num_threads()
     save({"w": numbers()}, tmp_path / "c.zarr", threads=1)
     assert get_num_threads() == before
