@@ -1,6 +1,6 @@
-"""Which checkpoints of a series are kept, and which one the next is a difference to.
+"""Retention of checkpoints of a series, and the choice of the base of the next one.
 
-The members of a series are the checkpoints in one folder; models elsewhere may be their bases.
+A series are checkpoints in one folder; models elsewhere may be their bases.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class _Member:
     """A model store in the folder of a series."""
 
     path: Path
-    #: Its step in the series; None if it is not of the series, and is never removed.
+    #: Its step in the series; None if it belongs to no or another series, and is never removed.
     step: int | None
     #: The path or address of its base, if it has one.
     base: str | None
-    #: Whether it is in the folder; if not, it is only a base of a member's base.
+    #: Whether it is in the folder; otherwise it is elsewhere, and a base of a member or its base.
     is_beside: bool = True
 
 
@@ -48,28 +48,29 @@ class _Member:
 _Members = dict[str, _Member]
 
 
-class _Told(NamedTuple):
-    """The attributes of a store."""
+class _Attributes(NamedTuple):
+    """The attributes of a store that retention needs."""
 
     is_model: bool
     is_checkpoint: bool
     base: str | None
 
 
-# Of Zarr stores, by the identity of their root document: to read one takes milliseconds for each
-# thousand tensors, and a run may keep a thousand checkpoints.
-_told: dict[str, tuple[tuple[int, ...], _Told]] = {}
+# Zarr stores' attributes by path, each with the identity of the root document that they were read
+# from: reading one takes milliseconds for each thousand tensors, and a run may keep a thousand
+# checkpoints.
+_known: dict[str, tuple[tuple[int, ...], _Attributes]] = {}
 
 
 def _members_beside(target: Path) -> _Members:
-    """Return the model stores beside a checkpoint, itself included.
+    """Return the model stores in a checkpoint's folder, itself included.
 
-    Raises BF16CodecsError or OSError if one does not tell its base, which may be any of the others.
+    Raises BF16CodecsError or OSError if the base of one cannot be determined: it may be any member.
     """
-    own, found = series_of(target.name), {}
+    target_series, found = series_of(target.name), {}
     for path in _neighbours(target):
         try:
-            told = _told_by(path)
+            attributes = _attributes_of(path)
         except FileNotFoundError:
             if not path.exists():
                 continue  # another process has removed it
@@ -78,46 +79,48 @@ def _members_beside(target: Path) -> _Members:
             raise StoreError(
                 f"{e}: it may be a difference to any checkpoint in its folder: move it elsewhere"
             ) from e
-        if told.is_model:
-            series = series_of(path.name) if told.is_checkpoint else None
-            is_own = series is not None and own is not None and series[0] == own[0]
-            step = series[1] if is_own and series is not None else None
-            found[str(path)] = _Member(path, step, told.base)
+        if attributes.is_model:
+            series = series_of(path.name) if attributes.is_checkpoint else None
+            is_same = series and target_series and series[0] == target_series[0]
+            step = series[1] if series and is_same else None
+            found[str(path)] = _Member(path, step, attributes.base)
     folder = os.path.dirname(os.path.realpath(target))
-    for gone in [p for p in list(_told) if p not in found and os.path.dirname(p) == folder]:
-        _told.pop(gone, None)  # which another thread may have done
+    for removed in [p for p in list(_known) if p not in found and os.path.dirname(p) == folder]:
+        _known.pop(removed, None)  # another thread may have popped it
     for member in list(found.values()):
         _follow(member.base, found)
     return found
 
 
 def _follow(base: str | None, found: _Members) -> None:
-    """Add the bases of a base elsewhere: one of them may be in this folder again."""
+    """Add a base in another folder, and its bases: one of these may be in this folder again."""
     while base is not None and base not in found and "://" not in base and os.path.lexists(base):
-        told = _told_by(Path(base))
-        found[base] = _Member(Path(base), None, told.base, is_beside=False)
-        base = told.base
+        next_base = _attributes_of(Path(base)).base
+        found[base] = _Member(Path(base), None, next_base, is_beside=False)
+        base = next_base
 
 
 def _steps_before(target: Path) -> list[Path]:
     """Return the earlier checkpoints of a series, by their names, the last first."""
-    own = series_of(target.name)
-    if own is None:
+    target_series = series_of(target.name)
+    if target_series is None:
         return []
+    pattern, target_step = target_series
     named = ((series_of(path.name), path) for path in _neighbours(target))
-    before = [(found[1], path) for found, path in named if found and found[0] == own[0]]
-    return [path for step, path in sorted(before, reverse=True) if step < own[1]]
+    steps = [(series[1], path) for series, path in named if series and series[0] == pattern]
+    return [path for step, path in sorted(steps, reverse=True) if step < target_step]
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Return whether a training job wrote a store; raise StoreError for a folder that is no store.
+    """Tell whether a training job wrote a store.
 
-    Raises BF16CodecsError or OSError if it does not tell.
+    Raises StoreError for a folder that is no store, BF16CodecsError or OSError if the attributes
+    cannot be read.
     """
-    told = _told_by(path)
-    if not told.is_model and path.is_dir():
+    attributes = _attributes_of(path)
+    if not attributes.is_model and path.is_dir():
         raise StoreError("it is a folder without a store")
-    return told.is_checkpoint
+    return attributes.is_checkpoint
 
 
 def _neighbours(target: Path) -> list[Path]:
@@ -127,42 +130,43 @@ def _neighbours(target: Path) -> list[Path]:
     return [p for p in found if not p.name.startswith(WORKING_PREFIX) and not p.is_symlink()]
 
 
-def _told_by(path: Path) -> _Told:
+def _attributes_of(path: Path) -> _Attributes:
     try:
         status = os.stat(path / "zarr.json")
     except OSError:
-        return _read(path)
+        return _read_attributes(path)
     identity = status.st_ino, status.st_size, status.st_mtime_ns
-    if _told.get(str(path), (None,))[0] != identity:
-        _told[str(path)] = identity, _read(path)
-    return _told[str(path)][1]
+    if _known.get(str(path), (None,))[0] != identity:
+        _known[str(path)] = identity, _read_attributes(path)
+    return _known[str(path)][1]
 
 
-def _read(path: Path) -> _Told:
-    said = own_attributes(path)
-    return _Told(bool(said), "checkpoint" in said, _base_in(said, path))
+def _read_attributes(path: Path) -> _Attributes:
+    document = own_attributes(path)
+    return _Attributes(bool(document), "checkpoint" in document, _base_location(document, path))
 
 
-def _base_in(said: Mapping[str, Any], path: Path) -> str | None:
+def _base_location(document: Mapping[str, Any], path: Path) -> str | None:
     """Return the path or address of a store's base, whatever the layout of its attributes."""
-    base = said.get("base")
+    base = document.get("base")
     if base is None:
         return None
-    place = base.get("path") if isinstance(base, Mapping) else None
-    if not isinstance(place, str):
-        raise StoreError(f"{path}: its attributes do not tell which base it has")
-    found = location_of(BaseReference(place, None, ()), str(path))
-    return found if "://" in found else os.path.realpath(found)
+    reference = base.get("path") if isinstance(base, Mapping) else None
+    if not isinstance(reference, str):
+        raise StoreError(f"{path}: its attributes name a base without its path")
+    location = location_of(BaseReference(reference, None, ()), str(path))
+    return location if "://" in location else os.path.realpath(location)
 
 
-# Reading one decodes all of its chain: as many as this come after one that is whole. With 8 in a
-# chain, steps of a run took 1.9 bits a value instead of 10.5; with 16, 1.3 (docs/experiments.md).
+# The most differences in a chain, after a checkpoint that is stored whole: reading the last one
+# decodes them all. With 8 checkpoints in a chain, steps of a run took 1.9 bits a value instead of
+# 10.5; with 16, 1.3 (docs/experiments.md).
 _LONGEST_CHAIN = 7
 
 
 @dataclass(frozen=True)
 class Retention:
-    """The numbers of checkpoints to keep: see `StoreWriter`."""
+    """The checkpoints to keep, from the arguments of `StoreWriter`."""
 
     keep_last: int | None
     keep_every: int | None
@@ -178,7 +182,7 @@ class Retention:
         return cls(keep_last, keep_every)
 
     def keeps_before(self, path: str) -> bool:
-        """Tell whether a checkpoint stays when the next one is there."""
+        """Tell whether a checkpoint stays once the next one exists."""
         series = series_of(Path(path).name)
         return self.keep_last != 1 or (series is not None and self._is_kept_for_ever(series[1]))
 
@@ -199,40 +203,40 @@ class Retention:
                 if members[path].base in doomed and members[path].is_beside:
                     _rewrite(members, path, doomed, sync)
             needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
-            # Differences before what they are differences to: what is left can be read.
+            # Differences go before their bases: an interruption leaves only readable ones.
             for path in sorted(doomed - needed, key=lambda p: -(members[p].step or 0)):
                 _remove(members[path].path, sync)
         except (BF16CodecsError, OSError, ValueError) as e:
-            asked = f"keep_last={self.keep_last}"
-            _warn(f"{target.parent}: not all is removed that {asked} asks for", e)
+            option = f"keep_last={self.keep_last}"
+            _warn(f"{target.parent}: not all older checkpoints were removed, despite {option}", e)
 
     def _doomed(self, members: _Members, target: Path) -> set[str]:
         series = series_of(target.name)
         assert series is not None
-        # Later ones are of a branch that this job has left, or of another job: they do not count.
+        # Later ones do not count: they belong to a branch that this job has left, or another job.
         found = ((m.step, path) for path, m in members.items() if m.step is not None)
         steps = sorted((step, path) for step, path in found if step <= series[1])
-        left, kept = self.keep_last or 0, set()
+        remaining, kept = self.keep_last or 0, set()
         for step, path in reversed(steps):
-            if left > 0 or self._is_kept_for_ever(step):
+            if remaining > 0 or self._is_kept_for_ever(step):
                 kept.add(path)
-            if left > 0:
-                left -= _is_readable(path)
+            if remaining > 0:
+                remaining -= _is_readable(path)
         return {path for _, path in steps} - kept
 
 
-def check_series(path: str, what: str) -> None:
-    """Raise ValueError for a checkpoint whose name tells no step, which `what` needs."""
+def check_series(path: str, option: str) -> None:
+    """Raise ValueError for a checkpoint without a step in its name, which an option needs."""
     if series_of(Path(path).name) is None:
         raise ValueError(
-            f"{path}: {what} goes by the step that a name tells: name it like step-600.zarr"
+            f"{path}: {option} goes by the step in a checkpoint's name: name it like step-600.zarr"
         )
 
 
 def release(target: Path, sync: bool) -> None:
     """Rewrite the differences to a checkpoint that is about to be replaced.
 
-    Raises BF16CodecsError or OSError if that fails, or it is unknown what to rewrite.
+    Raises BF16CodecsError or OSError if that fails, or the checkpoints to rewrite are unknown.
     """
     path = os.path.realpath(target)
     members = _members_beside(target) if os.path.lexists(path) else {}
@@ -249,17 +253,17 @@ def _rewrite(members: _Members, path: str, doomed: set[str], sync: bool) -> None
         rebase_store(path, ancestor, sync=sync)
         members[path] = replace(member, base=ancestor)
     except (BF16CodecsError, OSError) as e:
-        text = f"{path}: not rewritten, so that its base, {os.path.basename(member.base)}, stays"
-        _warn(text, e)
+        base = os.path.basename(member.base)
+        _warn(f"{path}: not rewritten, so that its base, {base}, stays", e)
 
 
 def _ancestor(members: _Members, path: str, doomed: set[str]) -> str | None:
-    """Return the first base of a checkpoint that stays; None if there is none."""
+    """Return the first base of a checkpoint that stays, or None."""
     return next((base for base in _chain(members, path) if base not in doomed), None)
 
 
 def _chain(members: _Members, path: str) -> Iterator[str]:
-    """Yield the base of a checkpoint, the base of that, and so on, as far as they are in here."""
+    """Yield the base of a checkpoint, its base, and so on, through the members."""
     for _ in members:
         member = members.get(path)
         if member is None or member.base is None:
@@ -269,43 +273,43 @@ def _chain(members: _Members, path: str) -> Iterator[str]:
 
 
 def _remove(path: Path, durable: bool) -> None:
-    """Remove a store; meanwhile, no part of it has its name."""
+    """Remove a store; no part of it is ever seen under its name."""
     working = WorkingFolder.make(path.parent, durable=durable)
     try:
         os.rename(path, working.new)
         if durable:
-            # A loss of power must not give a part of it the name again.
+            # After a loss of power, a part of it must not have the name again.
             sync(path.parent)
     finally:
-        left = working.close()
-    if left is not None:
-        raise left
+        error = working.close()
+    if error is not None:
+        raise error
 
 
 def previous_of(path: str) -> str | None:
-    """Return the base of a new checkpoint: the one of the step before.
+    """Return the base of a new checkpoint: the last earlier one of its series that can be read.
 
-    None if there is none, the chain would get too long, or, with a warning, none can be read.
+    None if no earlier one can, or the chain would get too long. Warns of each that cannot be read.
     """
     target = Path(absolute(path))
-    for place in _steps_before(target):
+    for candidate in _steps_before(target):
         try:
-            if _is_checkpoint(place):
-                with closing(open_either(place, Opening(chain=("",)))) as reader:
-                    return str(place) if _depth(reader) < _LONGEST_CHAIN else None
+            if _is_checkpoint(candidate):
+                with closing(open_either(candidate, Opening(chain=("",)))) as reader:
+                    return str(candidate) if _depth(reader) < _LONGEST_CHAIN else None
         except (BF16CodecsError, OSError) as e:
-            _warn(f"{place}: not taken as the base of {target.name}", e)
+            _warn(f"{candidate}: not taken as the base of {target.name}", e)
     return None
 
 
 def _depth(reader: ModelReader) -> int:
-    """Return how many bases have to be read."""
+    """Count the bases in a reader's chain."""
     base = reader.base
     return 0 if base is None else 1 + _depth(base)
 
 
 def _may_go(path: str) -> bool:
-    """Return whether a checkpoint opens and has only its own files; warn of a user's files."""
+    """Tell whether a checkpoint opens and has no foreign files; warn of a user's files."""
     try:
         open_either(path, Opening(with_base=False)).close()
     except BF16CodecsError:

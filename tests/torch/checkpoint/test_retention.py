@@ -205,7 +205,7 @@ def test_checkpoints_that_are_not_readable_for_now(
 
     for step in (1, 2):
         save(tmp_path, step, base="previous")
-    retention._told.clear()
+    retention._known.clear()
     tell = retention.own_attributes
 
     def fail(path: Path) -> Any:
