@@ -1,4 +1,4 @@
-"""Assembles a checkpoint from reports: tensors that share an array, and chunks that are left."""
+"""Assembles a checkpoint from reports: tensors that share an array, and chunks not yet written."""
 
 from __future__ import annotations
 
@@ -31,22 +31,26 @@ from bf16codecs.torch.checkpoint.shards import COPY, ROUNDING
 from bf16codecs.torch.checkpoint.writing import ShardReport
 
 __all__ = [
-    "Left",
-    "Shared",
+    "Repeats",
+    "UnwrittenBox",
     "check_complete",
-    "had_as_a_whole",
+    "find_repeats",
     "joined",
-    "put_left",
+    "of_one_process",
     "put_parts",
     "put_small",
-    "shared",
+    "put_unwritten",
 ]
 
+#: By the names of tensors.
 Reports = Mapping[str, Sequence[ShardReport]]
 
 
-class Left(NamedTuple):
-    """A part that no process wrote, as it follows from another tensor, while the whole does not."""
+class UnwrittenBox(NamedTuple):
+    """A box that no process wrote, since it follows from the same box of another tensor.
+
+    The whole tensor does not follow from one, and has an array of its own.
+    """
 
     name: str
     box: Box
@@ -54,29 +58,35 @@ class Left(NamedTuple):
     owner: str
 
 
-class Shared(NamedTuple):
-    """Tensors without an array of their own, each with its owner, by the way they follow."""
+class Repeats(NamedTuple):
+    """Tensors that share the array of another one, their owner, and boxes that remain to write."""
 
     copies: dict[str, str]
     roundings: dict[str, str]
-    left: list[Left]
+    unwritten: list[UnwrittenBox]
 
 
-def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
-    """Find which tensors follow from others as a whole, and what is left of those that do not."""
-    found = Shared({}, {}, [])
-    told = {(name, r.box): r.follows for name, own in reports.items() for r in own if r.follows}
-    alike: dict[frozenset[Any], list[str]] = defaultdict(list)
-    for name, own in reports.items():
-        # A process that has nothing of it tells nothing.
-        boxes = [report.box for report in own if all(report.box.sizes)]
-        if boxes:
-            alike[frozenset((box, *_origin(told, name, box)) for box in boxes)].append(name)
-    owners = {
-        origins: min(names, key=lambda name: sum((name, box) in told for box, *_ in origins))
-        for origins, names in alike.items()
+def find_repeats(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Repeats:
+    """Find the tensors that follow from others as a whole, and the boxes of others that do."""
+    found = Repeats({}, {}, [])
+    follows = {
+        (name, report.box): report.follows
+        for name, tensor_reports in reports.items()
+        for report in tensor_reports
+        if report.follows
     }
-    for origins, names in alike.items():
+    # Tensors with the same origins are equal.
+    equal: dict[frozenset[Any], list[str]] = defaultdict(list)
+    for name, tensor_reports in reports.items():
+        # Empty boxes are not compared.
+        boxes = [report.box for report in tensor_reports if all(report.box.sizes)]
+        if boxes:
+            equal[frozenset((box, *_origin(follows, name, box)) for box in boxes)].append(name)
+    owners = {
+        origins: min(names, key=lambda name: sum((name, box) in follows for box, *_ in origins))
+        for origins, names in equal.items()
+    }
+    for origins, names in equal.items():
         is_rounded = all(kind == ROUNDING for _, kind, _ in origins)
         master = owners.get(frozenset((box, COPY, name) for box, _, name in origins))
         if is_rounded and master is not None:
@@ -84,8 +94,10 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
             continue
         owner = owners[origins]
         found.copies.update({name: owner for name in names if name != owner})
-        left = (box for box, *_ in origins if (owner, box) in told)
-        found.left.extend(Left(owner, box, *_origin(told, owner, box)) for box in left)
+        boxes = [box for box, *_ in origins if (owner, box) in follows]
+        found.unwritten.extend(
+            UnwrittenBox(owner, box, *_origin(follows, owner, box)) for box in boxes
+        )
     first: dict[tuple[Any, ...], str] = {}
     for name, content in small_contents(reports, arrays).items():
         dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
@@ -95,8 +107,8 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
     return found
 
 
-def joined(found: Shared, more: Repeated) -> Shared:
-    """Join what was found while tensors were written with what was found of their arrays."""
+def joined(found: Repeats, more: Repeated) -> Repeats:
+    """Join repeats of reports with those found later, by comparing arrays."""
     copies, roundings = (
         {name: more.copies.get(owner, owner) for name, owner in kind.items()}
         for kind in (found.copies, found.roundings)
@@ -105,61 +117,64 @@ def joined(found: Shared, more: Repeated) -> Shared:
     roundings |= more.roundings
     for name in [name for name, owner in copies.items() if owner in roundings]:
         roundings[name] = roundings[copies.pop(name)]
-    return Shared(copies, roundings, [])
+    return Repeats(copies, roundings, [])
 
 
-def had_as_a_whole(reports: Reports) -> set[str]:
-    """Return the tensors, but for small ones, that one process has written alone.
+def of_one_process(reports: Reports) -> set[str]:
+    """Return the tensors, small ones excluded, that one process has written alone.
 
     If several processes have a tensor, torch lets any of them write it, and copies may differ.
     """
+    single = {name: found[0] for name, found in reports.items() if len(found) == 1}
     return {
         name
-        for name, own in reports.items()
-        if len(own) == 1 and own[0].content is None and not any(own[0].box.offsets)
+        for name, report in single.items()
+        if report.content is None and not any(report.box.offsets)
     }
 
 
 def _origin(
-    told: Mapping[tuple[str, Box], tuple[str, str]], name: str, box: Box
+    follows: Mapping[tuple[str, Box], tuple[str, str]], name: str, box: Box
 ) -> tuple[str, str]:
-    """Return the origin of a part of a tensor: itself, or the one that its process reported.
+    """Return how a tensor's box follows from its origin, which may be itself, and the origin.
 
-    Another process may report that this one follows from yet another, or is a rounding.
+    The tensor that it follows from may itself follow from another one, in another process's report.
     """
     kind = COPY
-    while (follows := told.get((name, box))) is not None:
-        kind, name = (ROUNDING if ROUNDING in (kind, follows[0]) else COPY), follows[1]
+    while (parent := follows.get((name, box))) is not None:
+        kind, name = (ROUNDING if ROUNDING in (kind, parent[0]) else COPY), parent[1]
     return kind, name
 
 
 def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[str, NDArray[Any]]:
-    """Return the items of small tensors, of which the reports have all bytes."""
+    """Return the items of small tensors, whose bytes are in the reports."""
     found = {}
-    for name, own in reports.items():
+    for name, tensor_reports in reports.items():
         array = arrays.get(name)
-        if array is None or not array.nbytes or own[0].content is None:
+        if array is None or not array.nbytes or tensor_reports[0].content is None:
             continue
         values = np.empty(array.shape, f"u{array.item_size}")
         missing = values.size
-        for report in own:
+        for report in tensor_reports:
             part = np.frombuffer(report.content or b"", values.dtype)
             missing -= part.size
-            place = tuple(slice(axis.start, axis.stop) for axis in report.box.axes)
-            values[place] = part.reshape(report.box.sizes)
+            values[_slices(report.box.axes)] = part.reshape(report.box.sizes)
         if missing:
-            raise StoreError(f"tensor {name!r}: {missing} items are of no process")
+            raise StoreError(f"tensor {name!r}: no process sent {missing} of its items")
         found[name] = values
     return found
 
 
 def put_small(encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan]) -> None:
-    """Write the small tensors."""
+    """Write the chunks of small tensors."""
     for name, values in small_contents(reports, arrays).items():
         array = arrays[name]
         for index in grid_indices(chunk_counts(array.shape, array.chunks)):
-            place = tuple(slice(a.start, a.stop) for a in array.region(index))
-            encoder.put(array, index, values[place])
+            encoder.put(array, index, values[_slices(array.region(index))])
+
+
+def _slices(axes: Sequence[range]) -> tuple[slice, ...]:
+    return tuple(slice(axis.start, axis.stop) for axis in axes)
 
 
 def put_parts(
@@ -167,46 +182,48 @@ def put_parts(
 ) -> None:
     """Write the chunks that several processes have items of."""
     parts: dict[tuple[str, Index], list[tuple[Box, str]]] = defaultdict(list)
-    for name, own in reports.items():
-        for report in own:
+    for name, tensor_reports in reports.items():
+        for report in tensor_reports:
             for index, file in report.parts:
                 parts[name, index].append((report.box, file))
 
-    def put(name: str, index: Index, own: Sequence[tuple[Box, str]]) -> None:
+    def put(name: str, index: Index, chunk_parts: Sequence[tuple[Box, str]]) -> None:
         array = arrays[name]
         axes = array.region(index)
         values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
         missing = values.size
-        for box, file in own:
-            shared_axes = [common(a, b) for a, b in zip(axes, box.axes, strict=True)]
+        for box, file in chunk_parts:
+            part_axes = [common(a, b) for a, b in zip(axes, box.axes, strict=True)]
             part = np.fromfile(scratch / file, values.dtype)
-            place = tuple(
-                slice(s.start - a.start, s.stop - a.start)
-                for s, a in zip(shared_axes, axes, strict=True)
+            selection = tuple(
+                slice(p.start - a.start, p.stop - a.start)
+                for p, a in zip(part_axes, axes, strict=True)
             )
-            values[place] = part.reshape([len(axis) for axis in shared_axes])
+            values[selection] = part.reshape([len(axis) for axis in part_axes])
             missing -= part.size
         if missing:
-            raise StoreError(f"tensor {name!r}: {missing} items of chunk {index} are of no process")
+            raise StoreError(
+                f"tensor {name!r}: no process wrote {missing} of the items of chunk {index}"
+            )
         encoder.put(array, index, values)
 
-    run_all((partial(put, *key, own) for key, own in parts.items()), 1)
+    run_all((partial(put, *key, chunk_parts) for key, chunk_parts in parts.items()), 1)
 
 
-def put_left(
+def put_unwritten(
     reader: ModelReader,
     encoder: ChunkEncoder,
-    left: Sequence[Left],
+    boxes: Sequence[UnwrittenBox],
     arrays: Mapping[str, ArrayPlan],
     paths: Mapping[str, str],
 ) -> None:
-    """Write the parts that no process wrote, from the tensors that they follow from.
+    """Write the boxes that no process wrote, from the tensors that they follow from.
 
-    The reader's store lacks only these. `arrays` and `paths` are those of the store, by tensor.
+    The reader's store is complete except for these. `arrays` and `paths` are by tensor.
     """
 
     def jobs() -> Iterator[Callable[[], None]]:
-        for name, box, kind, owner in left:
+        for name, box, kind, owner in boxes:
             path = paths[owner] + (ROUNDED if kind == ROUNDING else "")
             for index in chunks_of(arrays[name], box.axes):
                 yield partial(put, arrays[name], index, path)
@@ -221,20 +238,21 @@ def put_left(
 
 
 def check_complete(folder: Path, arrays: Sequence[ArrayPlan], paths: Mapping[str, str]) -> None:
-    """Refuse a store that lacks chunks of `arrays`, as if a process wrote to its own disk."""
-    there = {array.path for array in arrays}
+    """Refuse a store that lacks chunks of `arrays`, as after a process wrote to another disk."""
+    array_paths = {array.path for array in arrays}
     for name, path in paths.items():
-        if path.removesuffix(ROUNDED) not in there:
+        if path.removesuffix(ROUNDED) not in array_paths:
             raise StoreError(f"{folder}: tensor {name!r}: no process has written it")
     for array in arrays:
-        whole = [
-            chunk_file(folder, array, i)
-            for i in grid_indices(chunk_counts(array.shape, array.chunks))
+        expected = [
+            os.path.basename(chunk_file(folder, array, index))
+            for index in grid_indices(chunk_counts(array.shape, array.chunks))
         ]
-        names = set(os.listdir(folder / array.path)) if (folder / array.path).is_dir() else set()
-        missing = [path for path in whole if os.path.basename(path) not in names]
+        array_folder = folder / array.path
+        present = set(os.listdir(array_folder)) if array_folder.is_dir() else set()
+        missing = [name for name in expected if name not in present]
         if missing:
             raise StoreError(
-                f"{folder}: {counted(len(missing), 'chunk')} of {array.path} are not there, such as"
-                f" {os.path.basename(missing[0])}: all processes must write to one file system"
+                f"{folder}: {array.path} lacks {counted(len(missing), 'chunk')}, such as"
+                f" {missing[0]}: all processes must write to one file system"
             )

@@ -1,4 +1,4 @@
-"""The coordinator's part: it plans a checkpoint, assembles it, and publishes it in one step."""
+"""The coordinator's work: it plans a checkpoint, assembles it, and publishes it in one step."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from torch.distributed.checkpoint import SavePlan
@@ -37,15 +38,15 @@ from bf16codecs.store.writer import write_bytes, write_checkpoint
 from bf16codecs.store.zarr.sinks import FolderSink
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 from bf16codecs.torch.checkpoint.assembling import (
-    Left,
-    Shared,
+    Repeats,
+    UnwrittenBox,
     check_complete,
-    had_as_a_whole,
+    find_repeats,
     joined,
-    put_left,
+    of_one_process,
     put_parts,
     put_small,
-    shared,
+    put_unwritten,
 )
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
 from bf16codecs.torch.checkpoint.planning import (
@@ -67,7 +68,7 @@ from bf16codecs.torch.checkpoint.writing import (
 
 __all__ = ["PLANS_LEFT_OUT", "Commit"]
 
-#: The error where torch leaves out plans that it believes are known.
+#: The error if torch leaves out plans that it assumes to be known from an earlier save.
 PLANS_LEFT_OUT = (
     "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not seen: use one"
     " StoreWriter for all checkpoints, with checkpoint_id=, and no caching where another process"
@@ -76,10 +77,10 @@ PLANS_LEFT_OUT = (
 
 
 class Commit:
-    """A checkpoint that is being made from the plans of all processes, without duplicates.
+    """A checkpoint in the making, from the plans of all processes, without duplicates.
 
-    Raises FileExistsError if something there may not be replaced; StoreError if the base is not a
-    model, or has no tensor in common with this one.
+    Raises FileExistsError if the path has something that may not be replaced; StoreError if the
+    base is not a model, or has no tensor in common with this one.
     """
 
     def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
@@ -125,7 +126,7 @@ class Commit:
         return replace(plan, arrays=arrays)
 
     def _do_without_base(self, plan: CheckpointPlan) -> None:
-        """Give up a base that has nothing of this checkpoint, or refuse it."""
+        """Give up a base without a tensor of this checkpoint, or refuse it."""
         assert isinstance(self._base, Base)
         text = f"{self.target}: has no tensor in common with its base, {self._base.model.where}:"
         text += " none of the same name, dtype and shape"
@@ -162,61 +163,66 @@ class Commit:
     ) -> None:
         """Assemble the checkpoint, and give it its name.
 
-        `names` has the keys behind each name, and `expected` torch's metadata. Raises
-        FileExistsError if another process has made the checkpoint; StoreError if something is
-        missing; ValueError if torch has not reported everything to write.
+        `names` has the keys that led to each name, and `expected` torch's metadata. Raises
+        FileExistsError if another process has made the checkpoint; StoreError if chunks or items
+        are missing; ValueError if the reports lack something that torch's metadata list.
         """
         with self._stack:
             if self._settings.overwrite:
                 release(self.target, self._settings.sync)
             reports: dict[str, list[ShardReport]] = defaultdict(list)
             objects: dict[str, ObjectReport] = {}
-            for result in (result for own in results for result in own):
-                name, told = result.index.fqn, result.storage_data
-                if isinstance(told, ObjectReport):
-                    objects[name] = told
+            for result in chain.from_iterable(results):
+                name, report = result.index.fqn, result.storage_data
+                if isinstance(report, ObjectReport):
+                    objects[name] = report
                 else:
-                    reports[name].append(told)
-            unknown = [name for name, own in expected.items() if not _is_told(name, own, reports)]
-            if unknown := [name for name in unknown if name not in objects]:
-                raise ValueError(f"{self.target}: {few(sorted(unknown), 5)}: {PLANS_LEFT_OUT}")
+                    reports[name].append(report)
+            missing = [
+                name
+                for name, entry in expected.items()
+                if name not in objects and not _is_reported(name, entry, reports)
+            ]
+            if missing:
+                raise ValueError(f"{self.target}: {few(sorted(missing), 5)}: {PLANS_LEFT_OUT}")
             self._assemble(reports, *self._objects(objects, names))
 
     def _assemble(
         self, reports: Mapping[str, Sequence[ShardReport]], text: bytes, objects: bytes
     ) -> None:
         plan, size = self._plan, self._settings.chunk_size
-        found = shared(reports, plan.arrays)
+        repeats = find_repeats(reports, plan.arrays)
         written = {
-            name: replace(plan.arrays[name], level="best" if any(r.is_best for r in own) else None)
-            for name, own in ((name, reports[name]) for name in plan.arrays)
-            if name not in found.copies and name not in found.roundings
+            name: replace(array, level="best" if any(r.is_best for r in reports[name]) else None)
+            for name, array in plan.arrays.items()
+            if name not in repeats.copies and name not in repeats.roundings
         }
         with opened_encoder(replace(self._whole_task(), arrays=written)) as encoder:
             put_small(encoder, reports, written)
             put_parts(encoder, reports, written, self._scratch)
         write_bytes(self._writer, header_path(0), plan.header.raw, size)
         checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
-        paths = self._finish_store(written, found, checkpoint)
-        if found.left:
-            self._put_left(found.left, paths)
-        whole = had_as_a_whole(reports) & written.keys() if self._processes > 1 else set()
-        if len(whole) > 1:
+        paths = self._finish_store(written, repeats, checkpoint)
+        if repeats.unwritten:
+            self._put_unwritten(repeats.unwritten, paths)
+        # No process could compare these with tensors of other processes.
+        separate = of_one_process(reports) & written.keys() if self._processes > 1 else set()
+        if len(separate) > 1:
             with self._opened_store() as reader:
-                more = find_repeated(reader, whole)
+                more = find_repeated(reader, separate)
             for name in (*more.copies, *more.roundings):
                 self._writer.drop(written.pop(name).path)
             if more.copies or more.roundings:
-                paths = self._finish_store(written, joined(found, more), checkpoint)
+                paths = self._finish_store(written, joined(repeats, more), checkpoint)
         check_complete(self._folder, list(written.values()), paths)
         if isinstance(self._base, Base):
             self._base.check_unchanged()
 
     def _finish_store(
-        self, written: Mapping[str, ArrayPlan], found: Shared, checkpoint: CheckpointPaths
+        self, written: Mapping[str, ArrayPlan], repeats: Repeats, checkpoint: CheckpointPaths
     ) -> dict[str, str]:
-        """Write the metadata of a store of these arrays; return the place of each tensor."""
-        paths, arrays, differences = _settled(self._plan, written, found)
+        """Write the metadata of a store of these arrays; return the path of each tensor."""
+        paths, arrays, differences = _store_entries(self._plan, written, repeats)
         for array in arrays:
             self._writer.create(array)
         name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
@@ -230,62 +236,63 @@ class Commit:
         base = self._base.model if isinstance(self._base, Base) else None
         return closing(open_store(self._folder, Kind.FOLDER, opening=Opening(base=base)))
 
-    def _put_left(self, left: Sequence[Left], paths: Mapping[str, str]) -> None:
+    def _put_unwritten(self, boxes: Sequence[UnwrittenBox], paths: Mapping[str, str]) -> None:
         writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
         task = replace(self._whole_task(), writer=writer)
         with self._opened_store() as reader, opened_encoder(task) as encoder:
-            put_left(reader, encoder, left, self._plan.arrays, paths)
+            put_unwritten(reader, encoder, boxes, self._plan.arrays, paths)
 
     def _objects(
-        self, places: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
+        self, reports: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
     ) -> tuple[bytes, bytes]:
         """Return the text of the checkpoint, and all objects."""
-        content, found = bytearray(), {}
-        for name, place in sorted(places.items()):
-            with open(self._scratch / place.file, "rb") as file:
-                file.seek(place.offset)
-                found[name] = len(content), place.size
-                content += file.read(place.size)
-            if len(content) != sum(found[name]):
+        content, extents = bytearray(), {}
+        for name, report in sorted(reports.items()):
+            with open(self._scratch / report.file, "rb") as file:
+                file.seek(report.offset)
+                extents[name] = len(content), report.size
+                content += file.read(report.size)
+            if len(content) != sum(extents[name]):
                 raise StoreError(f"object {name!r}: its bytes have got lost beside {self.target}")
-        return Checkpoint(found, names).to_text(), bytes(content)
+        return Checkpoint(extents, names).to_text(), bytes(content)
 
     def abandon(self) -> None:
-        """Undo the checkpoint; nothing of it is left."""
+        """Undo the checkpoint, and remove all of its files."""
         with suppress(_Abandoned), self._stack:
             raise _Abandoned
 
 
 class _Abandoned(Exception):
-    """The checkpoint is not finished."""
+    """The checkpoint is undone."""
 
 
-def _is_told(name: str, expected: Any, reports: Mapping[str, Sequence[ShardReport]]) -> bool:
-    """Tell whether all of a tensor, as torch's metadata say it, was planned to be written."""
-    chunks = expected.chunks if isinstance(expected, TensorStorageMetadata) else ()
+def _is_reported(name: str, entry: Any, reports: Mapping[str, Sequence[ShardReport]]) -> bool:
+    """Tell whether processes have reported each box of a tensor that torch's metadata list."""
+    chunks = entry.chunks if isinstance(entry, TensorStorageMetadata) else ()
     boxes = {Box(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks}
     return name in reports and boxes == {report.box for report in reports[name]}
 
 
-def _settled(
-    plan: CheckpointPlan, own: Mapping[str, ArrayPlan], found: Shared
+def _store_entries(
+    plan: CheckpointPlan, written: Mapping[str, ArrayPlan], repeats: Repeats
 ) -> tuple[dict[str, str], list[ArrayPlan], dict[str, Difference]]:
-    """Return the place of each tensor, the arrays, and the differences by their paths."""
+    """Return the path of each tensor, the arrays, and the differences by their paths."""
     paths = plan.paths
     copies: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     roundings: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-    for name, owner in found.copies.items():
+    for name, owner in repeats.copies.items():
         paths[name], copies[owner] = paths[owner], (*copies[owner], name)
-    for name, owner in found.roundings.items():
+    for name, owner in repeats.roundings.items():
         paths[name], roundings[owner] = paths[owner] + ROUNDED, (*roundings[owner], name)
     arrays, differences = [], {}
     infos = {tensor.name: tensor for tensor in plan.header.tensors}
-    for name, array in own.items():
-        others = copies[name], roundings[name]
+    for name, array in written.items():
+        followers = copies[name], roundings[name]
         if array.has_base:
-            form = infos[name].dtype, infos[name].shape, array.chunks
-            differences[array.path] = Difference(name, *form, *others, array.level)
+            spec = infos[name].dtype, infos[name].shape
+            difference = Difference(name, *spec, array.chunks, *followers, array.level)
+            differences[array.path] = difference
             arrays.append(array)
         else:
-            arrays.append(with_others(array, *others))
+            arrays.append(with_others(array, *followers))
     return paths, arrays, differences
