@@ -4,7 +4,7 @@ import re
 
 import torch
 
-#: The oldest PyTorch whose plans and planners are like those that this is written for.
+#: The oldest PyTorch with the plans and planners that this code expects.
 _OLDEST = (2, 6)
 
 if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _OLDEST:
@@ -14,8 +14,8 @@ if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _OLDEST:
     )
 if not torch.distributed.is_available():
     raise ImportError(
-        f"bf16codecs.torch.checkpoint needs torch.distributed, without which PyTorch"
-        f" {torch.__version__} was built here"
+        "bf16codecs.torch.checkpoint needs torch.distributed, and this PyTorch,"
+        f" {torch.__version__}, was built without it: install one that has it"
     )
 
 from bf16codecs.torch.checkpoint.reader import StoreReader  # noqa: E402

@@ -50,46 +50,46 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreReader"]
 
-# A file of checkpoints that PyTorch's own writer makes.
+# The metadata file of checkpoints of PyTorch's own writer.
 _TORCH_METADATA = ".metadata"
 
 
 class StoreReader(StorageReader):
     """Reads model stores, for `torch.distributed.checkpoint.load`.
 
-    Each process decodes the blocks that its shards need, and nothing else, whatever number of
-    processes wrote the checkpoint. A store that no training job wrote is also read: it has tensors
-    alone.
+    Each process decodes only the blocks that its shards need, however many processes wrote the
+    checkpoint. Other model stores can also be read; they have tensors alone.
 
-    Objects that are no tensors are PyTorch's pickles, and may run code when they are loaded. By
+    Objects other than tensors are PyTorch's pickles, and may run code when they are loaded. By
     default, only those are loaded that `torch.load` loads with ``weights_only=True``.
 
     Parameters
     ----------
     path
-        Whatever `bf16codecs.open_model` opens, or a folder, if ``load(..., checkpoint_id=...)`` is
-        given what is in it. It is opened here, and closed until it is loaded.
+        Whatever `bf16codecs.open_model` opens, or a folder of checkpoints, if
+        ``load(..., checkpoint_id=...)`` names one in it. A store is opened here to check it, and
+        closed again until `load`.
     base, storage_options, max_bytes
         As `bf16codecs.open_model` takes them.
     cast
-        Load into tensors of another dtype, with a conversion by PyTorch. By default that is an
-        error.
+        Convert to the dtypes of the tensors to load into, by PyTorch. By default, another dtype is
+        an error.
     threads
         How many threads each process uses; by default its part of the machine's cores.
     weights_only
         As `torch.load` takes it: refuse objects of other classes than PyTorch's, Python's simplest,
-        and those of `torch.serialization.add_safe_globals`. With False, whatever is in an object is
-        run: for checkpoints that you trust.
+        and those of `torch.serialization.add_safe_globals`. With False, an object may run any code:
+        use it only for checkpoints that you trust.
 
     Raises
     ------
     FileNotFoundError
-        If nothing is there.
+        If the path does not exist.
     StoreError, bf16codecs.errors.CodecError
-        If it is no store, or what it says of its tensors and objects is damaged, or a checkpoint
-        that PyTorch itself reads. At an address, `load` tells what has no store.
+        If it is not a store, or is a checkpoint that PyTorch itself reads, or its lists of tensors
+        and objects are damaged. An address without a store is an error only in `load`.
     TypeError
-        If `weights_only` is no bool.
+        If `weights_only` is not a bool.
 
     Examples
     --------
@@ -122,13 +122,13 @@ class StoreReader(StorageReader):
         return {**vars(self), "_model": None}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin to load, from another path if there is one."""
+        """Begin to load, from another path if one is given."""
         self.close()
         if checkpoint_id:
             self._set_path(checkpoint_id)
 
     def _set_path(self, path: str | os.PathLike[str]) -> None:
-        """Set a path and try to open it: in `load`, torch reports errors in a hundred lines."""
+        """Set a path, and open it once: errors of `load` come in a hundred lines of torch's."""
         self.path = given_path(path, "checkpoint")
         if _may_have_checkpoints(self.path):
             return
@@ -148,7 +148,7 @@ class StoreReader(StorageReader):
 
     def _opened(self) -> Model:
         if self._model is None:
-            # Assigned once all is read: torch asks again after a failure.
+            # Assigned last: torch calls again after a failure.
             model = open_model(self.path, *self._arguments)
             try:
                 self._checkpoint = read_checkpoint(model._home.opened) or Checkpoint()
@@ -161,9 +161,9 @@ class StoreReader(StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the store's contents as torch's metadata.
 
-        Each tensor is one piece: processes ask for parts of it.
+        Each tensor is listed as one piece, of which processes request parts.
         """
-        self.close()  # another checkpoint may have that name since the load before
+        self.close()  # since the last load, another checkpoint may have taken its path
         model = self._opened()
         entries: dict[str, Any] = dict.fromkeys(self._checkpoint.objects, BytesStorageMetadata())
         for name, tensor in model.items():
@@ -193,12 +193,12 @@ class StoreReader(StorageReader):
         Raises
         ------
         TypeError
-            If a tensor is to be loaded into one of another dtype, and nothing is said of `cast`.
+            If a tensor is to be loaded into one of another dtype, and `cast` is false.
         ValueError
             If one is to be loaded into a tensor of a class that computes its numbers from other
             data.
         StoreError
-            If an object might run code, and `weights_only` is true.
+            If an object may run code, and `weights_only` is true.
         """
         opened = self._opened()._home.opened
         processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
@@ -208,29 +208,28 @@ class StoreReader(StorageReader):
             for item, content in zip(objects, contents, strict=True):
                 planner.load_bytes(item, content)
             tensors = (item for item in plan.items if item.type is not LoadItemType.BYTE_IO)
-            wanted = [_Wanted.of(opened, item, planner, self._cast) for item in tensors]
-            works = (work_with_bases(opened, own.name, own.work) for own in wanted)
-            sizes = sum(own.nbytes for own in wanted), sum(works)
-            opened.check_size(sizes[0], "what is loaded", sizes[1])
-            concurrency = max(1, min((own.array.concurrency for own in wanted), default=1))
-            direct = [(own, own.memory) for own in wanted if own.memory is not None]
-            scratch = max((own.array.scratch_nbytes for own, _ in direct), default=0)
-            run_all((job for own, out in direct for job in own.jobs(out)), concurrency, scratch)
-            there = [own for own in wanted if own.gpu is not None]
-            _read_onto_gpus(self._opened(), there, self._threads or LOADING_THREADS)
-            for own in wanted:
-                if own.memory is None and own.gpu is None:
-                    own.copy(concurrency)
-                else:  # autograd does not see that it was written to
-                    torch.autograd.graph.increment_version(own.target)
-                planner.commit_tensor(own.item, own.target)
+            boxes = [_BoxRead.of(opened, item, planner, self._cast) for item in tensors]
+            works = (work_with_bases(opened, box.name, box.work) for box in boxes)
+            opened.check_size(sum(box.nbytes for box in boxes), "what is loaded", sum(works))
+            concurrency = max(1, min((box.array.concurrency for box in boxes), default=1))
+            direct = [(box, box.memory) for box in boxes if box.memory is not None]
+            scratch = max((box.array.scratch_nbytes for box, _ in direct), default=0)
+            run_all((job for box, out in direct for job in box.jobs(out)), concurrency, scratch)
+            on_gpus = [box for box in boxes if box.gpu is not None]
+            _read_onto_gpus(self._opened(), on_gpus, self._threads or LOADING_THREADS)
+            for box in boxes:
+                if box.memory is None and box.gpu is None:
+                    box.copy(concurrency)
+                else:  # autograd cannot see these writes
+                    torch.autograd.graph.increment_version(box.target)
+                planner.commit_tensor(box.item, box.target)
         self.close()
         future: Future[None] = Future()
         future.set_result(None)
         return future
 
     def _object(self, opened: ModelReader, name: str) -> io.BytesIO:
-        """Return the bytes of an object, which a planner unpickles."""
+        """Return the bytes of an object, for the planner to unpickle."""
         content = read_object(opened, self._checkpoint.objects[name])
         if not self._weights_only:
             return io.BytesIO(content)
@@ -238,7 +237,7 @@ class StoreReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Tell whether something may be there."""
+        """Tell whether this may be a checkpoint: any path or address."""
         return bool(os.fspath(checkpoint_id))
 
     def __repr__(self) -> str:
@@ -246,58 +245,59 @@ class StoreReader(StorageReader):
 
 
 def _may_have_checkpoints(path: str) -> bool:
-    """Return whether a path is a folder and no store; raise StoreError if PyTorch reads it."""
+    """Tell whether a path is a folder, not a store; raise StoreError for PyTorch's checkpoints."""
     if "://" in path:
         return False
-    place, _ = split_step(path)
-    if os.path.isfile(os.path.join(place, _TORCH_METADATA)):
+    path, _ = split_step(path)
+    if os.path.isfile(os.path.join(path, _TORCH_METADATA)):
         raise StoreError(
-            f"{place}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
+            f"{path}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
         )
-    return os.path.isdir(place) and detect(place) is None
+    return os.path.isdir(path) and detect(path) is None
 
 
-def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted], threads: int) -> None:
-    """Decode boxes to where they go on GPUs."""
-    by_device: defaultdict[torch.device, list[_Wanted]] = defaultdict(list)
-    for own in wanted:
-        by_device[own.target.device].append(own)
-    for device, there in by_device.items():
-        targets = [Target(model[own.name], own.target.data_ptr(), own.axes) for own in there]
-        gpu = there[0].gpu
+def _read_onto_gpus(model: Model, boxes: Sequence[_BoxRead], threads: int) -> None:
+    """Decode boxes into the memory of their targets on GPUs."""
+    by_device: defaultdict[torch.device, list[_BoxRead]] = defaultdict(list)
+    for box in boxes:
+        by_device[box.target.device].append(box)
+    for device, reads in by_device.items():
+        targets = [Target(model[box.name], box.target.data_ptr(), box.axes) for box in reads]
+        gpu = reads[0].gpu
         assert gpu is not None
         read_into_torch(device, gpu, targets, min(threads, LOADING_THREADS))
 
 
-def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:
-    if kind not in TORCH_DTYPES:
-        raise StoreError(f"tensor {name!r}: this PyTorch has no dtype for {kind}")
+def _tensor_metadata(name: str, dtype: str, shape: tuple[int, ...]) -> TensorStorageMetadata:
+    if dtype not in TORCH_DTYPES:
+        raise StoreError(f"tensor {name!r}: this PyTorch has no dtype for {dtype}")
     size = torch.Size(shape)
     whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
-    return TensorStorageMetadata(TensorProperties(dtype=TORCH_DTYPES[kind]), size, [whole])
+    return TensorStorageMetadata(TensorProperties(dtype=TORCH_DTYPES[dtype]), size, [whole])
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A box of a tensor, and where it goes."""
+class _BoxRead:
+    """A box of a stored tensor, and the tensor to read it into."""
 
     item: ReadItem
     array: ArrayReader
-    kind: str
+    #: The safetensors dtype.
+    stored_dtype: str
     target: torch.Tensor
-    #: Of the target, if it can be decoded into.
+    #: The target's memory, if the CPU can decode into it.
     memory: NDArray[Any] | None
-    #: That has the target's memory, if it can be decoded there.
+    #: The GPU of the target, if it can decode into its memory.
     gpu: Device | None
 
     @classmethod
-    def of(cls, opened: ModelReader, item: ReadItem, planner: LoadPlanner, cast: bool) -> _Wanted:
+    def of(cls, opened: ModelReader, item: ReadItem, planner: LoadPlanner, cast: bool) -> _BoxRead:
         name = item.storage_index.fqn
-        array, kind = opened.tensor(name)
+        array, stored = opened.tensor(name)
         opened.check_header(name)
-        kind = kind or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
+        stored = stored or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
         target = plain_tensor(planner.resolve_tensor(item), name).detach()
-        dtype, memory, gpu = TORCH_DTYPES[kind], None, None
+        dtype, memory, gpu = TORCH_DTYPES[stored], None, None
         if target.dtype != dtype and not cast:
             raise TypeError(
                 f"tensor {name!r}: is {dtype} in {opened.where}, and to be loaded into"
@@ -312,7 +312,7 @@ class _Wanted:
             decodes_there(array) and is_memory_of(target, dtype, "cuda") and target.is_contiguous()
         ):
             gpu = gpu_of(target.device)
-        return cls(item, array, kind, target, memory, gpu)
+        return cls(item, array, stored, target, memory, gpu)
 
     @property
     def name(self) -> str:
@@ -323,8 +323,8 @@ class _Wanted:
     def axes(self) -> list[range]:
         """The indices along each axis."""
         item = self.item
-        places = zip(item.storage_offsets, item.lengths, strict=True)
-        return [range(offset, offset + length) for offset, length in places]
+        extents = zip(item.storage_offsets, item.lengths, strict=True)
+        return [range(offset, offset + length) for offset, length in extents]
 
     @property
     def nbytes(self) -> int:
@@ -337,20 +337,21 @@ class _Wanted:
         return self.array.box_work(self.axes).total
 
     def jobs(self, out: NDArray[Any]) -> Iterator[Job]:
-        """Yield what together reads the box."""
+        """Yield the jobs that read the box."""
         return self.array.box_jobs(self.axes, out)
 
     def copy(self, concurrency: int) -> None:
-        """Read the box, and copy it to where it goes: another device, or dtype."""
+        """Read the box, and copy it to a target on another device, or of another dtype."""
         values = np.empty(tuple(self.item.lengths), self.array.dtype)
         run_all(self.jobs(values), concurrency, self.array.scratch_nbytes)
-        self.target.copy_(as_tensor(values, self.kind))
+        self.target.copy_(as_tensor(values, self.stored_dtype))
 
 
 def _harmless(content: bytes, label: str) -> io.BytesIO:
     """Load an object without running code, and return it as PyTorch saves it anew.
 
-    Other loaders may read other things in `content`. Raises StoreError if ``weights_only`` fails.
+    Another loader may find another object in `content`. Raises StoreError if ``weights_only``
+    refuses it.
     """
     saved = io.BytesIO()
     try:
@@ -362,17 +363,17 @@ def _harmless(content: bytes, label: str) -> io.BytesIO:
         has = f"has {few(names, 3)}, and " if names else ""
         raise StoreError(
             f"{label}: {has}may run code when it is loaded: allow the classes that you know"
-            " (torch.serialization.add_safe_globals), or, if you trust who wrote the checkpoint,"
+            " (torch.serialization.add_safe_globals), or, if you trust the checkpoint's author,"
             " read it with StoreReader(..., weights_only=False)"
         ) from e
-    except Exception as e:  # of damaged ones, anything
+    except Exception as e:  # damaged objects raise anything
         raise StoreError(f"{label}: not loaded with weights_only=True: {one_line(e)}") from e
     saved.seek(0)
     return saved
 
 
 def _unsafe_names(content: bytes) -> list[str]:
-    """Return the names of classes and functions that would have to be allowed, if any tells."""
+    """Return the names of classes and functions that would have to be allowed, if available."""
     with suppress(Exception):
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(content)))
     return []

@@ -34,9 +34,9 @@ from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
 __all__ = ["StoreWriter"]
 
-#: A value for the base: the checkpoint of this series before this one.
+#: A value for the base: the previous checkpoint of this series.
 PREVIOUS = "previous"
-#: A value for the level: best for the tensors for which it pays.
+#: A value for the level: best for the shards for which it pays.
 AUTO_LEVEL = "auto"
 _LEVELS = tuple(_core.LEVELS)
 _CODECS = "arithmetic", "huffman", "zstd"
@@ -46,46 +46,45 @@ _OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
 class StoreWriter(StorageWriter):
     """Writes checkpoints as model stores, for `torch.distributed.checkpoint.save`.
 
-    Each tensor, sharded or not, becomes one array, whose chunks the processes write side by side.
+    Each tensor, sharded or not, becomes one array, whose chunks the processes write in parallel.
     The store appears under its name when it is complete, and not at all if a process fails.
 
     Parameters
     ----------
     path
-        The store to make, a folder. With ``save(..., checkpoint_id=...)`` that is its path.
+        The store to make, a folder; ``save(..., checkpoint_id=...)`` gives another path.
     codec, level
         As `bf16codecs.convert.safetensors_to_zarr` takes them: ``"arithmetic"``, ``"huffman"`` or
-        ``"zstd"``; the others have no checksums of integers. Level ``"auto"`` of ``"arithmetic"``
-        is ``"best"`` for shards of which that takes 2 % less, by the first chunk of each, and
-        ``"fast"`` for others: of an optimizer's state it takes less, of weights it does not.
+        ``"zstd"``; other codecs have no checksums of integers. With ``"arithmetic"``, level
+        ``"auto"`` is ``"best"`` for shards whose first chunk gets 2 % smaller by it, and ``"fast"``
+        for the others: ``"best"`` pays for an optimizer's state, and not for weights.
     base
-        A model: its path or address. Tensors that both have are stored as differences.
-        ``"previous"`` is the checkpoint of this series whose step comes before this one's; the
-        first one has no base.
+        The path or address of a model: tensors that it also has are stored as differences to it.
+        ``"previous"`` is the checkpoint of this series before this one; the first has no base.
     keep_last
-        How many checkpoints of this series to keep, up to the step of this one; those before are
-        removed once this one is there, and later ones are left alone. By default all. A series are
-        the checkpoints in one folder whose names differ in the step alone.
+        How many checkpoints of this series to keep, up to the step of this one, by default all.
+        Earlier ones are removed once this one is complete; later ones stay. A series are the
+        checkpoints in one folder whose names differ in the step alone.
     keep_every
         Checkpoints whose step is a multiple of it are kept for ever. Their names have the step:
         ``step-600.zarr``.
     chunk_size
         The largest size of a chunk, in bytes, where shards allow it.
     threads
-        How many threads each process uses; by default its part of the machine's cores.
+        How many threads each process uses; by default its share of the machine's cores.
     overwrite
-        Replace a checkpoint that has this path.
+        Replace a checkpoint at this path.
     sync
         Flush the checkpoint to the disk before it gets its name.
     storage_options
-        Of the file system that a base at an address is in.
+        Options of the file system of a base at an address.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument makes no sense.
+        If an argument is invalid.
     FileNotFoundError
-        If no base is at its path.
+        If the base does not exist.
 
     Examples
     --------
@@ -112,7 +111,7 @@ class StoreWriter(StorageWriter):
         super().__init__()
         self.path = _local(path)
         if codec not in _CODECS:
-            # The others have no checksums of integers: damage would not be noticed.
+            # Other codecs have no checksums of integers: damage would go unnoticed.
             raise ValueError(f"codec must be {', '.join(_CODECS)}, not {codec!r}")
         is_measured = codec == "arithmetic" and level == AUTO_LEVEL
         # The other codecs have no word for "fast".
@@ -121,16 +120,16 @@ class StoreWriter(StorageWriter):
             raise ValueError(f"level must be {', '.join(_LEVELS)} or {AUTO_LEVEL}, not {level!r}")
         choice = CodecChoice(codec, None if is_default else level)
         chunk_size = positive("chunk_size", chunk_size)
-        place = None if base is None else given_path(base, "base")
-        if place is not None:
+        location = None if base is None else given_path(base, "base")
+        if location is not None:
             choice.check_difference()
-            _check_there(place)
+            _check_base(location)
         self._settings = Settings(
             choice=choice,
             is_measured=is_measured,
             chunk_size=chunk_size,
-            base=place,
-            is_base_optional=place == PREVIOUS,
+            base=location,
+            is_base_optional=location == PREVIOUS,
             storage_options=storage_options,
             overwrite=overwrite,
             sync=sync,
@@ -144,7 +143,7 @@ class StoreWriter(StorageWriter):
     def _forget(self) -> None:
         self._commit: Commit | None = None
         self._undo: weakref.finalize[Any, Any] | None = None
-        # The plans of the save before: torch may leave out plans that did not change.
+        # The plans of the previous save: torch may leave out plans that did not change.
         self._plans: list[SavePlan] = []
         self._is_alone = False
 
@@ -156,7 +155,7 @@ class StoreWriter(StorageWriter):
         self._forget()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a checkpoint, at another path if there is one."""
+        """Begin a checkpoint, at another path if one is given."""
         self.close()
         if checkpoint_id:
             self.path = _local(checkpoint_id)
@@ -167,17 +166,17 @@ class StoreWriter(StorageWriter):
         Raises
         ------
         ValueError
-            If processes do not exchange plans: then none knows the whole.
+            If processes do not exchange plans: then no process knows all tensors.
         """
         if kwargs.get("use_collectives") is False:
             raise ValueError(
-                "use_collectives=False: each process would write a checkpoint of its own, and a"
-                " store has tensors of all: leave it out"
+                "use_collectives=False: each process would write a checkpoint of its own, but a"
+                " store has the tensors of all processes: leave it out"
             )
         self.close()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Refuse what cannot be stored."""
+        """Refuse tensors and names that cannot be stored; report this process's processors."""
         for item in plan.items:
             check_item(item)
         names_of(plan.planner_data)
@@ -188,32 +187,33 @@ class StoreWriter(StorageWriter):
         plans = self._with_unchanged(plans)
         settings = self._settings
         if self._retention.keep_last is not None or settings.base == PREVIOUS:
-            what = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
-            check_series(self.path, what)
-        # As torch's own writer does: a job makes the folder of its checkpoints.
+            option = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
+            check_series(self.path, option)
+        # As torch's own writer does.
         make_folders(os.path.dirname(absolute(self.path)), settings.sync)
         if settings.base == PREVIOUS:
             base = previous_of(self.path)
-            # A difference to what goes at once would be rewritten at once.
+            # A difference to a checkpoint that is removed after this save would be rewritten then.
             is_worth_it = base is not None and self._retention.keeps_before(base)
             settings = replace(settings, base=base if is_worth_it else None)
         self._commit = Commit(self.path, settings, plans)
         self._is_alone = len(plans) == 1
-        # torch does not report that another process has failed: then `finish` is never called. The
-        # next checkpoint, or the end of this object or process, undoes it.
+        # If another process fails, torch neither calls `finish` nor reports it: the next
+        # checkpoint, or the end of this object or process, undoes this one.
         self._undo = weakref.finalize(self, self._commit.abandon)
         tasks = self._commit.tasks(plans)
         return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
 
     def _with_unchanged(self, plans: list[SavePlan]) -> list[SavePlan]:
-        before = self._plans
-        if not all(map(_is_sent, plans)) and len(before) != len(plans):
+        """Fill in the plans that torch left out."""
+        previous = self._plans
+        if not all(map(_is_sent, plans)) and len(previous) != len(plans):
             raise ValueError(PLANS_LEFT_OUT)
-        self._plans = [plan if _is_sent(plan) else before[i] for i, plan in enumerate(plans)]
+        self._plans = [plan if _is_sent(plan) else previous[i] for i, plan in enumerate(plans)]
         return self._plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what this process has."""
+        """Write the tensors and objects of this process's plan."""
         task = plan.storage_data
         assert isinstance(task, Task)
         try:
@@ -221,7 +221,7 @@ class StoreWriter(StorageWriter):
             with codec_threads(threads), target_errors(task.target):
                 results = write_items(plan, planner, task)
         except BaseException:
-            # Do not remove files that others are still writing: they would fail.
+            # With other processes, do not remove the files that they are still writing.
             if self._is_alone:
                 self.close()
             raise
@@ -230,13 +230,13 @@ class StoreWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: Sequence[Sequence[WriteResult]]) -> None:
-        """Put the store together, and give it its name; called on the coordinator."""
+        """Assemble the store, and give it its name; called on the coordinator."""
         names, expected = names_of(metadata.planner_data), metadata.state_dict_metadata
         commit, self._commit = self._commit, None
         assert commit is not None
         assert self._undo is not None
         self._undo.detach()
-        with codec_threads(self._threads):  # all there are: the other processes wait
+        with codec_threads(self._threads):  # by default all: the other processes wait
             commit.finish(results, names, expected)
             self._retention.apply(commit.target, self._settings.sync)
 
@@ -247,12 +247,12 @@ class StoreWriter(StorageWriter):
         self._commit = self._undo = None
 
     def storage_meta(self) -> StorageMeta:
-        """Return where the checkpoint will be."""
+        """Return the path of the checkpoint, for torch."""
         return StorageMeta(checkpoint_id=self.path)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Tell whether a checkpoint can be written there: stores are made in folders."""
+        """Tell whether a checkpoint can be written there: to a path, not to an address."""
         return "://" not in os.fspath(checkpoint_id)
 
     def __repr__(self) -> str:
@@ -260,19 +260,22 @@ class StoreWriter(StorageWriter):
 
 
 def _is_sent(plan: SavePlan) -> bool:
-    """Tell whether torch has not left out a plan because it is that of before."""
+    """Tell whether torch has sent a plan, rather than left it out because it did not change."""
     return getattr(plan, "usable", True)  # before PyTorch 2.7, none is left out
 
 
-def _check_there(base: str) -> None:
-    """Refuse a base that is not there, before anything is trained."""
+def _check_base(base: str) -> None:
+    """Refuse a base that does not exist, before any training."""
     if base.startswith(AUTO):
-        raise ValueError(f"{base}: a job's tensors are in many places: name the base")
+        raise ValueError(
+            f"{base}: choosing a base needs all tensors, and each process has only its own:"
+            " name the base"
+        )
     if base == PREVIOUS or "://" in base:
         return
-    place, _ = split_step(base)
-    recover_missing(place)
-    if not os.path.lexists(place):
+    path, _ = split_step(base)
+    recover_missing(path)
+    if not os.path.lexists(path):
         raise FileNotFoundError(errno.ENOENT, "No such model to be the base", base)
 
 
