@@ -1,4 +1,4 @@
-"""Tensors to save: which can be stored, which are tied, and the file that they would be."""
+"""Tensors to save: checks, ties between them, and a model of one file with them."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ __all__ = [
     "TORCH_DTYPES",
     "check_metadata",
     "checked_tensors",
+    "header_spec",
     "source_of",
-    "stored_form",
     "tied_names",
     "with_tied",
 ]
 
-#: The names of data types in safetensors. Older releases of PyTorch lack some.
+#: The names of dtypes in safetensors. Older releases of PyTorch lack some.
 DTYPES = {
-    getattr(torch, item): name
-    for name, item in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
-    if hasattr(torch, item)
+    getattr(torch, torch_name): name
+    for name, torch_name in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
+    if hasattr(torch, torch_name)
 }
-
 
 #: The dtypes by their names in safetensors.
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
-def stored_form(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a tensor as safetensors has them."""
+def header_spec(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape that a tensor has in a safetensors header."""
     name = DTYPES[dtype]
     return name, (*shape[:-1], 2 * shape[-1]) if name == "F4" else shape  # two numbers in an item
 
 
 def checked_tensors(tensors: Any) -> dict[str, torch.Tensor]:
-    """Return tensors in memory; raise TypeError or ValueError unless all of them can be stored."""
+    """Return plain tensors; raise TypeError or ValueError unless all of them can be stored."""
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a dict of tensors by name, not {type(tensors).__name__}")
     for name, tensor in tensors.items():
@@ -65,7 +64,7 @@ def checked_tensors(tensors: Any) -> dict[str, torch.Tensor]:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise TypeError unless these are texts by name, or None."""
+    """Raise TypeError unless metadata are a mapping of strings to strings, or None."""
     if metadata is not None and not isinstance(metadata, Mapping):
         kind = type(metadata).__name__
         raise TypeError(f"metadata must be a dict of strings, not {metadata!r:.80} ({kind})")
@@ -87,9 +86,10 @@ def with_tied(
 def tied_names(
     tensors: Mapping[str, torch.Tensor], preferred: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Map the names of tensors that are the same memory as another one to its name.
+    """Map the name of each tensor that is another one's memory to the name of that one.
 
-    That is the first `preferred` name, or else the first, in alphabetical order as in `save_model`.
+    Of tied tensors, the first `preferred` name is kept, or else the first, in alphabetical order as
+    in `safetensors.torch.save_model`.
     """
     groups: dict[Any, list[str]] = {}
     for name in sorted(tensors):
@@ -97,11 +97,11 @@ def tied_names(
         if tensor.is_meta:
             groups.setdefault(id(tensor), []).append(name)
         elif tensor.numel() and tensor.data_ptr():
-            form = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
-            groups.setdefault((tensor.device, tensor.data_ptr(), *form), []).append(name)
-    wanted, tied = set(preferred), {}
+            view = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+            groups.setdefault((tensor.device, tensor.data_ptr(), *view), []).append(name)
+    preferred, tied = set(preferred), {}
     for names in groups.values():
-        kept = next((name for name in names if name in wanted), names[0])
+        kept = next((name for name in names if name in preferred), names[0])
         tied.update({name: kept for name in names if name != kept})
     return tied
 
@@ -109,17 +109,17 @@ def tied_names(
 def source_of(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, name: str
 ) -> FilesReader:
-    """Return a model of one file from tensors on any device; without `metadata`, it has none."""
-    forms = {key: stored_form(t.dtype, tuple(t.shape)) for key, t in tensors.items()}
-    header = make_header(forms, metadata, name)
+    """Return a model of one file, `name`, from tensors on any device."""
+    specs = {key: header_spec(t.dtype, tuple(t.shape)) for key, t in tensors.items()}
+    header = make_header(specs, metadata, name)
     ordered = [tensors[info.name].detach() for info in header.tensors]
 
     def read(offset: int, out: Bytes) -> None:
-        number, start = header.find(offset)
-        tensor = ordered[number]
+        index, start = header.find(offset)
+        tensor = ordered[index]
         first = start // tensor.element_size()
-        part = _items(tensor, first, first + out.size // tensor.element_size())
-        out[:] = part.view(torch.uint8).cpu().numpy()
+        items = _items(tensor, first, first + out.size // tensor.element_size())
+        out[:] = items.view(torch.uint8).cpu().numpy()
 
     def state() -> dict[str, list[int]]:
         return {name: [tensor._version for tensor in ordered]}
@@ -129,7 +129,7 @@ def source_of(
 
 
 def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Return a range of the items in C order, without a copy of more than that range."""
+    """Return a range of a tensor's items in C order, and copy no more than that range."""
     while tensor.ndim > 1 and not tensor.is_contiguous():
         row = tensor[0].numel()
         first, last = start // row, -(-stop // row)
@@ -137,6 +137,6 @@ def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         if len(tensor) != 1:
             break
         tensor = tensor[0]
-    # Conjugated and negated views have other bytes than numbers.
-    run = in_a_row(tensor.contiguous())[start:stop]
-    return run.resolve_conj().resolve_neg().contiguous()
+    items = in_a_row(tensor.contiguous())[start:stop]
+    # Conjugated and negated views change the numbers, not the bytes in memory.
+    return items.resolve_conj().resolve_neg().contiguous()

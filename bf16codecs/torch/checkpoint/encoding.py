@@ -1,4 +1,4 @@
-"""Boxes of tensors that become chunks of a store, in any process that has them."""
+"""Encodes boxes of tensors as chunks of a store, in any process of a job."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ZARR_FORMAT = 3
 # moments, and 0.8 % on weights: docs/howto/training.md.
 _LEAST_GAIN = 0.02
 
-#: Of a chunk, along each axis.
+#: The index of a chunk along each axis of the grid.
 Index = tuple[int, ...]
 
 
 def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
-    """Yield the chunks that have items of a box, the last axis first."""
+    """Yield the chunks that have items of a box, in C order."""
     if not all(axes):
         return
     firsts = [axis.start // n for axis, n in zip(axes, array.chunks, strict=True)]
@@ -49,7 +49,8 @@ def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
 class ChunkEncoder:
     """Encodes and writes chunks, whose items are given as unsigned integers of their width.
 
-    `bases` are by path. `is_base_optional` codes chunks with an unreadable base alone, and warns.
+    `bases` are by path of the array. With `is_base_optional`, chunks whose base cannot be read are
+    stored whole, with a warning.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ChunkEncoder:
         is_base_optional: bool = False,
     ) -> None:
         self._writer, self._bases, self._is_base_optional = writer, bases, is_base_optional
-        # For padded chunks, and for their bases.
+        # Buffers for padded chunks, and for their bases.
         self._memory, self._base_memory = ThreadBuffer(), ThreadBuffer()
         self._has_warned = False
 
@@ -69,7 +70,7 @@ class ChunkEncoder:
         return self._writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
 
     def best_pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
-        """Tell whether level best pays for an array, by one of its chunks."""
+        """Tell whether level best pays for an array, from one of its chunks."""
         if array.dtype not in _core.DTYPES:
             return False
         chunk, base = self._padded(array, values), self._base(array, index)
@@ -83,7 +84,7 @@ class ChunkEncoder:
         if not array.has_base or (self._is_base_optional and array.path not in self._bases):
             return None
         base = self._base_memory.get(array.chunk_nbytes)
-        # Of the array alone, not of the file.
+        # Offsets count from the start of the array, not of the file.
         bases = ChunkBase(lambda: self._bases[array.path], replace(array, offset=0))
         try:
             bases.read(index, 0, base.size, base)
@@ -95,10 +96,10 @@ class ChunkEncoder:
         return base
 
     def warn_of_base(self, error: Exception) -> None:
-        """Warn once that the checkpoint before cannot be read: any number of chunks may need it."""
+        """Warn that the previous checkpoint cannot be read: once, although each chunk needs it."""
         if not self._has_warned:
             self._has_warned = True
-            text = "not all is stored as a difference, since the checkpoint before cannot be read:"
+            text = "chunks are stored whole: the checkpoint before cannot be read:"
             warnings.warn(f"{text} {one_line(error)}", CheckpointWarning, stacklevel=2)
 
     def _padded(self, array: ArrayPlan, values: NDArray[Any]) -> Bytes:
@@ -114,5 +115,5 @@ class ChunkEncoder:
 
 
 def chunk_file(folder: Path, array: ArrayPlan, index: Index) -> str:
-    """Return the file of a chunk in a store."""
+    """Return the path of a chunk's file."""
     return os.path.join(folder, array.path, chunk_key(ZARR_FORMAT)(index))

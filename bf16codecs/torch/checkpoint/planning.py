@@ -1,6 +1,6 @@
 """Plans a checkpoint, in the coordinator, from the plans of all processes.
 
-Chunks are such that each process of a job writes its own: their edges are edges of shards.
+Edges of shards are edges of chunks where possible, so that no two processes share a chunk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bf16codecs.store.checkpoint import check_names
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import array_spec, tensor_attributes
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.torch.tensors import DTYPES, stored_form
+from bf16codecs.torch.tensors import DTYPES, header_spec
 
 __all__ = [
     "SMALL_BYTES",
@@ -38,12 +38,12 @@ __all__ = [
     "plan_checkpoint",
 ]
 
-# So many times as many chunks as their size asks for are better than chunks that several
-# processes have parts of: those are written twice, and encoded by the coordinator alone.
+# Chunks that several processes share are written twice, and encoded by the coordinator alone: up to
+# this many times as many chunks as `chunk_size` needs are better.
 _MANY = 8
-# The least size of a chunk, of which the head of a frame is 1 %.
+# The smallest chunk: the head of its frame is 1 % of it.
 _LEAST_BYTES = 1 << 12
-# The largest chunk: shards of a prime number of rows may be cut nowhere else.
+# The largest chunk: a shard of a prime number of rows has no divisor near `chunk_size`.
 _MOST_BYTES = 1 << 30
 
 
@@ -60,7 +60,7 @@ class Box(NamedTuple):
 
 
 def common(axis: range, other: range) -> range:
-    """Return the indices that two have in common."""
+    """Return the indices that two ranges have in common."""
     return range(max(axis.start, other.start), min(axis.stop, other.stop))
 
 
@@ -69,7 +69,7 @@ def chunk_grid(
 ) -> tuple[int, ...]:
     """Return the shape of a tensor's chunks, of at most `chunk_size` bytes where shards allow it.
 
-    Chunks are whole rows of the processes' `boxes`, each in one, unless too many or too small.
+    Each chunk lies in one of the processes' `boxes`, unless chunks would be too many or too small.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def chunk_grid(
     plain = chunk_shape(shape, item_size, chunk_size)
     if 0 in shape:
         return plain
-    # Of shards that begin at 12, 24 and 30, chunks of 6, 3, 2 or 1.
+    # Shards that begin at 12, 24 and 30 allow chunks of 6, 3, 2 or 1.
     cells = tuple(
         math.gcd(*(box.offsets[axis] for box in boxes if all(box.sizes))) or size
         for axis, size in enumerate(shape)
@@ -111,14 +111,14 @@ def _divisor(cell: int, limit: int, most: int) -> int:
     return larger if fitting * _MANY < limit and larger <= most else fitting
 
 
-#: Tensors below this size, such as norms and counters of steps, are sent to the coordinator, who
-#: writes them, equal ones once. In chunks of its own, each process would have a few bytes of them.
+#: Processes send tensors below this size, such as norms and counters of steps, to the coordinator,
+#: which writes them, equal ones once. Otherwise each process would write chunks of a few bytes.
 SMALL_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The arrays of a checkpoint by tensor, and the header of the file that it would be."""
+    """The arrays of a checkpoint by tensor, and the header of its tensors as a safetensors file."""
 
     header: Header
     arrays: Mapping[str, ArrayPlan]
@@ -132,7 +132,8 @@ class CheckpointPlan:
 def check_item(item: WriteItem) -> None:
     """Raise ValueError for a tensor that cannot be stored.
 
-    Safetensors lack its dtype or layout, it has too many axes, or its name is no text.
+    That is one of a dtype or layout that safetensors lack, with too many axes, or whose name is not
+    valid Unicode.
     """
     name = item.index.fqn
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
@@ -172,17 +173,18 @@ def is_small(item: WriteItem) -> bool:
 def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
     """Plan the arrays of a checkpoint from the plans of all processes, without duplicates.
 
-    Messages name the store `where`. Raises SafetensorsError for names that safetensors files lack.
+    `where` is the store, for messages. Raises SafetensorsError for names that safetensors files
+    cannot have.
     """
-    forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+    specs: dict[str, tuple[str, tuple[int, ...]]] = {}
     boxes: dict[str, list[Box]] = {}
     for item in (item for plan in plans for item in plan.items):
         if item.type is not WriteItemType.BYTE_IO:
             assert item.tensor_data is not None
             name, dtype = item.index.fqn, item.tensor_data.properties.dtype
-            forms[name] = stored_form(dtype, tuple(item.tensor_data.size))
+            specs[name] = header_spec(dtype, tuple(item.tensor_data.size))
             boxes.setdefault(name, []).append(box_of(item))
-    header, paths, arrays = make_header(forms, {}, where), array_paths(forms), {}
+    header, paths, arrays = make_header(specs, {}, where), array_paths(specs), {}
     for tensor in header.tensors:
         dtype, shape = array_spec(tensor)
         array = ArrayPlan(
@@ -193,19 +195,19 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
             tensor_attributes(tensor, shape),
             offset=header.data_start + tensor.start,
         )
-        # Small tensors are written by one process alone.
-        whole = [Box((0,) * len(shape), shape)]
-        own = whole if array.nbytes < SMALL_BYTES else boxes[tensor.name]
-        chunks = chunk_grid(shape, array.item_size, own, chunk_size)
+        # The coordinator alone writes small tensors.
+        is_small_array = array.nbytes < SMALL_BYTES
+        written = [Box((0,) * len(shape), shape)] if is_small_array else boxes[tensor.name]
+        chunks = chunk_grid(shape, array.item_size, written, chunk_size)
         arrays[tensor.name] = replace(array, chunks=chunks)
     return CheckpointPlan(header, arrays)
 
 
 def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReader]:
-    """Return the bases of tensors that can be stored as differences, by their paths."""
+    """Return the bases of tensors that can be stored as differences, by path of the array."""
     found = {}
     for name, array in plan.arrays.items():
-        # As in conversions: scalars and empty ones have no difference.
+        # As in conversions, scalars and empty tensors are not stored as differences.
         if array.shape and array.nbytes:
             counterpart = base.counterpart(name, array.dtype, array.shape)
             if counterpart is not None:
@@ -216,7 +218,7 @@ def base_arrays(plan: CheckpointPlan, base: ModelReader) -> dict[str, RangeReade
 def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
     """Return the keys that led to each name of a state dict, from the planner's data.
 
-    Raises ValueError if they are another planner's, or the state dict is too deep.
+    Raises ValueError if the data are another planner's, or the state dict is too deep.
     """
     if not planner_data:
         return {}

@@ -1,4 +1,4 @@
-"""Parts of tensors that a process has, and those that follow from other tensors."""
+"""Shards: the parts of tensors that a process has, and which of them follow from others."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class Shard:
 
     @classmethod
     def of(cls, item: WriteItem, planner: SavePlanner) -> Shard:
-        """Take an item's tensor; raise ValueError if its shape or dtype was not planned.
+        """Return the shard of a plan's item.
 
-        Also raises ValueError without data, or for classes that compute numbers from other data.
+        Raises ValueError if its tensor has no data, or another shape or dtype than planned, or is
+        of a class that computes its numbers from other data.
         """
         found = planner.resolve_data(item)
         assert isinstance(found, torch.Tensor)
@@ -47,10 +48,10 @@ class Shard:
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         box = box_of(item)
         assert item.tensor_data is not None
-        # With cached plans, torch plans again only where shapes differ.
+        # A cached plan may be outdated: torch plans again only if shapes differ.
         planned = item.tensor_data.properties.dtype, box.sizes
-        if (own := (tensor.dtype, tuple(tensor.shape))) != planned:
-            text = "is {} of {}, planned as {} of {}".format(*own, *planned)
+        if (actual := (tensor.dtype, tuple(tensor.shape))) != planned:
+            text = "is {} of {}, planned as {} of {}".format(*actual, *planned)
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         return cls(item, box, tensor.detach())
 
@@ -60,10 +61,12 @@ class Shard:
         return self.item.index.fqn
 
     def values(self, array: ArrayPlan, axes: Sequence[range]) -> NDArray[Any]:
-        """Return a box of an array as unsigned integers, without a copy where it is in order."""
-        own = zip(axes, self.box.axes, strict=True)
-        place = tuple(slice(a.start - o.start, a.stop - o.start) for a, o in own)
-        raw = _as_bytes(self.tensor[place])
+        """Return a box of an array as unsigned integers, without a copy if it is contiguous."""
+        selection = tuple(
+            slice(axis.start - first, axis.stop - first)
+            for axis, first in zip(axes, self.box.offsets, strict=True)
+        )
+        raw = _as_bytes(self.tensor[selection])
         return raw.view(f"u{array.item_size}").reshape([len(axis) for axis in axes])
 
     def content(self) -> bytes:
@@ -72,40 +75,40 @@ class Shard:
 
 
 def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
-    # Conjugated and negated views have other bytes than numbers.
-    whole = tensor.resolve_conj().resolve_neg().contiguous().cpu()
-    found: NDArray[Any] = in_a_row(whole).view(torch.uint8).numpy()
-    return found
+    # Conjugated and negated views change the numbers, not the bytes in memory.
+    plain = tensor.resolve_conj().resolve_neg().contiguous().cpu()
+    raw: NDArray[Any] = in_a_row(plain).view(torch.uint8).numpy()
+    return raw
 
 
 def followers(
     shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
 ) -> dict[int, tuple[str, str]]:
-    """Map numbers of shards to `COPY` or `ROUNDING`, and the tensor of these that they follow from.
+    """Map indices of shards to `COPY` or `ROUNDING`, and the tensor that the shard follows from.
 
     Tensors that other processes write do not count: their values may differ.
     """
-    # Shards at the same place in tensors of the same shape.
-    alike: dict[Any, dict[str, int]] = defaultdict(dict)
-    for number, shard in enumerate(shards):
+    # Indices of shards with the same box, in tensors of the same shape.
+    comparable: dict[Any, dict[str, int]] = defaultdict(dict)
+    for index, shard in enumerate(shards):
         if not is_small(shard.item):
             assert shard.item.tensor_data is not None
-            alike[shard.item.tensor_data.size, shard.box][shard.name] = number
+            comparable[shard.item.tensor_data.size, shard.box][shard.name] = index
     found: dict[int, tuple[str, str]] = {}
-    for numbers in alike.values():
-        if len(numbers) > 1:
-            tensors = {name: shards[number].tensor for name, number in numbers.items()}
+    for indices in comparable.values():
+        if len(indices) > 1:
+            tensors = {name: shards[index].tensor for name, index in indices.items()}
             repeated = find_repeated(source_of(tensors, {}, "memory"))
             for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
                 for name, owner in pairs.items():
-                    # Other processes would miss its part of a chunk that they share.
-                    if _has_chunks(shards[numbers[name]], arrays[name]):
-                        found[numbers[name]] = kind, owner
+                    # A chunk that several processes share needs the parts of all.
+                    if _has_whole_chunks(shards[indices[name]], arrays[name]):
+                        found[indices[name]] = kind, owner
     return found
 
 
-def _has_chunks(shard: Shard, array: ArrayPlan) -> bool:
-    """Tell whether a process has all items of all chunks of which it has some."""
+def _has_whole_chunks(shard: Shard, array: ArrayPlan) -> bool:
+    """Tell whether a shard has all items of each chunk that it has items of."""
     box = shard.box.axes
     chunks = (array.region(index) for index in chunks_of(array, box))
     return all(tuple(map(common, axes, box)) == axes for axes in chunks)

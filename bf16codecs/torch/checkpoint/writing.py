@@ -43,7 +43,7 @@ __all__ = [
     "write_items",
 ]
 
-# A folder beside the new checkpoint, in the working folder.
+# The folder of temporary files, beside the new checkpoint in the working folder.
 _SCRATCH = "scratch"
 
 
@@ -52,14 +52,14 @@ class Settings:
     """Settings of checkpoints, from the arguments of `StoreWriter`."""
 
     choice: CodecChoice
-    #: Whether level best is used for tensors for which it pays.
+    #: Whether a shard's first chunk decides whether level best is used for it.
     is_measured: bool
     chunk_size: int
-    #: The model that there are differences to, its path or address.
+    #: The path or address of the model that tensors are stored as differences to.
     base: str | None
     #: Whether chunks are stored whole if the base cannot be read.
     is_base_optional: bool
-    #: Of the file system of a base at an address.
+    #: Options of the file system of a base at an address.
     storage_options: Mapping[str, Any] | None
     overwrite: bool
     sync: bool
@@ -70,7 +70,7 @@ class Task:
     """The coordinator's instructions to each process.
 
     `folder` becomes the checkpoint `target`; `writer` writes chunks into it. `arrays` are those
-    that the process has a part of. `processes` share the process's processors.
+    that the process has shards of. `processes` counts those that share its processors.
     """
 
     target: Path
@@ -82,28 +82,28 @@ class Task:
 
     @property
     def scratch(self) -> Path:
-        """A folder for parts from which the checkpoint is made."""
+        """The folder of objects, and of parts of chunks, which the coordinator assembles."""
         return self.folder.with_name(_SCRATCH)
 
 
 @dataclass(frozen=True)
 class ShardReport:
-    """A process's report of its part of a tensor."""
+    """A process's report of its shard of a tensor."""
 
     box: Box
-    #: `COPY` or `ROUNDING`, and the tensor that all of it follows from: then nothing was written.
+    #: `COPY` or `ROUNDING`, and the tensor that the shard follows from: then nothing was written.
     follows: tuple[str, str] | None = None
-    #: Of a small tensor, the bytes of the box: then nothing was written.
+    #: The bytes of the box, if the tensor is small: then nothing was written.
     content: bytes | None = None
-    #: Chunks that other processes have items of: their indices, and the files with this one's.
+    #: Chunks that other processes also have items of: their indices, and the files of this part.
     parts: tuple[tuple[Index, str], ...] = ()
-    #: Whether level best paid.
+    #: Whether its chunks were encoded with level best.
     is_best: bool = False
 
 
 @dataclass(frozen=True)
 class ObjectReport:
-    """The place of an object's bytes: a file, the offset in it, the size."""
+    """A process's report of an object: its file, and the offset and size of its bytes there."""
 
     file: str
     offset: int
@@ -113,7 +113,7 @@ class ObjectReport:
 def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
     """Write a process's tensors and objects; return the results for the coordinator.
 
-    Raises FileNotFoundError if this process does not see the coordinator's folder.
+    Raises FileNotFoundError if this process cannot see the coordinator's folder.
     """
     if not task.folder.is_dir():
         text = "not seen by this process: all of a job must write to one file system, and its"
@@ -146,21 +146,21 @@ def _write_shards(
 ) -> list[WriteResult]:
     with opened_encoder(task) as encoder:
         works = [
-            _ShardWork(shard, task, encoder, follows.get(number))
-            for number, shard in enumerate(shards)
+            _ShardWork(shard, task, encoder, follows.get(index))
+            for index, shard in enumerate(shards)
         ]
         jobs = (job for work in works for job in work.jobs())
         with closing(run_ahead(jobs, worker_count())) as done:
             for _ in done:
                 pass
     if task.settings.sync:
-        # At the end, and many at a time: after each chunk, encoding would wait for the disk.
+        # Many files at a time, at the end: after each chunk, encoding would wait for the disk.
         sync_files(path for work in works for path in work.files)
     return [work.result() for work in works]
 
 
 class _ShardWork:
-    """The work on a shard, and its result; there is none if it `follows` from another tensor."""
+    """The work on a shard, and its result; without jobs if it `follows` from another tensor."""
 
     def __init__(
         self,
@@ -174,28 +174,28 @@ class _ShardWork:
         self._is_small = is_small(shard.item)
         self._parts: list[tuple[Index, str]] = []
         self._sizes: list[int] = []
-        # Whether level best pays, which the first chunk that is written decides.
+        # Whether level best pays; the first chunk decides, and then sets the event.
         self._is_best = False
         self._is_known = threading.Event()
         #: Files of the chunks that were written.
         self.files: list[str] = []
 
     def jobs(self) -> Iterator[Callable[[], None]]:
-        """Yield what together writes the shard; the first job has to begin first."""
+        """Yield the jobs that write the shard; the first one has to begin first."""
         if self._follows is not None or self._is_small:
             return
         box = self._shard.box.axes
         for index in chunks_of(self._array, box):
             axes = self._array.region(index)
-            own = tuple(map(common, axes, box))
-            if own == axes:
+            covered = tuple(map(common, axes, box))
+            if covered == axes:
                 is_first = not self.files
                 self.files.append(chunk_file(self._task.folder, self._array, index))
                 yield partial(self._put, index, axes, is_first)
             else:
                 name = f"{secrets.token_hex(8)}.part"
                 self._parts.append((index, name))
-                yield partial(self._put_part, self._task.scratch / name, own)
+                yield partial(self._put_part, self._task.scratch / name, covered)
 
     def _put(self, index: Index, axes: Sequence[range], is_first: bool) -> None:
         try:
@@ -203,7 +203,7 @@ class _ShardWork:
             if is_first and self._task.settings.is_measured:
                 self._is_best = self._encoder.best_pays(self._array, index, values)
         finally:
-            if is_first:  # even after an error: others wait
+            if is_first:  # even after an error: the other jobs wait
                 self._is_known.set()
         self._is_known.wait()
         array = replace(self._array, level="best") if self._is_best else self._array
@@ -225,9 +225,9 @@ class _ShardWork:
 @contextmanager
 def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
     """Yield an encoder of chunks of the task's arrays, with their base open."""
-    based = {name: array for name, array in task.arrays.items() if array.has_base}
+    differences = {name: array for name, array in task.arrays.items() if array.has_base}
     settings = task.settings
-    if settings.base is None or not based:
+    if settings.base is None or not differences:
         yield ChunkEncoder(task.writer, {})
         return
     try:
@@ -240,10 +240,10 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
         yield encoder
         return
     with closing(opened) as base:
-        found = {}
-        for name, array in based.items():
+        bases = {}
+        for name, array in differences.items():
             counterpart = base.counterpart(name, array.dtype, array.shape)
             if counterpart is None:
                 raise BaseMismatchError(f"{base.where}: changed while it was read as a base")
-            found[array.path] = counterpart
-        yield ChunkEncoder(task.writer, found, settings.is_base_optional)
+            bases[array.path] = counterpart
+        yield ChunkEncoder(task.writer, bases, settings.is_base_optional)
