@@ -1,9 +1,9 @@
 """Makes transformers find and read stores.
 
-It is led to them where it looks for a model's files, and gets stand-ins for the safetensors files
-that are in a store. Where it loads one of these, it gets what reads each tensor when its turn has
-come, as it does from the files. All else is its own: configuration, dtypes, devices, ties, what is
-missing.
+Where it looks for a model's files, it also finds stores, and gets stand-ins for the safetensors
+files in them. Where it loads such a file, it gets slices that are read when it needs them, as from
+the file itself. The rest remains with transformers: configuration, dtypes, devices, ties, and
+missing tensors.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from typing import Any
 from bf16codecs._base.messages import few
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
-from bf16codecs.torch.replacing import Place, Replacement
+from bf16codecs.torch.replacing import Patch, Replacement
 from bf16codecs.torch.stored_files import FileInStore, Files, ShardIndex, files_in, files_in_each
 
 __all__ = [
-    "PLACES",
+    "PATCHES",
     "Chosen",
     "patch_transformers",
     "transformers_loads",
     "unpatch_transformers",
 ]
 
-# Suffixes of files with weights, and of their index.
+# Suffixes of files of weights, and of their index.
 _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The stores to load where transformers is given a folder.
+    """The stores to load where transformers is given `path`.
 
-    `folder` must have a store, or `store` is one's path or address. `opening` is for `open_model`.
+    They are in `folder`, or `store` is the path or address of one. `opening` has options of
+    `open_model`.
     """
 
-    given: str
+    path: str
     folder: Path | None
     store: str | None
     opening: Mapping[str, Any]
@@ -55,20 +56,19 @@ _chosen: ContextVar[Chosen | None] = ContextVar("_chosen", default=None)
 def patch_transformers() -> None:
     """Let `from_pretrained` of transformers load folders that have a store in place of weights.
 
-    Afterwards ``AutoModel.from_pretrained(DIR)``, `pipeline` and all that loads models by them take
-    a folder with ``config.json`` and ``model.zarr`` (``model.zarr.zip``, ``model.h5``), such as
-    `bf16codecs.convert.pack_hugging_face` makes, in all threads of this process. With `variant` or
-    `subfolder`, the store is where the file would be: ``model.fp16.zarr``; where an index is there
-    and its files are not, each of them may be a store. A folder that has ``model.safetensors``, or
-    an index with its files, is loaded from that, and so are other folders and names of
-    models on the hub as they were. Calling it again changes nothing; `unpatch_transformers` undoes
-    it.
+    Afterwards ``AutoModel.from_pretrained(DIR)``, `pipeline` and everything that loads models by
+    them take a folder with ``config.json`` and ``model.zarr`` (``model.zarr.zip``, ``model.h5``),
+    such as `bf16codecs.convert.pack_hugging_face` makes, in all threads of this process. With
+    `variant` or `subfolder`, the store has the name that the file would have: ``model.fp16.zarr``.
+    In a folder that has an index without its files, each file may be a store. A folder that has
+    ``model.safetensors``, or an index with its files, is loaded from these; other folders, and
+    names of models on the hub, are loaded as before. Calling this again changes nothing;
+    `unpatch_transformers` undoes it.
 
     Raises
     ------
     ImportError
-        If transformers is missing, or loads models in another way than the releases that were
-        tried.
+        If transformers is missing, or loads models in another way than the tested releases.
 
     Examples
     --------
@@ -82,16 +82,16 @@ def patch_transformers() -> None:
 def unpatch_transformers() -> None:
     """Undo `patch_transformers`, if it was called.
 
-    Later replacements by others stay.
+    Later replacements by other libraries stay.
     """
     _replacement.remove(patch_transformers)
 
 
 @contextmanager
 def transformers_loads(chosen: Chosen) -> Iterator[None]:
-    """Let transformers load what is chosen, in this thread, inside the block.
+    """Let transformers load the chosen stores, in this thread, inside the block.
 
-    Other folders that it needs, such as that of an adapter's model, may also have stores.
+    It may also load other folders with stores, such as that of an adapter's model.
     """
     user = object()
     _replacement.add(user)
@@ -121,18 +121,18 @@ def _finding_stores(
     return resolve
 
 
-def _finding_others(
+def _finding_named_files(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Wrap the function that finds a file by its name, so that it also finds one in a store."""
+    """Wrap the function that finds a file by its name, so that it also finds files in stores."""
 
     @functools.wraps(original)
     def cached_file(*args: Any, **kwargs: Any) -> Any:
         arguments = signature.bind(*args, **kwargs).arguments
-        given, name = arguments["path_or_repo_id"], arguments["filename"]
-        if _is_led(given) and str(name).endswith(_FILE):
+        path, name = arguments["path_or_repo_id"], arguments["filename"]
+        if _may_have_stores(path) and str(name).endswith(_FILE):
             subfolder = arguments.get("kwargs", {}).get("subfolder") or ""
-            found = _in_place_of(*_names(Path(given, subfolder), name, None))
+            found = _in_place_of(*_candidates(Path(path, subfolder), name, None))
             if found is not None:
                 return found[0][0]
         return original(*args, **kwargs)
@@ -140,67 +140,67 @@ def _finding_others(
     return cached_file
 
 
-def _is_led(given: Any) -> bool:
-    """Tell whether to look for stores in the folder that transformers is given."""
+def _may_have_stores(path: Any) -> bool:
+    """Tell whether to look for stores at the path that transformers is given."""
     is_wanted = _chosen.get() is not None or _replacement.is_wanted_by(patch_transformers)
-    return is_wanted and given is not None and os.path.isdir(given)
+    return is_wanted and path is not None and os.path.isdir(path)
 
 
 def _found(arguments: Mapping[str, Any]) -> Files | None:
-    """Return the files to load, None if transformers has to find them."""
-    given, chosen = arguments["pretrained_model_name_or_path"], _chosen.get()
+    """Return the files to load; None if transformers has to find them."""
+    path, chosen = arguments["pretrained_model_name_or_path"], _chosen.get()
     explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
     subfolder = (arguments["download_kwargs"] or {}).get("subfolder") or ""
-    # An adapter lies beside the model, or replaces it.
+    # An adapter is beside the model, or in place of it.
     is_adapter = explicit is not None and explicit.startswith("adapter_model.")
-    if chosen is not None and chosen.given == given and not is_adapter:
+    if chosen is not None and chosen.path == path and not is_adapter:
         if chosen.folder is None:
             return files_in(str(chosen.store), chosen.opening)
-        files, stores = _names(chosen.folder / subfolder, explicit, variant)
+        files, stores = _candidates(chosen.folder / subfolder, explicit, variant)
         if stores:
             return _stored_alone(chosen.folder, files, stores).open(chosen.opening)
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
-    if is_other or not _is_led(given):
+    if is_other or not _may_have_stores(path):
         return None
-    return _in_place_of(*_names(Path(given, subfolder), explicit, variant))
+    return _in_place_of(*_candidates(Path(path, subfolder), explicit, variant))
 
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
-    """Return the files in a store, if there is one and transformers can load none of `files`."""
+    """Return the files in a store, if one exists and transformers can load none of `files`."""
     found = None if _loadable(files) is not None else _Stored.find(files, stores)
     return None if found is None else found.open({})
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """The store in the place of a model's files, or the stores of those that an index names."""
+    """The store in place of a model's files, or the stores in place of the files of an index."""
 
     stores: list[Path]
     index: ShardIndex | None
 
     @classmethod
     def find(cls, files: list[Path], stores: list[Path]) -> _Stored | None:
-        """Find the stores in the places of the files that transformers would take."""
+        """Find the stores in place of the files that transformers would take."""
         store = next((store for store in stores if store.exists()), None)
         if store is not None:
             return cls([store], None)
         indexes = filter(None, map(_index, files))
-        return next((cls(own, index) for index in indexes if (own := index.stores())), None)
+        return next((cls(found, index) for index in indexes if (found := index.stores())), None)
 
     def open(self, opening: Mapping[str, Any]) -> Files:
-        """Open it, with options as `bf16codecs.open_model` takes them."""
+        """Open the stores, with options as `bf16codecs.open_model` takes them."""
         if self.index is None:
             return files_in(str(self.stores[0]), opening)
         return files_in_each(self.stores, self.index, opening)
 
 
 def _stored_alone(folder: Path, files: list[Path], stores: list[Path]) -> _Stored:
-    """Find the stores, and refuse a folder that has none, or files beside them."""
+    """Find the stores; refuse a folder that has none, or that also has files to load."""
     found = _Stored.find(files, stores)
     if found is None:
         names = " nor ".join(str(store.relative_to(folder)) for store in stores)
         raise StoreError(
-            f"{folder}: no store of a model in it: neither {names}{_others(files)}"
+            f"{folder}: no store of a model in it: neither {names}{_other_stores(files)}"
             " (bf16codecs pack-hf makes such a folder)"
         )
     other = _loadable(files)
@@ -218,41 +218,41 @@ def _index(file: Path) -> ShardIndex | None:
 
 
 def _loadable(files: list[Path]) -> Path | None:
-    """Return the first of some files that transformers can load, itself or by its index.
+    """Return the first file that transformers can load: of weights, or an index that has files.
 
-    Before an index, a file or its store is loaded, even if the index is invalid or leads elsewhere.
+    A file or its store goes before an index that is invalid or names files in other folders.
     """
     for file in files:
         index = _index(file)
-        if index is not None and index.is_there:
+        if index is not None and index.has_files:
             return file
         if index is None and file.is_file() and (file.suffix != ".json" or len(files) == 1):
             return file
     return None
 
 
-def _others(files: list[Path]) -> str:
+def _other_stores(files: list[Path]) -> str:
     """Name the stores in the folder that was searched, with their variants."""
     if not files or not files[0].parent.is_dir():
         return ""
-    told = []
+    stores = []
     for name in sorted(os.listdir(files[0].parent)):
         suffix = next((suffix for suffix in STORE_SUFFIXES if name.endswith(suffix)), None)
         if suffix is not None:
             stem, _, variant = name.removesuffix(suffix).partition(".")
-            told.append(f"{name} (variant={variant or None!r})" if stem == "model" else name)
-    return f"; there is {few(told, 3)}" if told else ""
+            stores.append(f"{name} (variant={variant or None!r})" if stem == "model" else name)
+    return f"; there is {few(stores, 3)}" if stores else ""
 
 
-def _names(
+def _candidates(
     folder: Path, explicit: str | None, variant: str | None
 ) -> tuple[list[Path], list[Path]]:
-    """Return the files that transformers would take, and the stores that may be in their place."""
+    """Return the files that transformers would take, and the stores that may replace them."""
     dotted = "" if variant is None else f".{variant}"
     files, stem = [f"model{dotted}{_FILE}", f"model.safetensors.index{dotted}.json"], "model"
     if explicit is not None:
-        # A configuration may be a stranger's: what leads out of the folder is for transformers to
-        # refuse, and so is what has no store in its place.
+        # A configuration may be a stranger's. Paths that lead out of the folder, which transformers
+        # refuses, and files of other formats are left to it.
         is_inside = not os.path.isabs(explicit) and ".." not in Path(explicit).parts
         if not is_inside or not explicit.endswith((_FILE, _INDEX)):
             return [], []
@@ -268,7 +268,7 @@ def _names(
 def _reading_stores(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Wrap the function that loads a file, so that it also loads one in a store."""
+    """Wrap the function that loads a file, so that it also loads files in stores."""
 
     @functools.wraps(original)
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
@@ -276,7 +276,7 @@ def _reading_stores(
         file, device = arguments["checkpoint_file"], arguments.get("map_location")
         if not isinstance(file, FileInStore):
             return original(*args, **kwargs)
-        # Without a device, transformers takes values later, by `tensor[...]`.
+        # Without a device, transformers reads values later, by `tensor[...]`.
         return file.slices() if device is None else file.load(device)
 
     return load_state_dict
@@ -285,7 +285,7 @@ def _reading_stores(
 def _opening_stores(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Wrap the function that opens a file, so that it also opens the store of one."""
+    """Wrap the function that opens a file, so that it also opens the store of a file in one."""
 
     @functools.wraps(original)
     def safe_open(*args: Any, **kwargs: Any) -> Any:
@@ -298,7 +298,7 @@ def _opening_stores(
 def _reading_metadata(
     original: Callable[..., Any], signature: inspect.Signature
 ) -> Callable[..., Any]:
-    """Wrap the method that keeps metadata of quantized files, so that it also takes stores."""
+    """Wrap the method that keeps quantized files' metadata, so that it also takes stores."""
 
     @functools.wraps(original)
     def set_metadata(*args: Any, **kwargs: Any) -> None:
@@ -307,8 +307,8 @@ def _reading_metadata(
         if not isinstance(files[0], FileInStore):
             original(*args, **kwargs)
             return
-        stored = [file.metadata for file in files if isinstance(file, FileInStore)]
-        arguments["self"].metadata = {key: own[key] for own in stored for key in own}
+        stored = (file.metadata for file in files if isinstance(file, FileInStore))
+        arguments["self"].metadata = {k: v for metadata in stored for k, v in metadata.items()}
 
     return set_metadata
 
@@ -323,16 +323,16 @@ _RESOLVED = (
     "download_kwargs",
 )
 
-#: The places of our functions; some releases lack the last ones.
-PLACES = (
-    Place(_MODELS, "_get_resolved_checkpoint_files", _RESOLVED, _finding_stores),
-    Place(_MODELS, "load_state_dict", ("checkpoint_file", "map_location"), _reading_stores),
-    # Files that the class of a configuration names beside the model's.
-    Place(_MODELS, "cached_file", ("path_or_repo_id", "filename"), _finding_others, True),
+#: The functions of transformers that ours replace; some releases lack the optional ones.
+PATCHES = (
+    Patch(_MODELS, "_get_resolved_checkpoint_files", _RESOLVED, _finding_stores),
+    Patch(_MODELS, "load_state_dict", ("checkpoint_file", "map_location"), _reading_stores),
+    # Other files, which the class of a configuration names.
+    Patch(_MODELS, "cached_file", ("path_or_repo_id", "filename"), _finding_named_files, True),
     # Layers that predict several tokens.
-    Place(_LAYERS, "_get_resolved_checkpoint_files", _RESOLVED, _finding_stores, True),
-    Place(_LAYERS, "safe_open", ("filename", "framework"), _opening_stores, True),
-    Place(
+    Patch(_LAYERS, "_get_resolved_checkpoint_files", _RESOLVED, _finding_stores, True),
+    Patch(_LAYERS, "safe_open", ("filename", "framework"), _opening_stores, True),
+    Patch(
         "transformers.quantizers.quantizer_torchao",
         "TorchAoHfQuantizer.set_metadata",
         ("self", "checkpoint_files"),
@@ -340,4 +340,4 @@ PLACES = (
         True,
     ),
 )
-_replacement = Replacement(PLACES)
+_replacement = Replacement(PATCHES)

@@ -1,4 +1,4 @@
-"""Replaces functions of transformers by ours, as long as there are users of them."""
+"""Replaces functions of transformers by ours, while they have users."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import from_extra
 
-__all__ = ["Place", "Replacement"]
+__all__ = ["Patch", "Replacement"]
 
 #: Releases of transformers that were tried.
 _TRIED = "5.0, 5.23 and 5.24"
 
 
-class Place(NamedTuple):
-    """A function of transformers that ours replaces; with `is_optional`, releases may lack it.
+class Patch(NamedTuple):
+    """The replacement of a function in a module of transformers by ours.
 
-    `name` may begin with a class. `needed` are the parameters that ours relies on, and begin with
-    the function's first one. `wrap` makes ours of the original and its signature.
+    `name` may begin with a class. `needed` are the parameters that ours relies on, the function's
+    first one at the front. `wrap` makes ours from the original and its signature. Releases may lack
+    the function if it `is_optional`.
     """
 
     module: str
@@ -31,12 +32,12 @@ class Place(NamedTuple):
     is_optional: bool = False
 
     @property
-    def function(self) -> Any:
-        """The function that is in the place; None if there is none."""
+    def current(self) -> Any:
+        """The function that the name now refers to; None if this release lacks it."""
         return getattr(self._owner, self.name.rpartition(".")[2], None)
 
-    def put(self, function: Callable[..., Any]) -> None:
-        """Put a function in the place."""
+    def assign(self, function: Callable[..., Any]) -> None:
+        """Let the name refer to a function."""
         setattr(self._owner, self.name.rpartition(".")[2], function)
 
     @property
@@ -51,11 +52,11 @@ class Place(NamedTuple):
 
     def signature(self) -> inspect.Signature:
         """Return the function's signature; raise ImportError if it lacks parameters in `needed`."""
-        function = self.function
+        function = self.current
         if function is not None:
             try:
-                signature = inspect.signature(function)  # of the wrapped function, if there is one
-            except ValueError:  # of extensions
+                signature = inspect.signature(function)  # of a wrapper, the wrapped function's
+            except ValueError:  # a function of an extension module
                 return _loose_signature(*self.needed)
             if signature.parameters.keys() >= set(self.needed):
                 return signature
@@ -65,39 +66,39 @@ class Place(NamedTuple):
         import transformers
 
         raise ImportError(
-            f"transformers {transformers.__version__} loads models in a way that this release does"
-            f" not know: {_TRIED} were tried: install one of these",
+            f"transformers {transformers.__version__} loads models in a way that this release of"
+            f" bf16codecs does not know: {_TRIED} were tried: install one of these",
             name="transformers",
         )
 
 
 def _loose_signature(first: str, *others: str) -> inspect.Signature:
-    """Return the signature of a wrapper of any arguments, with the names that ours needs."""
-    kinds = inspect.Parameter
+    """Return the signature of a function of any arguments, with the parameters that ours needs."""
+    parameter = inspect.Parameter
     return inspect.Signature(
         [
-            kinds(first, kinds.POSITIONAL_OR_KEYWORD),
-            kinds("args", kinds.VAR_POSITIONAL),
-            *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
-            kinds("kwargs", kinds.VAR_KEYWORD),
+            parameter(first, parameter.POSITIONAL_OR_KEYWORD),
+            parameter("args", parameter.VAR_POSITIONAL),
+            *(parameter(name, parameter.KEYWORD_ONLY, default=None) for name in others),
+            parameter("kwargs", parameter.VAR_KEYWORD),
         ]
     )
 
 
 class Replacement:
-    """Puts our functions in place for the first user, and the originals back after the last.
+    """Assigns our functions for the first user, and the originals again after the last.
 
-    What others have put on top stays, and so does ours below it: without users, ours does
-    nothing, and the next user gets ours on top again.
+    A function that another library has since put around ours stays, with ours in it: without users,
+    ours only calls the original, and for the next user, ours is put around it all again.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places, self._lock = places, make_lock()
+    def __init__(self, patches: Sequence[Patch]) -> None:
+        self._patches, self._lock = patches, make_lock()
         self._users: set[object] = set()
-        self._ours: list[tuple[Place, Callable[..., Any], Callable[..., Any]]] = []
+        self._ours: list[tuple[Patch, Callable[..., Any], Callable[..., Any]]] = []
 
     def is_wanted_by(self, user: object) -> bool:
-        """Tell whether there is a user."""
+        """Tell whether this user was added."""
         return user in self._users
 
     def add(self, user: object) -> None:
@@ -105,25 +106,25 @@ class Replacement:
         with from_extra("transformers", "models of transformers"):
             from transformers import modeling_utils  # noqa: F401
         with self._lock:
-            missing = [place for place in self._places if not self._is_ours(place.function)]
-            found = [(place, self._signature(place)) for place in missing]
-            for place, signature in found:
+            missing = [patch for patch in self._patches if not self._is_ours(patch.current)]
+            signatures = [(patch, self._signature(patch)) for patch in missing]
+            for patch, signature in signatures:
                 if signature is not None:
-                    original = place.function
-                    ours = place.wrap(original, signature)
-                    self._ours.append((place, ours, original))
-                    place.put(ours)
+                    original = patch.current
+                    ours = patch.wrap(original, signature)
+                    self._ours.append((patch, ours, original))
+                    patch.assign(ours)
             self._users.add(user)
 
     def remove(self, user: object) -> None:
-        """Put the originals back, unless there is another user."""
+        """Assign the originals again, unless another user remains."""
         with self._lock:
             self._users.discard(user)
             if self._users:
                 return
-            for place, ours, original in reversed(self._ours):
-                if place.function is ours:
-                    place.put(original)
+            for patch, ours, original in reversed(self._ours):
+                if patch.current is ours:
+                    patch.assign(original)
             self._ours.clear()
 
     def _is_ours(self, function: Any) -> bool:
@@ -135,10 +136,10 @@ class Replacement:
         return False
 
     @staticmethod
-    def _signature(place: Place) -> inspect.Signature | None:
+    def _signature(patch: Patch) -> inspect.Signature | None:
         try:
-            return place.signature()
+            return patch.signature()
         except ImportError:
-            if place.is_optional:
+            if patch.is_optional:
                 return None
             raise

@@ -1,4 +1,4 @@
-"""Safetensors files in one store, or in a store each, as transformers loads them."""
+"""Safetensors files in one store, or each in its own store, as transformers loads them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["FileInStore", "Files", "ShardIndex", "files_in", "files_in_each"]
 class ShardIndex:
     """An index as transformers reads it."""
 
-    #: The files that it names, in the order in which they are loaded: of a tensor that several
-    #: have, the last one counts.
+    #: The files that it names, in the order in which they are loaded: if several have a tensor, the
+    #: last one counts.
     files: list[Path]
     #: The tensors that it lists.
     names: list[str]
@@ -34,33 +34,33 @@ class ShardIndex:
 
     @classmethod
     def read(cls, path: Path) -> ShardIndex | None:
-        """Read an index; return None if it is none, or its files are not in its folder."""
-        # Not by `weight_map`, which refuses indexes that transformers reads: with a key twice, NaN,
-        # a number that is out of range, half of a surrogate pair, or in UTF-16.
+        """Read an index; return None if it is invalid, or names files in other folders."""
+        # Not by this package's `weight_map`, which refuses indexes that transformers reads: in
+        # UTF-16, or with a repeated key, NaN, a number out of range, or half of a surrogate pair.
         try:
             document = json.loads(read_index(path))
-            where, metadata = document["weight_map"], document.get("metadata")
-            files = sorted(set(where.values()))
+            weight_map, metadata = document["weight_map"], document.get("metadata")
+            files = sorted(set(weight_map.values()))
             leads_out = any(os.path.isabs(name) or ".." in Path(name).parts for name in files)
         except (AttributeError, KeyError, RecursionError, SafetensorsError, TypeError, ValueError):
             return None
         if leads_out:
             return None
         metadata = metadata if isinstance(metadata, dict) else {}
-        return cls([path.parent / name for name in files], list(where), metadata)
+        return cls([path.parent / name for name in files], list(weight_map), metadata)
 
     @property
-    def is_there(self) -> bool:
-        """Whether any of its files exists: otherwise it was left behind, or they are in stores.
+    def has_files(self) -> bool:
+        """Whether any of its files exists: otherwise they are in stores, or the index is a remnant.
 
-        Files in other formats do not count: packing leaves them where they are.
+        Files in other formats do not count, since packing keeps them.
         """
         return any(file.suffix == ".safetensors" and file.is_file() for file in self.files)
 
     def stores(self) -> list[Path]:
-        """Return the stores in the places of the files; an empty list if one is missing."""
-        found = [_store_of(file) for file in self.files]
-        return [] if None in found else [store for store in found if store is not None]
+        """Return the stores in place of the files; an empty list if one is missing."""
+        stores = [_store_of(file) for file in self.files]
+        return [] if None in stores else [store for store in stores if store is not None]
 
 
 def _store_of(file: Path) -> Path | None:
@@ -70,27 +70,27 @@ def _store_of(file: Path) -> Path | None:
 
 
 class FileInStore(str):
-    """Stands for a safetensors file in a store.
+    """A stand-in for a safetensors file in a store.
 
-    Its text is no path: transformers itself opens names that end in ``.safetensors``.
+    Its text is not a path: transformers itself opens names that end in ``.safetensors``.
     """
 
-    #: The store, which is open until the last of its files, and of their tensors, is gone.
+    #: The store, which is open until the last of its files and of their tensors is deleted.
     model: Model
-    #: The file's tensors, as `safetensors.safe_open` lists them: the first floating dtype in this
-    #: order is the model's if nothing else tells it.
+    #: The file's tensors, as `safetensors.safe_open` lists them: unless it is stated, the model's
+    #: dtype is the first floating one in this order.
     names: list[str]
     metadata: Mapping[str, str]
 
     def __new__(cls, model: Model, name: str, header: Header) -> FileInStore:
-        """Stand for the file of a name and a header."""
-        made = super().__new__(cls, f"<{model.where}/{name}>")
-        made.model, made.names = model, sorted(tensor.name for tensor in header.tensors)
-        made.metadata = header.metadata if header.has_metadata else {}
-        return made
+        """Make the stand-in of the file of a name and a header."""
+        file = super().__new__(cls, f"<{model.where}/{name}>")
+        file.model, file.names = model, sorted(tensor.name for tensor in header.tensors)
+        file.metadata = header.metadata if header.has_metadata else {}
+        return file
 
     def slices(self) -> dict[str, Any]:
-        """Return slices, each of which is read when it is indexed."""
+        """Return slices of all tensors, which are read when they are indexed."""
         return {name: self.model.get_slice(name) for name in self.names}
 
     def load(self, device: Any) -> dict[str, torch.Tensor]:
@@ -104,14 +104,14 @@ class FileInStore(str):
         }
 
 
-#: The value for transformers: the files that it loads, in its order, and what it keeps of an index:
-#: its metadata, the tensors that it lists, and the file of each; None without an index.
+#: The files that transformers loads, in its order, and what it keeps of an index: the metadata, the
+#: tensors that it lists, and the file of each; None without an index.
 Files = tuple[list[FileInStore], dict[str, Any] | None]
 
 
-def files_in(place: str, opening: Mapping[str, Any]) -> Files:
-    """Return the files in a store, in the order of their names, and what their index tells."""
-    model = open_model(place, framework="torch", **opening)
+def files_in(location: str, opening: Mapping[str, Any]) -> Files:
+    """Return the files in a store, in the order of their names, and the entries of their index."""
+    model = open_model(location, framework="torch", **opening)
     try:
         reader = model._home.opened
         stored = zip(reader.info.files, reader.headers, strict=True)
@@ -123,11 +123,11 @@ def files_in(place: str, opening: Mapping[str, Any]) -> Files:
     except BaseException:
         model.close()
         raise
-    return files, _told(files, index["weight_map"], index.get("metadata") or {})
+    return files, _index_entries(files, index["weight_map"], index.get("metadata") or {})
 
 
 def files_in_each(stores: Sequence[Path], index: ShardIndex, opening: Mapping[str, Any]) -> Files:
-    """Return the files in several stores, in their order, and what an index of them tells."""
+    """Return the files in several stores, in their order, and the entries of an index of them."""
     files: list[FileInStore] = []
     try:
         for store in stores:
@@ -136,11 +136,11 @@ def files_in_each(stores: Sequence[Path], index: ShardIndex, opening: Mapping[st
         for file in files:
             file.model.close()
         raise
-    return files, _told(files, index.names, index.metadata)
+    return files, _index_entries(files, index.names, index.metadata)
 
 
-def _told(
+def _index_entries(
     files: Iterable[FileInStore], names: Iterable[str], metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
-    own = {name: os.path.basename(file) for file in files for name in file.names}
-    return {**metadata, "all_checkpoint_keys": list(names), "weight_map": own}
+    weight_map = {name: os.path.basename(file) for file in files for name in file.names}
+    return {**metadata, "all_checkpoint_keys": list(names), "weight_map": weight_map}

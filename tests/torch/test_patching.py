@@ -31,13 +31,13 @@ def patch():
     bf16torch.unpatch_transformers()
 
 
-def places():
-    """Return the attributes that this release of transformers has patched."""
-    return [place for place in patching.PLACES if place.function is not None]
+def patches():
+    """Return the patches of functions that this release of transformers has."""
+    return [patch for patch in patching.PATCHES if patch.current is not None]
 
 
 def functions():
-    return [place.function for place in places()]
+    return [patch.current for patch in patches()]
 
 
 def test_unchanged_code_loads_packed_folders(native, folder, patch):
@@ -84,8 +84,8 @@ def test_patches_of_others_stay(native, folder, monkeypatch):
 @pytest.fixture
 def restored(monkeypatch):
     """Restore the attributes after a test."""
-    for place in places():
-        monkeypatch.setattr(f"{place.module}.{place.name}", place.function)
+    for patch in patches():
+        monkeypatch.setattr(f"{patch.module}.{patch.name}", patch.current)
 
 
 @pytest.mark.usefixtures("restored")
@@ -93,9 +93,9 @@ def test_hidden_patches_of_others(native, folder):
     """It stays, nothing fails, and patching again takes effect."""
     bf16torch.patch_transformers()
     calls = []
-    for place in places():
-        below = place.function
-        place.put(lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
+    for patch in patches():
+        below = patch.current
+        patch.assign(lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
     theirs = functions()
     assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.patch_transformers()

@@ -309,10 +309,10 @@ def test_damaged_stores(folder, tmp_path):
 
 
 def test_nothing_is_left_behind(folder, tmp_path):
-    before = [place.function for place in patching.PLACES]
+    before = [patch.current for patch in patching.PATCHES]
     bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder)
     with pytest.raises(StoreError):
         bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, variant="x")
-    assert [place.function for place in patching.PLACES] == before
+    assert [patch.current for patch in patching.PATCHES] == before
     with pytest.raises(OSError, match=r"model\.safetensors"):
         hf.AutoModelForCausalLM.from_pretrained(folder)
