@@ -1,4 +1,4 @@
-"""Loads a store into a module: tensors are decoded into the memory that the module has for them."""
+"""Loads a store into a module: tensors are decoded into the memory of its tensors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["checked_names", "load_into", "refuse_computed"]
 
-#: Tensors of the module and their new values, in the order in which they would be copied.
+#: Tensors of the module, each with its new values, in the order in which PyTorch would copy them.
 Copies = list[tuple[torch.Tensor, "_Stored"]]
 
-# Subclasses of these may do anything.
+# The classes of plain tensors: subclasses may behave in any way.
 _PLAIN = torch.Tensor, torch.nn.Parameter
 
 
@@ -41,17 +41,18 @@ def load_into(
     """Load a model into a module, decoded straight into its parameters and buffers.
 
     The result is that of ``module.load_state_dict(load_file(path))``, without memory for a second
-    copy. Parameters keep `requires_grad`, and what is tied stays tied and is decoded once.
+    copy. Parameters keep `requires_grad`. Tied tensors stay tied, and are decoded once.
 
-    What is on the device "meta" gets new memory on the CPU, as with ``assign=True``: parameters are
-    new objects. What the store lacks stays on "meta", such as buffers that are not persistent.
+    Tensors on the device "meta" get new memory on the CPU, as with ``assign=True``: parameters are
+    new objects. Those that the store lacks, such as non-persistent buffers, stay on "meta".
 
     Tensors on a GPU are decoded there if the packages of the extra ``cuda`` are installed.
 
-    One by one, and beside the module, are decoded: tensors on other devices, those that are not
-    contiguous or overlap another one, subclasses, those to convert; and, all together, those of
-    modules that have a say in how they are loaded: with hooks of `load_state_dict`, or their own
-    `_load_from_state_dict`, `load_state_dict` or `set_extra_state`.
+    These are decoded beside the module, one by one, and then copied: tensors on other devices,
+    those that are not contiguous or overlap another one, subclasses, and those to convert. Before
+    these, the tensors of modules with custom loading are decoded, all together: of modules with
+    hooks of `load_state_dict`, or their own `_load_from_state_dict`, `load_state_dict` or
+    `set_extra_state`.
 
     Parameters
     ----------
@@ -60,10 +61,10 @@ def load_into(
     path
         Whatever `bf16codecs.open_model` opens.
     strict
-        Refuse a model that lacks tensors of the module, or has others. Of tied tensors, one
+        Refuse a model that lacks tensors of the module, or has others. One of several tied tensors
         is enough.
     cast
-        Convert tensors to the dtype that the module has, if it has another.
+        Convert tensors to the dtype of the module's, if that is another one.
     max_bytes, storage_options, base
         As `bf16codecs.open_model` takes them.
 
@@ -75,15 +76,15 @@ def load_into(
     Raises
     ------
     RuntimeError
-        If names do not fit and `strict` is true, or a shape, or a dtype and `cast` is false, or a
-        tensor of the module is expanded. The module is as it was, but for what is loaded by modules
-        that have a say: that comes before all is checked, and stays.
+        If shapes differ, or names do and `strict` is true, or dtypes do and `cast` is false, or if
+        a tensor of the module is expanded. The module is unchanged, except for modules with custom
+        loading: these are loaded before all is checked.
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
-        If the store is damaged. If that is found while tensors are decoded, the module's tensors
-        are undefined: load another model into it.
+        If the store is damaged. If that is found while tensors are decoded, the module's values are
+        undefined: load another model into it.
     FileNotFoundError, TypeError, ValueError
-        As `bf16codecs.open_model` raises them; TypeError also if `module` is no module, ValueError
-        if a tensor of it is of a class that computes its numbers from other data.
+        As `bf16codecs.open_model` raises them; TypeError also if `module` is not a module,
+        ValueError if a tensor of it is of a class that computes its numbers from other data.
 
     Examples
     --------
@@ -100,35 +101,37 @@ def load_into(
         refuse_computed(module, model)
         keys = module.load_state_dict(_state_dict(module, model, copies), strict=False)
         names = checked_names(module, model.where, keys, model, strict)
-        # Of what is copied to one tensor, the last one stays there.
+        # If several are copied to one tensor, the last one counts.
         last = {id(target): (target, stored) for target, stored in copies}
         _refuse_unready(module, keys.missing_keys, last)
         if not cast:
             _refuse_dtypes(model.where, last.values())
-        _refuse_without_place(model.where, last.values())
-        made = {key: _made(target) for key, (target, _) in last.items() if target.is_meta}
-        places = [(made.get(key, target), stored) for key, (target, stored) in last.items()]
-        _copy(model.where, places)
-    _place(module, made)
+        _refuse_without_memory(model.where, last.values())
+        new = {key: _allocate(target) for key, (target, _) in last.items() if target.is_meta}
+        _copy(
+            model.where,
+            [(new.get(key, target), stored) for key, (target, stored) in last.items()],
+        )
+    _assign_new(module, new)
     return names
 
 
 class _Stored(torch.Tensor):
-    """A stand-in for a tensor, without data; copies are noted in `copies`, other uses load it."""
+    """A stand-in for a stored tensor: copying it is noted in `copies`, another use decodes it."""
 
     lazy: LazyTensor
     copies: Copies
 
     @classmethod
     def of(cls, lazy: LazyTensor, shape: Sequence[int], device: str, copies: Copies) -> _Stored:
-        """Return the stand-in of a tensor, perhaps in another shape if it has one item."""
+        """Return the stand-in of a tensor, in a shape of as many items."""
         dtype = torch_dtype(lazy.dtype, lazy.get_dtype())
         stored = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         stored.lazy, stored.copies = lazy, copies
         return stored
 
     def read(self, device: torch.device | str = "cpu") -> torch.Tensor:
-        """Decode it."""
+        """Decode the tensor."""
         return self.lazy.torch(device).reshape(self.shape)
 
     @classmethod
@@ -144,33 +147,37 @@ class _Stored(torch.Tensor):
 
 
 def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[str, torch.Tensor]:
-    """Return the argument of `load_state_dict`: stand-ins, or tensors where code looks at them."""
+    """Return the argument of `load_state_dict`: stand-ins, and tensors for custom loading."""
     lazy = dict(model.items())
     check_together(list(lazy.values()))
-    with_a_say = _with_a_say(module)
-    decoded = model.load("torch", [name for name in lazy if name.startswith(with_a_say)])
-    own = _own_tensors(module)
-    # PyTorch warns that other devices are not copied to "meta".
-    device = "meta" if any(tensor.is_meta for tensor in own.values()) else "cpu"
+    custom_prefixes = _custom_prefixes(module)
+    decoded = model.load("torch", [name for name in lazy if name.startswith(custom_prefixes)])
+    targets = _module_tensors(module)
+    # PyTorch warns of copies to "meta" from other devices.
+    device = "meta" if any(target.is_meta for target in targets.values()) else "cpu"
 
     def stand_in(tensor: LazyTensor) -> _Stored:
-        # As PyTorch does, which would slice it: old models have one item in place of a scalar.
-        is_scalar = tensor.shape == (1,) and tensor.name in own and own[tensor.name].ndim == 0
+        # Old models have one item in place of a scalar; PyTorch would slice it.
+        target = targets.get(tensor.name)
+        is_scalar = tensor.shape == (1,) and target is not None and target.ndim == 0
         return _Stored.of(tensor, () if is_scalar else tensor.shape, device, copies)
 
     return {n: decoded[n] if n in decoded else stand_in(tensor) for n, tensor in lazy.items()}
 
 
 def refuse_computed(module: torch.nn.Module, names: Container[str]) -> None:
-    """Raise ValueError if a tensor of these names would lose what PyTorch copies to it."""
-    with_a_say = _with_a_say(module)
-    for name, tensor in _own_tensors(module).items():
-        if name in names and not name.startswith(with_a_say) and not is_lazy(tensor):
+    """Raise ValueError if copying to a tensor of these names would have no effect.
+
+    That is one of a class that computes its numbers from other data.
+    """
+    custom_prefixes = _custom_prefixes(module)
+    for name, tensor in _module_tensors(module).items():
+        if name in names and not name.startswith(custom_prefixes) and not is_lazy(tensor):
             plain_tensor(tensor, name)
 
 
-def _own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers by all of their names."""
+def _module_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name; tied ones by each of their names."""
     return dict(
         chain(
             module.named_parameters(remove_duplicate=False),
@@ -179,20 +186,20 @@ def _own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     )
 
 
-def _with_a_say(module: torch.nn.Module) -> tuple[str, ...]:
-    """Return prefixes of the tensors that code of modules loads, or hooks may look at."""
+def _custom_prefixes(module: torch.nn.Module) -> tuple[str, ...]:
+    """Return the prefixes of the names of tensors in modules with custom loading."""
     return tuple(
         f"{name}." if name else ""
         for name, part in module.named_modules(remove_duplicate=False)
-        if _has_a_say(part)
+        if _has_custom_loading(part)
     )
 
 
-def _has_a_say(module: torch.nn.Module) -> bool:
-    """Tell whether a module's own code, or a hook, may look at what is loaded."""
+def _has_custom_loading(module: torch.nn.Module) -> bool:
+    """Tell whether code of a module, or a hook, may use the tensors to load."""
     if module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
         return True
-    # The methods of PyTorch's layers only copy, except for those in torch.ao.nn.
+    # The methods of PyTorch's layers only copy, except those in torch.ao.nn.
     methods = module._load_from_state_dict, module.load_state_dict, module.set_extra_state
     return any(not getattr(m, "__module__", "").startswith("torch.nn.") for m in methods)
 
@@ -200,15 +207,16 @@ def _has_a_say(module: torch.nn.Module) -> bool:
 def checked_names(
     module: torch.nn.Module, where: str, keys: Any, present: Iterable[str], strict: bool
 ) -> tuple[list[str], list[str]]:
-    """Return what `load_state_dict` found missing and unexpected; raise RuntimeError if `strict`.
+    """Return the missing and unexpected names; raise RuntimeError for any if `strict`.
 
-    A tensor tied to one of `present` is not missing. Messages say `where` the model is.
+    `keys` is the result of `load_state_dict`. A tensor that is tied to one of `present` is not
+    missing. `where` is the model, for messages.
     """
     state = module.state_dict(keep_vars=True)
-    # Extra state and sparse buffers, which no store has, are missing, and not tied. Subclasses may
-    # have no memory to compare.
-    own = {n: t for n, t in state.items() if type(t) in _PLAIN and t.layout == torch.strided}
-    tied = tied_names(own, preferred=present)
+    # The others are not tied: extra state and sparse buffers, which no store has, and subclasses,
+    # which may have no memory to compare.
+    plain = {n: t for n, t in state.items() if type(t) in _PLAIN and t.layout == torch.strided}
+    tied = tied_names(plain, preferred=present)
     missing = [name for name in keys.missing_keys if name not in tied]
     unexpected = list(keys.unexpected_keys)
     if strict and (missing or unexpected):
@@ -222,13 +230,13 @@ def checked_names(
 def _refuse_unready(
     module: torch.nn.Module, missing: Collection[str], copied: Container[int]
 ) -> None:
-    """Raise RuntimeError if other code loaded a tensor on "meta", which has no effect."""
+    """Raise RuntimeError if custom loading copied to a tensor on "meta", which has no effect."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         is_meta = isinstance(tensor, torch.Tensor) and tensor.is_meta
         if is_meta and id(tensor) not in copied and name not in missing:
             raise RuntimeError(
-                f"tensor {name!r}: it is on the device meta, and its module has code of its own"
-                " that loads it: give the module memory first: module.to_empty(device='cpu')"
+                f"tensor {name!r}: it is on the device meta, and code of its module loads it:"
+                " give the module memory first: module.to_empty(device='cpu')"
             )
 
 
@@ -237,14 +245,14 @@ def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -
     for target, stored in copies:
         if target.dtype != stored.dtype:
             raise RuntimeError(
-                f"{where}: tensor {stored.lazy.name!r} is {stored.dtype}, and that of the module"
+                f"{where}: tensor {stored.lazy.name!r} is {stored.dtype}, and that of the module is"
                 f" {target.dtype}: cast=True converts it, or convert the module first:"
                 f" module.to({stored.dtype})"
             )
 
 
-def _refuse_without_place(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
-    """Raise RuntimeError if a tensor has no memory of its own for each item."""
+def _refuse_without_memory(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
+    """Raise RuntimeError if a tensor of the module lacks memory for each of its items."""
     for target, stored in copies:
         if is_lazy(target):
             why = "has no shape yet, and no memory: call the module once, or give it a tensor"
@@ -257,29 +265,30 @@ def _refuse_without_place(where: str, copies: Iterable[tuple[torch.Tensor, _Stor
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
     """Tell whether several items share memory: PyTorch refuses to write them."""
-    steps = tensor.stride() if tensor.layout == torch.strided and tensor.numel() else ()
-    return any(step == 0 and size > 1 for step, size in zip(steps, tensor.shape, strict=False))
+    strides = tensor.stride() if tensor.layout == torch.strided and tensor.numel() else ()
+    axes = zip(strides, tensor.shape, strict=False)
+    return any(stride == 0 and size > 1 for stride, size in axes)
 
 
-def _made(target: torch.Tensor) -> torch.Tensor:
-    """Make a tensor on the CPU that takes the place of one on "meta"."""
-    with torch.inference_mode(False):  # tensors that are made in that mode cannot be trained
-        made = torch.empty_like(target, device="cpu", requires_grad=False)
+def _allocate(target: torch.Tensor) -> torch.Tensor:
+    """Make a tensor on the CPU to replace one on "meta"."""
+    with torch.inference_mode(False):  # tensors made in that mode cannot be trained
+        new = torch.empty_like(target, device="cpu", requires_grad=False)
         if isinstance(target, torch.nn.Parameter):
-            return torch.nn.Parameter(made, target.requires_grad)
-        return made
+            return torch.nn.Parameter(new, target.requires_grad)
+        return new
 
 
-def _place(module: torch.nn.Module, made: Mapping[int, torch.Tensor]) -> None:
-    """Put new tensors in the places of others, given by their identity: what is tied stays so."""
+def _assign_new(module: torch.nn.Module, new: Mapping[int, torch.Tensor]) -> None:
+    """Replace tensors of a module, given by their identity, by new ones; tied ones stay tied."""
     for part in module.modules():
         for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
-            if id(tensor) in made:
-                setattr(part, name, made[id(tensor)])
+            if id(tensor) in new:
+                setattr(part, name, new[id(tensor)])
 
 
 def _copy(where: str, copies: Copies) -> None:
-    """Decode tensors into their places, in parallel where these are plain memory."""
+    """Decode tensors into those of the module, in parallel if these are plain memory."""
     overlapping = _overlapping([target for target, _ in copies])
     direct: Copies = []
     on_gpus: defaultdict[torch.device, Copies] = defaultdict(list)
@@ -293,12 +302,12 @@ def _copy(where: str, copies: Copies) -> None:
             on_gpus[target.device].append((target, stored))
         else:
             direct.append((target, stored))
-    places = (
+    outputs = (
         memory_of(target, stored.lazy.dtype).reshape(stored.lazy.shape) for target, stored in direct
     )
-    read_into([stored.lazy for _, stored in direct], places)
-    for device, there in on_gpus.items():
-        targets = [Target(stored.lazy, target.data_ptr()) for target, stored in there]
+    read_into([stored.lazy for _, stored in direct], outputs)
+    for device, device_copies in on_gpus.items():
+        targets = [Target(stored.lazy, target.data_ptr()) for target, stored in device_copies]
         read_into_torch(device, gpus[device], targets)
     for target, stored in others:
         try:
@@ -309,37 +318,37 @@ def _copy(where: str, copies: Copies) -> None:
 
 
 def _gpus(devices: Iterable[torch.device]) -> dict[torch.device, Device]:
-    """Return the GPUs among the devices on which tensors can be decoded."""
+    """Return the GPUs among devices that can decode tensors."""
     found = {device: gpu_of(device) for device in devices}
     return {device: gpu for device, gpu in found.items() if gpu is not None}
 
 
 def _is_memory_for(stored: _Stored, target: torch.Tensor, kind: str) -> bool:
-    """Tell whether a tensor is plain memory for the stored values, on a kind of device."""
+    """Tell whether a tensor is plain memory for the stored values on a kind of device."""
     is_plain = type(target) in _PLAIN and target.is_contiguous()
     return is_plain and is_memory_of(target, stored.dtype, kind)
 
 
 def _overlapping(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """Return the identities of tensors that may share memory with another one of them."""
+    """Return the identities of tensors that may share memory with one another."""
     found: set[int] = set()
     for _, spans in groupby(sorted(_spans(tensors)), key=itemgetter(0)):
-        reach, farthest = 0, 0
+        last_stop, last_tensor = 0, 0
         for _, start, stop, tensor in spans:
-            if start < reach:
-                found |= {tensor, farthest}
-            if stop > reach:
-                reach, farthest = stop, tensor
+            if start < last_stop:
+                found |= {tensor, last_tensor}
+            if stop > last_stop:
+                last_stop, last_tensor = stop, tensor
     return found
 
 
 def _spans(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[str, int, int, int]]:
-    """Yield where each tensor begins and ends in a device's memory, and its identity."""
+    """Yield each tensor's device, the start and stop of its memory there, and its identity."""
     for tensor in tensors:
         has_memory = tensor.device.type in ("cpu", "cuda") and tensor.layout == torch.strided
         if has_memory and tensor.numel():
             last = sum(
-                (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+                (n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)
             )
             start = tensor.data_ptr()
             yield str(tensor.device), start, start + (last + 1) * tensor.element_size(), id(tensor)
