@@ -1,4 +1,4 @@
-"""PyTorch: the functions of `safetensors.torch`, for model stores, and models of transformers."""
+"""Model stores in PyTorch: the functions of `safetensors.torch`, and models of transformers."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ __all__ = [
     "unpatch_transformers",
 ]
 
-# It needs transformers, which the others import when they are called.
+# The callback's module imports transformers; the other functions import it when they are called.
 __getattr__, __dir__ = lazy_names(
     __name__,
     {

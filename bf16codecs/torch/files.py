@@ -48,14 +48,14 @@ def load_file(
     Returns
     -------
     dict
-        Tensors by name. Those that were tied when `save_file` saved them are one tensor.
+        Tensors by name. Names that were tied when `save_file` saved them refer to one tensor.
 
     Raises
     ------
     FileNotFoundError, bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         As `bf16codecs.open_model` and reading do.
     TypeError, ValueError, RuntimeError
-        If there is no such device, or PyTorch was built without what it takes.
+        If the device does not exist, or this PyTorch was built without support for it.
 
     Examples
     --------
@@ -74,10 +74,10 @@ def save_file(
 ) -> None:
     """Save tensors as a model store, as `safetensors.torch.save_file` saves a file.
 
-    `zarr2st` restores from it the file that safetensors would have written. Tied tensors, which it
-    refuses, are the same part of the same memory: the metadata name, for each but the first,
-    the one that it is, and `load_file` ties them again. Other tensors that share memory are stored
-    separately.
+    `zarr2st` restores from it the file that safetensors would have written. Tied tensors, which
+    safetensors refuses, are the same part of the same memory: the metadata map the names of all but
+    the first to the first, and `load_file` ties them again. Other tensors that share memory are
+    stored separately.
 
     Parameters
     ----------
@@ -96,11 +96,11 @@ def save_file(
     Raises
     ------
     TypeError
-        If a name is no string, or its value no tensor, or `metadata` has anything but
+        If a name is not a string, or its value not a tensor, or `metadata` has anything but
         strings.
     ValueError
         If a tensor cannot be stored, such as one without data, or of a class that computes its
-        numbers from other data, or `filename` has another suffix.
+        numbers from other data; or if `filename` has another suffix.
 
     Examples
     --------
@@ -111,14 +111,14 @@ def save_file(
     kind = _kind(path)
     plain = checked_tensors(tensors)
     check_metadata(metadata)
-    told = with_tied(tied_names(plain), metadata)
+    stored_metadata = with_tied(tied_names(plain), metadata)
     name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
-    source = source_of(plain, told, f"{name}.safetensors")
+    source = source_of(plain, stored_metadata, f"{name}.safetensors")
     convert_model(source, filename, kind, Options(**{"overwrite": True, **options}))
 
 
 def _kind(path: Path) -> Kind:
-    """Return the kind of store that a path's suffix says."""
+    """Return the kind of store that a path's suffix states."""
     kind = suffix_of(path.name)[1]
     if kind in (Kind.FOLDER, Kind.ZIP, Kind.HDF5):
         return kind
@@ -138,8 +138,7 @@ def save_model(
 ) -> None:
     """Save a module's tensors, as `safetensors.torch.save_model` does.
 
-    Only the first of several tied tensors is saved; the metadata name, for each of the others,
-    the one that it is.
+    Only the first of several tied tensors is saved; the metadata map the names of the others to it.
 
     Parameters
     ----------
@@ -151,7 +150,7 @@ def save_model(
     Raises
     ------
     TypeError, ValueError
-        As `save_file` raises them: of extra state that is no tensor, of sparse buffers.
+        As `save_file` raises them, also for extra state that is not a tensor, and sparse buffers.
     """
     tensors = checked_tensors(model.state_dict())
     check_metadata(metadata)

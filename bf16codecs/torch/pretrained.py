@@ -1,4 +1,4 @@
-"""Models of transformers from stores."""
+"""Loads models of transformers from stores."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def from_pretrained(
 ) -> Any:
     """Load a model of transformers from a store.
 
-    Tensors are read one after the other, as from safetensors files: beside the model, a few
-    tensors are in memory.
+    Tensors are read one after the other, as from safetensors files: in addition to the model, only
+    a few tensors are in memory.
 
     Parameters
     ----------
@@ -43,38 +43,38 @@ def from_pretrained(
         A class with `from_pretrained`: ``AutoModelForCausalLM``, ``LlamaModel`` and so on.
     path
         A folder with ``config.json`` and a store, ``model.zarr`` (or ``model.zarr.zip``,
-        ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes; with PEFT, that of an
-        adapter, too. Or a store by itself: whatever `bf16codecs.open_model` opens, but a folder of
+        ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes; with PEFT, also that of
+        an adapter. Or a store by itself: whatever `bf16codecs.open_model` opens, except a folder of
         safetensors.
     config
-        The configuration, or a folder that has it. By default it is the ``config.json`` of the
-        folder; of a store by itself, that in it or beside it.
+        The configuration, or a folder that has it. By default, the ``config.json`` in the folder,
+        or for a store by itself, in it or beside it.
     storage_options, max_bytes, base
         As `bf16codecs.open_model` takes them.
     model_args, options
         As the `from_pretrained` of the class takes them: `dtype`, `device_map`, `subfolder`,
-        `variant`, `output_loading_info` and so on, but `state_dict`. With `use_safetensors=False`,
-        transformers loads the weights in another format, ``pytorch_model.bin``, that a packed
-        folder has beside the store.
+        `variant`, `output_loading_info` and so on, except `state_dict`. With
+        `use_safetensors=False`, transformers loads weights in another format,
+        ``pytorch_model.bin``, which a packed folder may have beside the store.
 
     Returns
     -------
     transformers.PreTrainedModel
-        With `output_loading_info`, it and a dict.
+        With `output_loading_info`, the model and a dict.
 
     Raises
     ------
     FileNotFoundError
-        If nothing is at that path, or no configuration is there.
+        If the path does not exist, or has no configuration.
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         If the folder has no store, or the store is damaged.
     ImportError
         If transformers is missing, or its release is not supported.
     TypeError
-        If `cls` or `config` is something else, or `state_dict` or `gguf_file` is given: the weights
-        are in the store.
+        If `cls` or `config` is of another type, or `state_dict` or `gguf_file` is given: the
+        weights are in the store.
     ValueError
-        If a store at an address comes without `config`, or `use_safetensors` is false, and the
+        If `config` is missing for a store at an address, or if `use_safetensors` is false and the
         model is a store by itself, or its configuration is in another folder.
 
     Examples
@@ -90,22 +90,22 @@ def from_pretrained(
     if folder is not None and not (folder / subfolder).is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such subfolder", os.fspath(folder / subfolder))
     opening = {"storage_options": storage_options, "max_bytes": max_bytes, "base": base}
-    with _configured(config, store, folder, subfolder) as place:
+    with _configured(config, store, folder, subfolder) as config_folder:
         if config is not None and not isinstance(config, (str, os.PathLike)):
             options["config"] = config
         if options.get("use_safetensors") is False:
-            if place != folder:
+            if config_folder != folder:
                 raise ValueError(
                     "use_safetensors=False: the weights are in the store: leave it out"
                 )
             # Packing has copied weights in another format.
-            return cls.from_pretrained(str(place), *model_args, **options)
-        with transformers_loads(Chosen(str(place), folder, store, opening)):
-            return cls.from_pretrained(str(place), *model_args, **options)
+            return cls.from_pretrained(str(config_folder), *model_args, **options)
+        with transformers_loads(Chosen(str(config_folder), folder, store, opening)):
+            return cls.from_pretrained(str(config_folder), *model_args, **options)
 
 
 def _check_kinds(cls: Any, config: Any) -> None:
-    """Raise TypeError for a class or a configuration that is none."""
+    """Raise TypeError unless these are a class of models, and a configuration, its path or None."""
     if not hasattr(cls, "from_pretrained"):
         text = f"cls must be a class with from_pretrained, such as AutoModel, not {cls!r:.80}"
         raise TypeError(text)
@@ -120,22 +120,22 @@ def _check_kinds(cls: Any, config: Any) -> None:
 def _configured(
     config: Any, store: str | None, folder: Path | None, subfolder: str
 ) -> Iterator[Path]:
-    """Yield the folder that transformers is given, which has the configuration."""
+    """Yield the folder with the configuration, for transformers."""
     if isinstance(config, (str, os.PathLike)):
-        place = Path(given_path(config, "configuration"))
-        place = place.parent if place.name == _CONFIG else place
-        if not (place / subfolder / _CONFIG).is_file():
-            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", str(place / subfolder))
-        yield place
+        path = Path(given_path(config, "configuration"))
+        path = path.parent if path.name == _CONFIG else path
+        if not (path / subfolder / _CONFIG).is_file():
+            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", str(path / subfolder))
+        yield path
     elif config is None:
-        yield _own_configuration(store, folder, subfolder)
+        yield _find_configuration(store, folder, subfolder)
     elif folder is not None and (folder / subfolder / _CONFIG).is_file():
         yield folder
     else:
-        # Without a folder, the Auto classes give up, and others would ask the hub.
-        with TemporaryDirectory() as made:
-            config.save_pretrained(os.path.join(made, subfolder))
-            yield Path(made)
+        # Without a folder, the Auto classes fail, and other classes would ask the hub.
+        with TemporaryDirectory() as temporary:
+            config.save_pretrained(os.path.join(temporary, subfolder))
+            yield Path(temporary)
 
 
 def _located(text: str) -> tuple[str | None, Path | None]:
@@ -143,27 +143,27 @@ def _located(text: str) -> tuple[str | None, Path | None]:
     path = path_of(text)
     if path is None:
         return text, None
-    place = split_step(path)[0]
-    if not os.path.exists(place):
+    without_step = split_step(path)[0]
+    if not os.path.exists(without_step):
         # transformers would look for a model of that name on the hub.
         raise FileNotFoundError(errno.ENOENT, "No such folder or store", text)
-    if os.path.isdir(place) and detect(place) is not Kind.FOLDER:
+    if os.path.isdir(without_step) and detect(without_step) is not Kind.FOLDER:
         return None, Path(path)
     return path, None
 
 
-def _own_configuration(store: str | None, folder: Path | None, subfolder: str) -> Path:
-    """Return the folder with the configuration of a model that is given without one."""
-    places, where = [folder] if folder is not None else [], "in it"
+def _find_configuration(store: str | None, folder: Path | None, subfolder: str) -> Path:
+    """Return the folder with the configuration of a model, in or beside it."""
+    folders, where = [folder] if folder is not None else [], "in it"
     if store is not None:
         path = path_of(store)
         if path is None:
-            raise ValueError(f"{store}: give config=, which a store at an address does not bring")
-        own = Path(split_step(path)[0])
-        places, where = [own, own.parent], "in it or beside it"
-    for place in places:
-        if (place / subfolder / _CONFIG).is_file():
-            return place
+            raise ValueError(f"{store}: give config=: no configuration is looked for at an address")
+        without_step = Path(split_step(path)[0])
+        folders, where = [without_step, without_step.parent], "in it or beside it"
+    for candidate in folders:
+        if (candidate / subfolder / _CONFIG).is_file():
+            return candidate
     if folder is not None and (folder / subfolder / _ADAPTER_CONFIG).is_file():
         return folder
     raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""Checkpoints of transformers' `Trainer` as steps of a run."""
+"""Appends checkpoints of transformers' `Trainer` to a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with from_extra("transformers", "RunCallback"):
 
 __all__ = ["RunCallback"]
 
-# Pickled weights. Other files to resume from, such as an optimizer's, have other names.
+# Names of pickled weights. Other files to resume from, such as an optimizer's, have other names.
 _PICKLED = re.compile(r"(?:pytorch|adapter)_model(?:-\d+-of-\d+)?\.bin")
 
 
@@ -37,30 +37,30 @@ class RunCallback(TrainerCallback):
     """Appends the weights of each checkpoint that a `Trainer` saves to a run store.
 
     The run keeps every step, whatever `save_total_limit` removes. A step that it already has, as
-    after a resume, is not written again, and has to have the same weights: training that begins
-    anew, or goes on from an earlier checkpoint, needs a run of another name. Of several processes,
-    the one with rank 0 writes. An error, such as a full disk, ends the training, as one of saving
-    does; the checkpoint is there by then.
+    after a resume, is not written again, and must have the same weights: training that begins anew,
+    or continues from an earlier checkpoint, needs a run of another name. If there are several
+    processes, the one with rank 0 writes. An error, such as a full disk, ends the training, as an
+    error of the `Trainer` in saving does; the checkpoint is complete by then.
 
-    A run gets the safetensors files in the folder of a checkpoint. A model with several adapters of
-    PEFT, or one that is not named "default", is refused before the training begins, since the
-    `Trainer` saves these in folders below it; and a checkpoint that has weights there, or pickled
-    ones, when it is saved.
+    A run gets the safetensors files directly in the folder of a checkpoint. A PEFT model with
+    several adapters, or with one that is not named "default", is refused before the training
+    begins, since the `Trainer` saves these in subfolders. A checkpoint that has weights in
+    subfolders, or pickled ones, is refused when it is saved.
 
     Parameters
     ----------
     path
-        The run: a folder, or an HDF5 file if the name ends in ``.h5`` or ``.hdf5``. It is begun
-        with the first checkpoint, if nothing is there.
+        The run: a folder, or an HDF5 file if the name ends in ``.h5`` or ``.hdf5``. If it does not
+        exist, the first checkpoint begins it.
     options
         `codec`, `level`, `keyframe_every` and others, as `bf16codecs.convert.append_to_run` takes
-        them, but `step` and `as_hdf5`.
+        them, except `step` and `as_hdf5`.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such option, or it makes no sense; if the path is an address, or has the name
-        of something else, or of a step.
+        If an option is unknown or invalid; if the path is an address, or has the suffix of another
+        kind of file, or names a step.
 
     Examples
     --------
@@ -73,8 +73,8 @@ class RunCallback(TrainerCallback):
         self._path = given_path(path, "run")
         is_hdf5 = suffix_of(os.path.basename(self._path))[1] is Kind.HDF5
         self._options = {**options, "as_hdf5": is_hdf5}
-        # Not after the hours that it takes to the first checkpoint.
-        _check_place(self._path, Kind.HDF5 if is_hdf5 else Kind.FOLDER)
+        # Invalid arguments must not fail hours later, at the first checkpoint.
+        _check_path(self._path, Kind.HDF5 if is_hdf5 else Kind.FOLDER)
         inspect.signature(append_to_run).bind("", self._path, step=0, **self._options)
         _check_options(options)
 
@@ -86,13 +86,13 @@ class RunCallback(TrainerCallback):
         Raises
         ------
         StoreError
-            If it is no run.
+            If something other than a run is at the path.
         ValueError
-            If it is one that was made with other options, or the model has adapters that are saved
-            in folders of their own.
+            If the run was made with other options, or the model has adapters that are saved in
+            subfolders.
         """
         _check_adapters(model)
-        if state.is_world_process_zero and self._is_there():
+        if state.is_world_process_zero and self._exists():
             with closing(open_run_store(self._path)) as run:
                 choice_of_run(Path(self._path), run.run, **_given(choice_of_run, self._options))
 
@@ -102,8 +102,8 @@ class RunCallback(TrainerCallback):
         Raises
         ------
         StoreError
-            If the run has other weights at this step, or later steps and not this one; or if the
-            checkpoint has weights that a run would not get.
+            If the run has other weights at this step, or has later steps but not this one; or if
+            the checkpoint has weights that a run would not get.
         """
         if not state.is_world_process_zero:
             return
@@ -120,22 +120,23 @@ class RunCallback(TrainerCallback):
             verify_store(f"{self._path}@{step}", folder)
         except BF16CodecsError as e:
             raise StoreError(
-                f"{self._path}: has the steps of another training, up to {steps[-1]}: what begins"
-                f" anew, or goes on from an earlier checkpoint, needs a run of another name ({e})"
+                f"{self._path}: has the steps of another training, up to {steps[-1]}: training"
+                " that begins anew, or continues from an earlier checkpoint, needs a run of another"
+                f" name ({e})"
             ) from e
 
     def _steps(self) -> list[int]:
-        if not self._is_there():
+        if not self._exists():
             return []
         with open_run(self._path) as run:
             return list(run.steps)
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         return os.path.lexists(self._path) and not is_free_folder(Path(self._path))
 
 
-def _check_place(path: str, kind: Kind) -> None:
-    """Refuse a path that `append_to_run` cannot make, or that would name a step."""
+def _check_path(path: str, kind: Kind) -> None:
+    """Refuse a path that `append_to_run` cannot make, or that names a step."""
     check_store_name(path, absolute_target(path, []), kind)
     run, step = split_step(path)
     if step is not None:
@@ -143,9 +144,9 @@ def _check_place(path: str, kind: Kind) -> None:
 
 
 def _check_adapters(model: Any) -> None:
-    """Refuse a model of PEFT that a `Trainer` saves as more than the files of one folder.
+    """Refuse a PEFT model that a `Trainer` saves in several folders.
 
-    All adapters but "default" get a folder each, with the same names of tensors and files.
+    Each adapter but "default" gets a folder, with the same names of files and tensors.
     """
     peft = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
@@ -153,32 +154,33 @@ def _check_adapters(model: Any) -> None:
     others = [name for name in model.peft_config if name != "default"]
     if others:
         raise ValueError(
-            f"RunCallback keeps one adapter, named 'default', and the model has"
+            f"RunCallback keeps one adapter, named 'default', but the model has"
             f" {few([repr(name) for name in others], 3)}, which the Trainer saves in folders of"
             " their own: name the only one 'default', or train without RunCallback"
         )
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse weights beside a checkpoint's safetensors files: `save_total_limit` removes them."""
-    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    stored = {path.parent for path in found if path.suffix == ".safetensors"}
-    left = [
+    """Refuse weights that the run would not get, since `save_total_limit` may remove them."""
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    # Pickled weights count only in folders without safetensors.
+    saved_folders = {path.parent for path in files if path.suffix == ".safetensors"}
+    missed = [
         path.as_posix()
-        for path in found
+        for path in files
         if (path.suffix == ".safetensors" and path.parent != Path())
-        or (_PICKLED.fullmatch(path.name) and path.parent not in stored)
+        or (_PICKLED.fullmatch(path.name) and path.parent not in saved_folders)
     ]
-    if left:
+    if missed:
         raise StoreError(
             f"{folder}: a run gets the *.safetensors of this folder alone, and not"
-            f" {few(left, 3)}: save these elsewhere, as safetensors in this folder under names of"
-            " their own, or train without RunCallback"
+            f" {few(missed, 3)}: save these elsewhere, as safetensors in this folder under other"
+            " names, or train without RunCallback"
         )
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise TypeError or ValueError for what `append_to_run` would refuse."""
+    """Raise TypeError or ValueError for options that `append_to_run` would refuse."""
     RunOptions(**_given(RunOptions, options))
     with codec_threads(options.get("threads")):
         pass
@@ -187,6 +189,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _given(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a function takes, without those left at None."""
     names = inspect.signature(function).parameters.keys() & options.keys()
-    own = inspect.signature(append_to_run).parameters
-    is_left = {name for name in names if options[name] is None and own[name].default is None}
-    return {name: options[name] for name in names - is_left}
+    parameters = inspect.signature(append_to_run).parameters
+    defaults = {n for n in names if options[n] is None and parameters[n].default is None}
+    return {name: options[name] for name in names - defaults}
