@@ -1,8 +1,8 @@
-"""Explains why a model's weights get as small as they do.
+"""Analysis of a model's weights: why they compress as well as they do.
 
-`analyze` looks at a model, or at a series of checkpoints: entropies of bytes and fields, what
-neighbours tell of a value, scales of rows and columns, what codecs reach. `plots` draws what it
-found, and `write_report` writes all of it as one page of HTML.
+`analyze` measures a model or a series of checkpoints: entropies of bytes and fields, how well
+neighbours predict a value, scales of rows and columns, coded sizes. `plots` draws the results, and
+`write_report` writes them as one HTML page.
 """
 
 from typing import TYPE_CHECKING

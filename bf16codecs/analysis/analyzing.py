@@ -35,46 +35,46 @@ def analyze(
     threads: int | None = None,
     progress: StepProgress | None = None,
 ) -> Analysis:
-    """Look at the weights of a model, in pieces of 4 MiB.
+    """Analyze the weights of a model, in pieces of 4 MiB.
 
     Parameters
     ----------
     src : str, path, Model or Run, or a sequence of them
-        A safetensors model, or a store of any kind, by its path or address, or opened. A run, and
-        several models, are a series: each checkpoint is looked at and compared with the one before
-        it, and the last one is what the result tells of tensors.
+        A safetensors model or a store of any kind: its path or address, or the open model. A run
+        or several models are a series: each checkpoint is analyzed and compared with the one before
+        it, and the results of single tensors are those of the last one.
     base : str, path or Model, optional
-        The model to compare with: another checkpoint, or the one that this model was tuned from.
-        Tensors that it lacks, or has in other shapes, are not compared.
+        The model to compare with: another checkpoint, or the model that this one was tuned from.
+        Tensors that it lacks or has in another shape are not compared.
     sample : int, optional
-        Look at about so many bytes of each model, spread evenly over all tensors. For large models,
-        256 MiB give the results of all bytes to a few hundredths of a bit.
+        Analyze about this many bytes of each model, spread evenly over all tensors. For large
+        models, the results of 256 MiB differ from those of all bytes by a few hundredths of a bit.
     kinds : mapping or callable, optional
-        The kinds of tensors by their names: regular expressions by kinds, tried in their order, or
-        a function that returns the kind of a name. By default `KINDS`.
+        How a tensor's name gives its kind: a regular expression for each kind, tried in order, or
+        a function that returns the kind. By default `KINDS`.
     storage_options : dict, optional
-        Options of the file system of addresses.
+        Options of the file system, for addresses.
     max_bytes : int, optional
         The most bytes that a chunk may have once decoded: see `bf16codecs.open_model`.
     threads : int, optional
-        For the codecs; by default, as many as there are processors.
+        Threads of the codecs; by default, one for each processor.
     progress : callable, optional
         Called with the label of the checkpoint, the bytes done so far, and the bytes in all.
 
     Returns
     -------
     Analysis
-        Damaged parts of a store are in its `damage`, and left out of all else.
+        Its `damage` lists the damaged parts of a store, which no other result includes.
 
     Raises
     ------
     FileNotFoundError
-        If nothing is at a path.
+        If a path does not exist.
     BF16CodecsError
-        If it is not a model, or nothing of it can be read.
+        If a source is not a model, or none of its tensors can be read.
     TypeError, ValueError
-        If an argument is invalid, a model has no values, or `base` has no tensor that is like
-        one of the model's.
+        If an argument is invalid, a model has no values, or no tensor of `base` has the name,
+        dtype and shape of one of the model's.
 
     Examples
     --------
@@ -107,17 +107,17 @@ def _refuse_unrelated(model: Model, base: Model) -> None:
 
 
 def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | None) -> Analysis:
-    """Look at each checkpoint, and at the changes since the one before it."""
+    """Analyze each checkpoint, and the changes since the one before it."""
     steps, damage = [], list[Damage]()
     base = None if checkpoints.base is None else checkpoints[checkpoints.base]
     if base is not None:
         _refuse_unrelated(checkpoints[next(iter(checkpoints.steps))], base)
     is_series = len(checkpoints.steps) > 1
     for label in checkpoints.steps:
-        tell = None if progress is None else partial(progress, label)
-        found = look.at(checkpoints[label], base, tell)
+        report = None if progress is None else partial(progress, label)
+        found = look.at(checkpoints[label], base, report)
         steps.append(StepAnalysis(label, found.model, found.kinds))
         number = checkpoints.number(label) if is_series else None
-        damage += (own._replace(step=number) for own in found.damage)
+        damage += (part._replace(step=number) for part in found.damage)
         base = checkpoints[label]
     return replace(found, steps=steps if is_series else [], damage=tuple(dict.fromkeys(damage)))

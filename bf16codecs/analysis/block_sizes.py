@@ -34,18 +34,18 @@ def study_blocks(
     sizes : sequence of int
         Sizes of blocks, in bytes.
     sample : int
-        About how many bytes to code, spread evenly over all tensors.
+        The approximate number of bytes to code, spread evenly over all tensors.
 
     Returns
     -------
     dict
-        By codec, pairs of a block's size and what is reached with it, in bits a value: what
-        `plots.block_sizes` draws.
+        For each codec, pairs of a block size in bytes and the bits per value that the codec takes
+        with it. `plots.block_sizes` draws them.
 
     Raises
     ------
     ValueError
-        If the model has no floating-point numbers, or there cannot be such blocks.
+        If the model has no floating-point numbers, or a block size is out of range.
     """
     for size in sizes:
         if not 1 <= as_integer("a block's size", size) <= _core.MAX_BLOCK_BYTES:
@@ -65,8 +65,8 @@ def _study(model: Model, sizes: Sequence[int], sample: int) -> dict[str, list[tu
     if not sum(by_dtype.values()):
         raise ValueError(f"{model.where}: has no floating-point numbers")
     dtype, nbytes = by_dtype.most_common(1)[0]
-    own = [Tensor.of(t) for t in tensors if t.dtype.name == dtype]
-    parts = [(tensor, part) for tensor in own for part in tensor.parts(sample / nbytes)]
+    studied = [Tensor.of(t) for t in tensors if t.dtype.name == dtype]
+    parts = [(tensor, part) for tensor in studied for part in tensor.parts(sample / nbytes)]
     coded, done = Counter[tuple[str, int]](), 0
     jobs = (tensor.job(part, partial(_code, tensor, sizes)) for tensor, part in parts)
     with closing(run_ahead(jobs, worker_count())) as outcomes:
@@ -76,7 +76,7 @@ def _study(model: Model, sizes: Sequence[int], sample: int) -> dict[str, list[tu
             for result in results:
                 coded.update(result)
             done += part.nbytes
-    bits = 8 * own[0].item.itemsize / done
+    bits = 8 * studied[0].item.itemsize / done
     return {name: [(size, bits * coded[name, size]) for size in sizes] for name in CODECS}
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints to analyse: a model, a run, or several models in order."""
+"""The checkpoints to analyze: a model, a run, or several models in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Checkpoints"]
 
 
 class Checkpoints:
-    """Models by their labels: numbers of steps, or names of files; the base last.
+    """Models by label (the number of a step, or the name of a file), the base last.
 
-    `sources` are paths or addresses of models and runs, or open ones, and `base` is the default of
-    comparisons. `storage_options` and `max_bytes` are as for `bf16codecs.open_model`. Raises
-    FileNotFoundError if nothing is at a path, BF16CodecsError if it is not a model, and ValueError
-    if the base is a run.
+    `sources` are models and runs, open or as paths or addresses; `base` is the model to
+    compare with. `storage_options` and `max_bytes` are those of `bf16codecs.open_model`.
+    Raises FileNotFoundError if a path does not exist, BF16CodecsError if a source is not a model,
+    and ValueError if the base is a run.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class Checkpoints:
         self._models: dict[str, Model] = {}
         self._numbers: dict[str, int | None] = {}
         self._owned: list[Model | Run] = []
-        # Others may be reading checkpoints that `reopened` replaces: the last reader closes them.
+        # A thread may still read checkpoints that `reopened` replaced: the last one closes them.
         self._finalizer = weakref.finalize(self, _close_all, self._owned)
-        self._places: list[str] = []
-        #: The label of the base, if there is one.
+        self._addresses: list[str] = []
+        #: The label of the base, if one was given.
         self.base: str | None = None
         try:
             found = list(self._opened(sources))
-            told = iter(_numbers_told([model for number, model in found if number is None]))
+            numbers = iter(_find_numbers([model for number, model in found if number is None]))
             for number, model in found:
-                self._add(model, next(told) if number is None else number)
-            #: The path or address of the model; of several, of the first and the last.
-            self.where = " ... ".join(dict.fromkeys([self._places[0], self._places[-1]]))
+                self._add(model, next(numbers) if number is None else number)
+            #: The path or address of the model, or those of the first and the last one.
+            self.where = " ... ".join(dict.fromkeys([self._addresses[0], self._addresses[-1]]))
             if base is not None:
                 model = _one_model(self._open(base))
                 self.base = self._add(model, None, "base ")
@@ -57,12 +57,12 @@ class Checkpoints:
             raise
 
     def reopened(self) -> Checkpoints:
-        """Open all of them again: a run may have more steps now, a path another model."""
+        """Open all sources again: a run may have new steps, and a path another model."""
         return Checkpoints(*self._arguments)
 
     @property
     def labels(self) -> list[str]:
-        """Labels of the checkpoints, in their order, and of the base behind them."""
+        """Labels of the checkpoints, in order, then that of the base."""
         return list(self._models)
 
     @property
@@ -80,12 +80,12 @@ class Checkpoints:
         return self._numbers[label]
 
     def before(self, label: str) -> str | None:
-        """Return the label of the checkpoint before one; None if that is the first, or the base."""
-        at = self.labels.index(label)
-        return None if at == 0 or label == self.base else self.labels[at - 1]
+        """Return the label of the checkpoint before this one; None for the first and the base."""
+        index = self.labels.index(label)
+        return None if index == 0 or label == self.base else self.labels[index - 1]
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the models that were opened from paths and addresses."""
         self._finalizer()
 
     def _open(self, source: Any) -> Model | Run:
@@ -96,19 +96,19 @@ class Checkpoints:
         return self._owned[-1]
 
     def _opened(self, sources: Sequence[Any]) -> Iterator[tuple[int | None, Model]]:
-        """Open models, and runs step by step, with the numbers of steps where they are known."""
+        """Yield each model, and each step of a run, with its step number where that is known."""
         for source in sources:
             model = self._open(source)
-            self._places.append(model.where)
+            self._addresses.append(model.where)
             if isinstance(model, Run):
                 yield from ((step, model[step]) for step in model.steps)
             else:
                 yield None, model
 
     def _add(self, model: Model, number: int | None, prefix: str = "") -> str:
-        """Add a model, under a label of its own."""
+        """Add a model under a label that no other one has."""
         label = prefix + (last_name(model.where) if number is None else str(number))
-        label = next(own for own in _alternatives(label) if own not in self._models)
+        label = next(name for name in _alternatives(label) if name not in self._models)
         self._models[label], self._numbers[label] = model, number
         return label
 
@@ -119,7 +119,7 @@ def _close_all(opened: Sequence[Model | Run]) -> None:
 
 
 def _one_model(model: Model | Run) -> Model:
-    """Return a model that can be the base; refuse a run."""
+    """Return the base, and refuse a run."""
     if isinstance(model, Run):
         raise ValueError(
             f"{model.where}: a run, with steps {listed(model.steps)}: name the one that is the"
@@ -128,16 +128,16 @@ def _one_model(model: Model | Run) -> Model:
     return model
 
 
-def _numbers_told(models: Sequence[Model]) -> Sequence[int | None]:
-    """Return the numbers of models' steps, if names or metadata give each a different one."""
-    if len(models) > 1:  # for a single one, no header is read
-        numbers = [_number_told(model) for model in models]
+def _find_numbers(models: Sequence[Model]) -> Sequence[int | None]:
+    """Return the models' step numbers if names or metadata give each model a different one."""
+    if len(models) > 1:  # a single model needs no number, so its header is not read
+        numbers = [_find_number(model) for model in models]
         if None not in numbers and len(set(numbers)) == len(numbers):
             return numbers
     return [None] * len(models)
 
 
-def _number_told(model: Model) -> int | None:
+def _find_number(model: Model) -> int | None:
     _, step = split_step(model.where)
     return find_number([model.metadata() or {}], model.where) if step is None else step
 

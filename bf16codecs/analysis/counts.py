@@ -13,12 +13,12 @@ from bf16codecs._base.buffers import Bytes
 
 __all__ = ["BLOCK_BYTES", "NEIGHBOURS", "PLANES", "Counts"]
 
-#: Bytes of the blocks whose entropies are computed one by one, as in LMC.
+#: Size of the blocks whose entropies are computed one by one, as in LMC.
 BLOCK_BYTES = 1 << 16
-#: The neighbours that predict a value: the one before it, and the one above it in its column.
+#: The neighbours that predict a value: the value before it, and the one above it in its column.
 NEIGHBOURS = ("left", "upper")
-#: The bytes that are predicted: the most significant one, and that of the value rotated left by one
-#: bit, which is the exponent of BF16 and FP32.
+#: The predicted bytes: the most significant one, and that of the value rotated left by one bit,
+#: which is the exponent of BF16 and FP32.
 PLANES = ("high byte", "exponent byte")
 
 Words = NDArray[np.uint16]
@@ -30,7 +30,7 @@ class Counts:
     def __init__(self, item_size: int) -> None:
         self.item_size = item_size
         self._counts: dict[Any, NDArray[np.uint64]] = {}
-        #: The numbers of items that were counted, and that were compared with a base's.
+        #: The number of counted items, and of items that were compared with a base's.
         self.items = self.compared = 0
         #: The number of compared items that differ.
         self.changed = 0
@@ -47,7 +47,7 @@ class Counts:
         return self
 
     def add(self, data: Bytes, above: Bytes) -> None:
-        """Count a piece's values; `above` are those above its last ones, fewer at the top."""
+        """Count a piece's values; `above` has the row above each, fewer at the top."""
         self.items += data.size // self.item_size
         for word in range(max(1, self.item_size // 2)):
             self._count_words(("word", word), data)
@@ -61,7 +61,7 @@ class Counts:
     def add_change(self, data: Bytes, base: Bytes, is_float: bool) -> None:
         """Count the differences between a piece and the same piece of a base.
 
-        Floats have a sign and a magnitude; differences of other items are modulo their range.
+        Floats have a sign and a magnitude; other items are subtracted modulo their range.
         """
         unsigned = f"<u{self.item_size}"
         new, old = data.view(unsigned), base.view(unsigned)
@@ -74,11 +74,11 @@ class Counts:
         self.changed += int(np.count_nonzero(flipped))
 
     def words(self, word: int = 0, of: str = "word") -> NDArray[np.uint64]:
-        """Return counts of 16-bit words, most significant first; 8-bit items have one of 8 bits."""
+        """Return counts of a 16-bit word, 0 being the most significant one, or of 8-bit items."""
         return self._counted((of, word), 256 if self.item_size == 1 else 65536)
 
     def pairs(self) -> NDArray[np.uint64]:
-        """Return how often each byte of the payload (axis 0) is followed by each other one."""
+        """Return how often each byte of the payload (axis 0) is followed by each byte (axis 1)."""
         counts = self._counted("pairs", 65536)
         return counts.reshape(256, 256).T  # the first byte of a little-endian word is its lower one
 
@@ -92,7 +92,7 @@ class Counts:
         return self._counts.get((side, how))
 
     def _counted(self, key: Any, size: int) -> NDArray[np.uint64]:
-        # Clearing a table that is not needed took a third of the time for small tensors.
+        # Clearing unused tables took a third of the time for small tensors.
         counts = self._counts.get(key)
         return np.zeros(size, np.uint64) if counts is None else counts
 
@@ -123,14 +123,14 @@ def _top(data: Bytes, item_size: int) -> Words:
         return data.view("<u2")
     if item_size == 1:
         return data.astype(np.uint16)
-    # A copy, since sums of strided ones take longer.
+    # A copy, since operations on strided words take longer.
     return np.ascontiguousarray(data.view("<u2")[item_size // 2 - 1 :: item_size // 2])
 
 
 def _ordered(items: NDArray[Any]) -> NDArray[Any]:
     """Return bit patterns of floats as integers in the order of the numbers, modulo their range."""
     bits = 8 * items.dtype.itemsize
-    sign = items >> (bits - 1)  # 1 of negative numbers: their other bits count down
+    sign = items >> (bits - 1)  # 1 for negative numbers, whose other bits count down
     rest = items & ((1 << (bits - 1)) - 1)
     return (rest ^ (0 - sign)) + sign
 

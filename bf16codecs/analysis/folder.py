@@ -1,4 +1,4 @@
-"""Writes an analysis as files in a new folder."""
+"""An analysis as files in a new folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["check_folder", "write_folder"]
 
 
 def check_folder(out: str) -> None:
-    """Refuse a folder that is not empty: many files are written there."""
+    """Refuse a folder that is not empty or not writable, before the work of an analysis."""
     folder = Path(given_path(out, "folder"))
     require_folder_of(folder)
     if os.path.lexists(folder):
@@ -36,9 +36,9 @@ def check_folder(out: str) -> None:
 
 
 def write_folder(analysis: Analysis, out: str) -> None:
-    """Write pictures, in both styles, the table of tensors, all as JSON, and the report.
+    """Write the pictures in both styles, the table of tensors, the JSON document and the report.
 
-    The folder is one that `check_folder` takes: after an error, it is as it was.
+    `check_folder` must have accepted the folder, which is left unchanged after an error.
     """
     folder = Path(out)
     is_new = not folder.exists()
@@ -54,7 +54,7 @@ def write_folder(analysis: Analysis, out: str) -> None:
 
 @contextmanager
 def _new_folder_in(folder: Path) -> Iterator[Path]:
-    """Yield a new folder whose files go up into `folder` at the end, or nowhere after an error."""
+    """Yield a temporary folder, and move its files into `folder` at the end, unless it failed."""
     try:
         name = tempfile.mkdtemp(prefix=".", dir=folder)
     except OSError as e:
@@ -72,7 +72,7 @@ def _write_into(folder: Path, analysis: Analysis) -> None:
     for name, _, draw in pictures(analysis):
         for style in plots.STYLES:
             suffix = "" if style == "light" else f"-{style}"
-            _interrupt.check()  # matplotlib imports as it draws
+            _interrupt.check()  # matplotlib imports modules, which may swallow a signal's exception
             with plots.style(style):
                 plots.save(draw(), folder / f"{name}{suffix}.png", "png")
     table = analysis.table()

@@ -16,26 +16,27 @@ from bf16codecs.analysis.counts import Counts
 __all__ = ["Histogram"]
 
 _BINS = 81
-# This share of the values may lie outside on either side: a few outliers would leave one bin.
+# This share of the values may lie outside on either side: otherwise a few outliers would squeeze
+# all others into one bin.
 _TAIL = 0.0005
 _MOST = 8e307
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often values occur, in bins of one width.
+    """Counts of values in bins of equal width.
 
     Attributes
     ----------
     least, width : float
-        Where the first bin begins, and how wide each is. Bins are no narrower than the distances
-        between the numbers that the dtype has there, or every other one would be empty.
+        The lower edge of the first bin, and the width of each. Bins are no narrower than the
+        distance between adjacent numbers of the dtype: otherwise some would always be empty.
     counts : tuple of int
-        How many values are in each bin.
+        The number of values in each bin.
     below, above : int
-        How many lie outside.
+        The number of values below the first and above the last bin.
     not_finite : int
-        How many are infinite or NaN.
+        The number of values that are infinite or NaN.
     """
 
     least: float
@@ -47,16 +48,19 @@ class Histogram:
 
     @classmethod
     def of(cls, item: np.dtype[Any], counts: Counts) -> Histogram | None:
-        """Return that of counted values; None if none is finite, and of complex numbers.
-
-        Of values with more than 16 bits it is one of their most significant 16.
+        """Return the histogram of counted values, or of their most significant 16 bits.
 
         Parameters
         ----------
         item : numpy.dtype
-            Of the values.
+            The dtype of the values.
         counts : Counts
-            What was counted.
+            Counts of the values.
+
+        Returns
+        -------
+        Histogram or None
+            None if no value is finite, and for complex numbers.
         """
         if item.kind == "c":
             return None
@@ -87,7 +91,7 @@ class Histogram:
 def _ordered_values(
     item: np.dtype[Any],
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return words of finite values in order, the values, and distances between numbers."""
+    """Return words of finite values in ascending order, the values, and distances to the next."""
     values, step = _values(item)
     order = np.argsort(values, kind="stable")
     order = order[np.isfinite(values[order])]
@@ -95,7 +99,7 @@ def _ordered_values(
 
 
 def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the values of words, and the distances to the next numbers."""
+    """Return the value of each word, and its distance to the next number."""
     words = np.arange(256 if item.itemsize == 1 else 65536, dtype=np.uint16)
     if item.itemsize == 1:
         numbers = words.astype(np.uint8).view(item)
@@ -105,12 +109,13 @@ def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float6
         wide = np.zeros((words.size, item.itemsize // 2), np.uint16)
         wide[:, -1] = words
         numbers = wide.view(item.newbyteorder("<"))[:, 0]
-    with np.errstate(invalid="ignore"):  # of signalling NaNs, and of infinities
+    with np.errstate(invalid="ignore"):  # signalling NaNs and infinities
         values = numbers.astype(np.float64)
         gaps = np.abs(np.diff(values, prepend=np.nan, append=np.nan))
     if item.kind in "biu":
         gaps[:] = 256.0 ** max(0, item.itemsize - 2)
-    # To the next larger word's number; of the largest finite one, to the one before it.
+    # The distance to the number of the next larger word; from the largest finite one, to the one
+    # before it.
     step = np.where(np.isfinite(gaps[1:]), gaps[1:], gaps[:-1])
-    # Distances between the largest of float64 would be infinite.
+    # Distances between the largest numbers of float64 would overflow.
     return np.where(np.isfinite(values), np.clip(values, -_MOST, _MOST), values), step

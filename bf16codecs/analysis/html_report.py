@@ -1,4 +1,4 @@
-"""An analysis as one page of HTML, which needs no network."""
+"""An analysis as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["pictures", "report", "write_report"]
 
-#: A picture: its name, a caption, and a function that draws it.
+#: The name and the caption of a picture, and a function that draws it.
 Picture = tuple[str, str, Callable[[], "Axes"]]
 
 
 def pictures(analysis: Analysis) -> Iterator[Picture]:
-    """Yield all pictures that an analysis has something for: name, caption, and what draws it."""
+    """Yield the pictures for which an analysis has data."""
     model = analysis.model
     if model.statistics.dtype in FIELDS:
         yield (
             "exponents",
-            "The fewer exponents occur, and the more often some do than others, the less codecs"
-            " need for them.",
+            "The fewer exponents occur, and the less evenly, the fewer bits codecs need for them.",
             lambda: plots.exponents(model),
         )
     yield (
@@ -45,43 +44,44 @@ def pictures(analysis: Analysis) -> Iterator[Picture]:
     )
     yield (
         "low_byte",
-        "Of the least significant byte, a code saves nothing where all values are as frequent.",
+        "Where all values of the least significant byte are equally frequent, a code saves"
+        " nothing.",
         lambda: plots.bytes_histogram(model, "low"),
     )
     yield (
         "set_bits",
-        "A bit that is set in half of the values, whatever the others are, cannot be saved.",
+        "A bit that is set in half of the values, independently of the others, cannot be saved.",
         lambda: plots.set_bits(model),
     )
     if any(p.of == "exponent byte" for p in model.statistics.predictions):
         yield (
             "predictions",
-            "What is left of an exponent whose neighbour is known, beside what is left of its"
-            " difference to that: a predictor is worth it where this is less than it has alone.",
+            "The entropy of an exponent alone, given its neighbour, and of its difference to the"
+            " neighbour: a predictor pays where the difference has fewer bits than the exponent.",
             lambda: plots.predictions(model),
         )
     if any(tensor.layer is not None for tensor in analysis.tensors):
         yield (
             "layers",
-            "What the default codec reaches in each layer.",
+            "The bits per value of each layer with the default codec.",
             lambda: plots.bits_by_layer(analysis),
         )
     if model.blocks:
         yield (
             "blocks",
-            "Blocks of 64 KiB, coded alone, beside the sum of the entropies of their bytes.",
+            "Blocks of 64 KiB, each coded alone, beside the sum of the entropies of their bytes.",
             lambda: plots.block_entropies(model),
         )
     if analysis.steps:
         yield (
             "steps",
-            "What each checkpoint takes, whole, and as the difference to the one before it.",
+            "The size of each checkpoint, whole and as the difference to the one before it.",
             lambda: plots.bits_over_steps(analysis),
         )
     if model.statistics.change is not None:
         yield (
             "changed_bits",
-            "In which part of the values each bit differs from what they are compared with.",
+            "The part of the values in which each bit differs from the model compared with.",
             lambda: plots.changed_bits(analysis),
         )
 
@@ -92,14 +92,14 @@ def write_report(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     analysis : Analysis
-        What `analyze` returned.
+        The result of `analyze`.
     path : str or path
-        The file, which is replaced if it is there.
+        The file to write; an existing one is replaced.
 
     Raises
     ------
     ImportError
-        If matplotlib, of the extra ``plot``, is not installed.
+        If matplotlib, which the extra ``plot`` installs, is missing.
     OSError
         If the file cannot be written.
     """
@@ -109,7 +109,7 @@ def write_report(analysis: Analysis, path: str | os.PathLike[str]) -> None:
 
 
 def report(analysis: Analysis) -> str:
-    """Return the page of `write_report`."""
+    """Return the page that `write_report` writes."""
     model = analysis.model
     style = resources.files("bf16codecs.analysis").joinpath("report.css").read_text("utf-8")
     script = resources.files("bf16codecs.analysis").joinpath("report.js").read_text("utf-8")
@@ -123,7 +123,7 @@ def report(analysis: Analysis) -> str:
         f"<h1>{title}</h1>",
         *(f"<p>{html.escape(line)}</p>" for line in _about(analysis)),
         _list(reasons(model)),
-        "<h2>Kinds of tensors</h2><p>Entropies, and what codecs reach, in bits a value.</p>",
+        "<h2>Kinds of tensors</h2><p>Entropies and coded sizes, in bits per value.</p>",
         _table(tables.KINDS, map(tables.kind_row, groups)),
     ]
     changes = [
@@ -141,7 +141,7 @@ def report(analysis: Analysis) -> str:
     table = analysis.table()
     names = [name.replace("_", " ") for name in table]
     parts += [
-        "<h2>Tensors</h2><p>Bits a value; click a title to sort.</p>",
+        "<h2>Tensors</h2><p>Bits per value; click a title to sort.</p>",
         _table(names, zip(*table.values(), strict=True)),
     ]
     if analysis.damage:
@@ -157,8 +157,8 @@ def _about(analysis: Analysis) -> Iterator[str]:
     bits = 8 * model.statistics.nbytes / max(1, model.statistics.values)
     yield (
         f"{counted(model.tensors, 'tensor')} of {model.statistics.dtype}:"
-        f" {model.bits['arithmetic']:.2f} bits a value with the default codec, {best:.2f} with the"
-        f" best one, instead of {bits:.0f}."
+        f" {model.bits['arithmetic']:.2f} bits per value with the default codec, {best:.2f} with"
+        f" the best one, instead of {bits:.0f}."
     )
 
 
@@ -178,7 +178,7 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _mark(value: Any) -> str:
-    """Return the class of left-aligned cells: all but numbers."""
+    """Return the attribute of cells that are aligned to the left: all but numbers."""
     return ' class="text"' if isinstance(value, (str, list, tuple)) else ""
 
 
@@ -203,7 +203,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _svg(draw: Callable[[], Axes], style: str, salt: str) -> str:
-    """Draw as SVG; parts of several pictures in one page have different ids."""
+    """Draw as SVG, with ids that no other picture of the page has."""
     buffer = io.StringIO()
     with plots.style(style):
         plots.save(draw(), buffer, "svg")

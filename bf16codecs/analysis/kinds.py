@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 __all__ = ["KINDS", "kind_of", "kinds_by", "layer_of"]
 
-#: Kinds, and patterns of the names of their tensors, tried in this order, whatever the case. A name
-#: with none of them is of kind "other".
+#: Regular expressions of tensor names by kind, tried in this order, without regard to case. A name
+#: that matches none of them has the kind "other".
 KINDS: Mapping[str, str] = {
     "norm": r"norm(?!al)|\bln(_?[a-z0-9]+)?\b",
     "embedding": r"embed|\bw[tp]e\b|\blm_head\b|\bshared\.weight|\boutput\.weight$",
@@ -19,7 +19,7 @@ _LAYER = re.compile(r"(?<![^._/])(\d+)(?![^._/])")
 
 
 def kind_of(name: str) -> str:
-    """Return what kind of tensor a name means: a key of `KINDS`, or ``"other"``.
+    """Return the kind of a tensor by its name: a key of `KINDS`, or ``"other"``.
 
     Examples
     --------
@@ -30,16 +30,16 @@ def kind_of(name: str) -> str:
 
 
 def kinds_by(rules: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a rule like `kind_of`, of other kinds: regular expressions, tried in their order.
+    """Return a function like `kind_of` for regular expressions by kind, tried in order.
 
-    Case does not matter. Raises ValueError if one is no regular expression.
+    Case does not matter. Raises ValueError if a rule is not a regular expression.
     """
     patterns = {}
     for kind, rule in rules.items():
         try:
             patterns[kind] = re.compile(rule, re.IGNORECASE)
         except re.error as e:
-            why = f"the rule of kind {kind!r} is no regular expression: {rule!r:.80}: {e}"
+            why = f"the rule of kind {kind!r} is not a regular expression: {rule!r:.80}: {e}"
             raise ValueError(why) from None
 
     def of_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Looks at models: tensor by tensor, in pieces, on several threads."""
+"""Analysis of a model: tensor by tensor, in pieces, on several threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Found = TypeVar("Found", Findings, Compared)
 
 @dataclass(frozen=True)
 class TensorChanges:
-    """A tensor's part of changed values, and its `TensorAnalysis.bits` with differences."""
+    """The share of a tensor's values that changed, and the bits per value of the difference."""
 
     changed: float
     bits: dict[str, float]
@@ -46,9 +46,10 @@ class TensorChanges:
 
 @dataclass(frozen=True)
 class Changes:
-    """How much of each tensor of a model differs from a base's, where that has it alike.
+    """The changes of a model's tensors since a base, for those that can be compared.
 
-    `share` is the part of the bytes that was compared, and `damage` what could not be read.
+    `share` is the part of the bytes that was compared; `damage` lists the parts that could not be
+    read.
     """
 
     share: float
@@ -66,7 +67,7 @@ class _Group:
 
     @property
     def counts(self) -> Counts:
-        """The counts of all of them."""
+        """The sum of all tensors' counts."""
         return self._found.counts
 
     def add(self, tensor: TensorAnalysis, found: Findings) -> None:
@@ -96,9 +97,10 @@ class _Group:
 
 @dataclass(frozen=True)
 class Look:
-    """How to look at a model; `kind_of` returns the kind of a tensor, by its name.
+    """How to analyze a model; `kind_of` returns the kind of a tensor by its name.
 
-    `sample` is about how many bytes to look at, if not all. Trying `codecs` takes most of the time.
+    `sample` is the approximate number of bytes to analyze, or None for all. Most of the time goes
+    into trying `codecs`.
     """
 
     kind_of: Callable[[str], str]
@@ -106,7 +108,7 @@ class Look:
     codecs: Collection[str] = CODECS
 
     def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
-        """Look at a model, and its differences to a base; `progress` gets bytes done, and in all.
+        """Analyze a model and its changes since a base; `progress` gets bytes done, and in all.
 
         Raises ValueError if the model has no values, BF16CodecsError if nothing can be read.
         """
@@ -119,8 +121,8 @@ class Look:
             kind = self.kind_of(tensor.name)
             result = _result(tensor, kind, found)
             results.append(result)
-            own = groups.setdefault((tensor.dtype, kind), _Group(kind, tensor.dtype, found.counts))
-            own.add(result, found)
+            empty = _Group(kind, tensor.dtype, found.counts)
+            groups.setdefault((tensor.dtype, kind), empty).add(result, found)
         nbytes = sum(result.statistics.nbytes for result in results)
         if not nbytes:
             _, error = next(iter(errors), ("", ValueError(f"{model.where}: has no values")))
@@ -139,16 +141,16 @@ class Look:
         )
 
     def at_tensor(
-        self, tensor: LazyTensor, base: LazyTensor | None = None
+        self, lazy: LazyTensor, base: LazyTensor | None = None
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
-        """Look at a tensor and its change; raise BF16CodecsError only if metadata are damaged."""
-        own, errors = Tensor.of(tensor, base), _Errors()
-        ((_, found),) = self._all([own], self._look, errors, None)
-        result = _result(own, self.kind_of(own.name), found or Findings(Counts(own.item.itemsize)))
-        return result, _damage(errors)
+        """Analyze a tensor and its change; raise BF16CodecsError only if metadata are damaged."""
+        tensor, errors = Tensor.of(lazy, base), _Errors()
+        ((_, found),) = self._all([tensor], self._look, errors, None)
+        found = found or Findings(Counts(tensor.item.itemsize))
+        return _result(tensor, self.kind_of(tensor.name), found), _damage(errors)
 
     def changes(self, model: Model, base: Model) -> Changes:
-        """Find how much of each tensor differs from a base's, and nothing else."""
+        """Compare the tensors with those of a base, without any other analysis."""
         errors: _Errors = []
         tensors = [t for t in _tensors(model, base, errors) if t.base is not None]
         found, values = dict[str, TensorChanges](), 0
@@ -174,20 +176,20 @@ class Look:
         errors: _Errors,
         progress: Progress | None,
     ) -> Iterator[tuple[Tensor, Found | None]]:
-        """Yield tensors with the results of work on each; None if nothing could be read."""
+        """Yield each tensor with the result of `work`, or None if none of it could be read."""
         total = sum(tensor.nbytes for tensor in tensors)
         share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
         parts = [list(tensor.parts(share)) for tensor in tensors]
         jobs = (
             tensor.job(part, partial(work, tensor))
-            for tensor, own in zip(tensors, parts, strict=True)
-            for part in own
+            for tensor, tensor_parts in zip(tensors, parts, strict=True)
+            for part in tensor_parts
         )
-        done, total = 0, sum(part.nbytes for own in parts for part in own)
+        done, total = 0, sum(part.nbytes for tensor_parts in parts for part in tensor_parts)
         with closing(run_ahead(jobs, worker_count())) as outcomes:
-            for tensor, own in zip(tensors, parts, strict=True):
+            for tensor, tensor_parts in zip(tensors, parts, strict=True):
                 found = None
-                for part in own:
+                for part in tensor_parts:
                     more, failed = next(outcomes)
                     for each in more:
                         found = _joined(found, each)
@@ -195,13 +197,13 @@ class Look:
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
-                # An import, for one, may have swallowed the exception of a signal.
+                # Other code, such as an import, may have swallowed a signal's exception.
                 _interrupt.check()
                 yield tensor, found
 
 
 def has_alike(model: Model, base: Model) -> bool:
-    """Tell whether a base has a tensor to compare one of a model with; damaged ones count."""
+    """Return whether any tensor of a model can be compared with a base's; damaged ones count."""
     errors: _Errors = []
     return any(t.base is not None for t in _tensors(model, base, errors)) or bool(errors)
 
@@ -217,7 +219,7 @@ def _tensors(model: Model, base: Model | None, errors: _Errors) -> Iterator[Tens
 
 
 def _damage(errors: _Errors, where: str = "") -> tuple[Damage, ...]:
-    """Return errors, each once, without the model's path, or that of the run it is a step of."""
+    """Return each error once, without the path of the model, or of the run that it belongs to."""
     run, found = where.rpartition("@")[0] or where, list[Damage]()
     for name, error in errors:
         message = one_line(error).removeprefix(f"{where}: ").removeprefix(f"{run}: ")
@@ -226,7 +228,7 @@ def _damage(errors: _Errors, where: str = "") -> tuple[Damage, ...]:
 
 
 def _joined(found: Found | None, more: Found) -> Found:
-    """Add results up in the first: for small tensors, copying it would take as long."""
+    """Add to the first result in place: a copy takes as long as the analysis of a small tensor."""
     if found is None:
         return more
     found += more
@@ -254,7 +256,7 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
 
 
 def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
-    """Return the coded sizes in bits a value."""
+    """Return the coded sizes in bits per value."""
     return {
         name: 8 * size / (compared if name.startswith(DIFFERENCE) else values)
         for name, size in reached.nbytes.items()
@@ -262,7 +264,7 @@ def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
 
 
 def _by_dtype(groups: Iterable[_Group]) -> Iterator[tuple[str, GroupAnalysis]]:
-    """Yield dtypes, each with the result of all its tensors."""
+    """Yield each dtype with the result of all its tensors."""
     wholes = dict[str, _Group]()
     for group in groups:
         wholes.setdefault(group.dtype, _Group("all", group.dtype, group.counts)).add_all(group)

@@ -1,4 +1,4 @@
-"""The pieces of a tensor that are looked at one by one: whole rows of it, where these are small."""
+"""The pieces in which a tensor is analyzed: whole rows, unless a row is too large."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ __all__ = ["Compared", "Findings", "Part", "Read", "Tensor"]
 
 Found = TypeVar("Found")
 
-# Several are in flight; codecs reach within 0.01 bits a value what they do in chunks of a store.
+# Small enough to have several in flight; coded sizes are within 0.01 bits per value of those in a
+# store's chunks.
 _PIECE_BYTES = 1 << 22
 # The least part of a tensor in a sample.
 _LEAST_BYTES = 1 << 14
-# A sample has so many parts where it is enough for parts of this size, which have a whole block
-# each; of an address, a part costs a block of a chunk.
+# A sample has this many parts if each can have this size, that of a whole block. Reading a part
+# from an address costs at least a block of a chunk.
 _SPREAD_PARTS, _SPREAD_BYTES = 16, 1 << 16
-# The least part that is read around damage.
+# Parts with damage are halved down to this size.
 _LEAST_PART = 1 << 16
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of a tensor's bytes: [start, stop)."""
+    """A range of a tensor's bytes: [start, stop)."""
 
     start: int
     stop: int
@@ -78,7 +79,7 @@ class Findings:
 
 @dataclass
 class Compared:
-    """Numbers of values that were compared with a base's, and that differ, and coded sizes."""
+    """How many values were compared with a base's, how many differ, and coded sizes."""
 
     values: int
     changed: int
@@ -93,7 +94,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor and a base's; `dtype` is safetensors' name, `item` the dtype of values once read."""
+    """A tensor and a base's; `dtype` is safetensors' name, `item` the dtype of decoded values."""
 
     name: str
     dtype: str
@@ -104,7 +105,7 @@ class Tensor:
 
     @classmethod
     def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
-        """Return a tensor and a base's; raise BF16CodecsError if it or metadata cannot be read."""
+        """Pair a tensor with a base's; raise BF16CodecsError if either cannot be read."""
         base = None if other is None else tensor.ranges_of(other)
         dtype, shape, item = tensor.get_dtype(), tensor.shape, tensor.dtype
         return cls(tensor.name, dtype, shape, item, tensor.ranges(), base)
@@ -116,13 +117,13 @@ class Tensor:
 
     @property
     def concurrency(self) -> int:
-        """The number of parts to read at a time; 0 if they are read where jobs are made."""
+        """How many parts to read at the same time; 0 if the thread that makes jobs reads them."""
         readers = [self.reader] if self.base is None else [self.reader, self.base]
         return min(reader.concurrency for reader in readers)
 
     @property
     def columns(self) -> int:
-        """Values of a row: those along the last axis, as for the codecs."""
+        """The number of values in a row, which lies along the last axis, as for the codecs."""
         return self.shape[-1] if self.shape else 1
 
     @property
@@ -131,7 +132,7 @@ class Tensor:
         return len(self.shape) > 1
 
     def parts(self, share: float) -> Iterator[Part]:
-        """Yield the parts to look at: all of it, or evenly spread parts that are a share of it."""
+        """Yield the parts to analyze: all of the tensor, or evenly spread parts of it."""
         if not self.nbytes:
             return
         size = self.item.itemsize
@@ -146,16 +147,16 @@ class Tensor:
         yield from self._spread(wanted, plan.chunk_nbytes)
 
     def _spread(self, wanted: int, most: int) -> Iterator[Part]:
-        """Yield parts of about so many bytes in all, each from within an equal share."""
+        """Yield parts of about `wanted` bytes in all, one from each of equally long ranges."""
         count = max(math.ceil(wanted / most), min(_SPREAD_PARTS, wanted // _SPREAD_BYTES), 1)
         each, row = math.ceil(wanted / count), self.item.itemsize * self.columns
-        # Whole rows, so that those above are known, unless a row is larger.
+        # Whole rows, so that a part has the rows above its last ones, unless a row is too large.
         unit = row if row <= each else self.item.itemsize
         each = math.ceil(each / unit) * unit
         count = max(1, min(round(wanted / each), self.nbytes // each))
         before = 0
         for i in range(count):
-            # Not quite in the middle, where blocks of chunks end: a part would be in two blocks.
+            # Not in the middle: blocks of chunks end there, and a part would touch two.
             start = (5 * i * self.nbytes + 2 * (self.nbytes - count * each)) // (5 * count)
             start -= start % unit
             stop = start + each
@@ -170,17 +171,17 @@ class Tensor:
         """Read a part, the values above its last ones in their columns, and the base's."""
         row = self.item.itemsize * self.columns if self.is_matrix else part.stop
         first, last = max(0, part.start - row), max(0, part.stop - row)
-        if last > part.start:  # the last rows of what is above are in the part itself
+        if last > part.start:  # the part overlaps the rows above it: read both at once
             data = self._read(self.reader, first, part.stop)
-            own, above = data[part.start - first :], data[: last - first]
+            data, above = data[part.start - first :], data[: last - first]
         else:
-            own = self._read(self.reader, part.start, part.stop)
+            data = self._read(self.reader, part.start, part.stop)
             above = self._read(self.reader, first, last)
         base = None if self.base is None else self._read(self.base, part.start, part.stop)
-        return own, above, base
+        return data, above, base
 
     def read_sound(self, part: Part) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read as much of a part as possible: in smaller parts, where something is damaged."""
+        """Read as much of a part as possible, in smaller parts around damage."""
         try:
             return [Read(part, *self.read(part))], []
         except NO_DAMAGE:
@@ -198,32 +199,32 @@ class Tensor:
     def job(
         self, part: Part, work: Callable[[Read], Found]
     ) -> Callable[[], tuple[list[Found], list[BF16CodecsError]]]:
-        """Return a job that works on a part; it also reads it, unless that has to happen here.
+        """Return a job that works on a part; it also reads the part where threads may read.
 
-        The job returns the results of `work` on what could be read, and the errors.
+        The job returns the results of `work` on everything that could be read, and the errors.
         """
 
-        def run(
+        def work_on(
             sound: list[Read], errors: list[BF16CodecsError]
         ) -> tuple[list[Found], list[BF16CodecsError]]:
             return [work(read) for read in sound], errors
 
         if self.concurrency:
-            return lambda: run(*self.read_sound(part))
-        return partial(run, *self.read_sound(part))
+            return lambda: work_on(*self.read_sound(part))
+        return partial(work_on, *self.read_sound(part))
 
     def _read_alone(
         self, part: Part, error: BF16CodecsError
     ) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read a part without the rows above it: these alone may be damaged."""
+        """Read a part without the rows above it, in case only they are damaged."""
         try:
-            own = self._read(self.reader, part.start, part.stop)
+            data = self._read(self.reader, part.start, part.stop)
             base = None if self.base is None else self._read(self.base, part.start, part.stop)
         except NO_DAMAGE:
             raise
         except BF16CodecsError:
             return [], [error]
-        return [Read(part, own, own[:0], base)], []
+        return [Read(part, data, data[:0], base)], []
 
     def items(self, data: Bytes) -> NDArray[Any]:
         """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""
@@ -231,7 +232,7 @@ class Tensor:
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
     def look(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
-        """Return the counts of a part, and the coded sizes of some codecs."""
+        """Return the counts of a part, and its coded size with each codec."""
         size = self.item.itemsize
         found = Findings(Counts(size))
         found.counts.add(read.data, read.above)
@@ -244,7 +245,7 @@ class Tensor:
         return found
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
-        """Return how much of a part differs from the base's, and the coded size of differences."""
+        """Count the values of a part that differ from the base's, and code the difference."""
         assert read.base is not None
         items = self.items(read.data)
         changed = np.count_nonzero(items.reshape(-1) != read.base.view(items.dtype))

@@ -1,4 +1,4 @@
-"""Coded sizes of a tensor and of its 64 KiB blocks, beside entropies."""
+"""Coded sizes of a tensor and of its 64 KiB blocks."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _CHOICES = {
     "arithmetic": CodecChoice("arithmetic"),
     "arithmetic best": CodecChoice("arithmetic", "best"),
 }
-#: The names of codecs here: those of `--codec` and `--level`.
+#: Names of the codecs that an analysis tries: the values of `--codec` and `--level`.
 CODECS = tuple(_CHOICES)
-#: Codecs whose sizes of single blocks are measured, with a block size of 64 KiB.
+#: Codecs whose coded sizes of single 64 KiB blocks are measured.
 BLOCK_CODECS = ("huffman", "arithmetic")
-#: The prefix of a codec's name where differences to a base are coded.
+#: The prefix of a codec's name in sizes of differences to a base.
 DIFFERENCE = "difference, "
 
 
 @dataclass
 class Reached:
-    """Sizes that codecs reach, added up over pieces.
+    """Coded sizes, added up over pieces.
 
-    By the names of codecs, `nbytes` has coded bytes, and `blocks` the bits a value of each whole
-    block; ``"entropy"`` is the sum of the order-0 entropies of its byte planes.
+    By codec name, `nbytes` has coded bytes, and `blocks` the bits per value of each whole block;
+    ``"entropy"`` in `blocks` is the sum of the order-0 entropies of a block's byte planes.
     """
 
     nbytes: dict[str, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Reached:
 def reach(
     dtype: str, items: NDArray[Any], base: Bytes | None, codecs: Collection[str] = CODECS
 ) -> Reached:
-    """Code a piece of a tensor with some of `CODECS`, whole and as a difference to a base's.
+    """Code a piece of a tensor with some of `CODECS`, alone and as a difference to a base's.
 
     Items are unsigned integers of the dtype's size, of shape (rows, columns) if there are rows.
     """
@@ -91,7 +91,7 @@ def reach(
 def reach_differences(
     dtype: str, items: NDArray[Any], base: Bytes, codecs: Collection[str] = CODECS
 ) -> Reached:
-    """Code a piece of a tensor as a difference to a base alone: see `reach`."""
+    """Code a piece of a tensor only as a difference to a base's: see `reach`."""
     found = Reached()
     for name in codecs:
         size = len(encode_delta(_CHOICES[name].for_difference(dtype), items, base))
@@ -102,7 +102,7 @@ def reach_differences(
 def _reach_blocks(
     found: Reached, dtype: str, data: Bytes, item_size: int, codecs: Collection[str]
 ) -> None:
-    """Measure whole blocks: in others, heads count for more than values."""
+    """Measure whole blocks: in shorter ones, heads take more space than values."""
     data = data[: data.size - data.size % BLOCK_BYTES]
     if not data.size:
         return
@@ -118,5 +118,5 @@ def _reach_blocks(
 
 @lru_cache(maxsize=64)
 def codec_for(name: str, dtype: str) -> Codec | None:
-    """Return one of `CODECS` for items of a dtype; None if it stores them as they are."""
+    """Return one of `CODECS` for items of a dtype; None if it stores the dtype uncompressed."""
     return _CHOICES[name].for_dtype(dtype)

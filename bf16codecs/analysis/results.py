@@ -22,21 +22,22 @@ class TensorAnalysis:
     Attributes
     ----------
     name, kind : str
-        Its name, and the kind that this means: ``"attention"``, for one.
+        Its name, and its kind, which follows from the name: ``"attention"``, for example.
     layer : int or None
-        The number in its name.
+        The number of its layer, from its name.
     shape : tuple of int
         Its shape.
     statistics : Statistics
         Entropies and counts.
     bits : dict
-        Bits a value that each codec reaches, by its name.
+        Bits per value that each codec takes, by its name.
     blocks : dict
-        How whole 64 KiB blocks differ in bits a value: ``"entropy"``, and by the names of codecs.
+        Spreads of the bits per value of whole 64 KiB blocks, by the names of codecs, and by
+        ``"entropy"`` for the sum of the entropies of a block's bytes.
     scales : Scales or None
-        Of tensors of floating-point numbers with at least two dimensions.
+        Scales of rows and columns; None for integers, and for fewer than two dimensions.
     histogram : Histogram or None
-        Of the values; None if there are none.
+        Histogram of the values; None if no value is finite, and for complex numbers.
     """
 
     name: str
@@ -59,14 +60,14 @@ class GroupAnalysis:
     kind : str
         The kind, or ``"all"``.
     tensors : int
-        How many there are.
+        The number of tensors.
     statistics : Statistics
-        Entropies and counts of all of their values together.
+        Entropies and counts of the values of all tensors together.
     exponent_per_tensor : float or None
-        The mean of the tensors' own entropies of exponents, weighted by values: how many bits
-        exponents take with a code for each tensor. None for integers.
+        The mean of the tensors' exponent entropies, weighted by their numbers of values: the bits
+        that an exponent takes with a code for each tensor. None for integers.
     bits, blocks : dict
-        As for tensors.
+        See `TensorAnalysis`.
     """
 
     kind: str
@@ -79,12 +80,12 @@ class GroupAnalysis:
 
 @dataclass(frozen=True)
 class StepAnalysis:
-    """The analysis of a checkpoint in a series; `changes` are those since the one before it.
+    """The analysis of a checkpoint in a series, with its changes since the one before it.
 
     Attributes
     ----------
     step : str
-        Its number, or the name of its file.
+        The number of the step, or the name of the file.
     model : GroupAnalysis
         All tensors of the dtype that has most of the bytes.
     kinds : list of GroupAnalysis
@@ -103,22 +104,22 @@ class Analysis:
     Attributes
     ----------
     path : str
-        The model.
+        The path or address of the model.
     base : str or None
-        What it was compared with.
+        That of the model that it was compared with.
     share : float
-        The part of its bytes that was looked at.
+        The part of the model's bytes that was analyzed.
     model : GroupAnalysis
-        All tensors of the floating-point dtype that has most of the bytes; of whatever dtype, if
-        none has such numbers.
+        All tensors of the floating-point dtype that has most of the bytes; of any dtype if the
+        model has no floating-point numbers.
     dtypes, kinds : list of GroupAnalysis
         All tensors of each dtype, and those of each dtype and kind.
     tensors : list of TensorAnalysis
-        In the order of their data.
+        The tensors, in the order of their data.
     steps : list of StepAnalysis
-        Of a series, each checkpoint, compared with the one before it.
+        The checkpoints of a series, each compared with the one before it.
     damage : tuple of Damage
-        What could not be read: all else is without it.
+        The parts that could not be read, which no other result includes.
     """
 
     path: str
@@ -137,14 +138,14 @@ class Analysis:
         Returns
         -------
         dict of list
-            What ``pandas.DataFrame(...)`` and ``polars.DataFrame(...)`` take. Bits are bits a
-            value; `payload` is bits a byte.
+            Columns for ``pandas.DataFrame(...)`` or ``polars.DataFrame(...)``. All sizes are in
+            bits per value, but `payload` and `payload_given_previous` in bits per byte.
         """
         return _columns([{"name": t.name, **_row(t)} for t in self.tensors])
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON has it, but the byte counts of single tensors."""
-        found = {**asdict(self), "damage": [own._asdict() for own in self.damage]}
+        """Return the analysis as a JSON document, without the byte counts of single tensors."""
+        found = {**asdict(self), "damage": [part._asdict() for part in self.damage]}
         for tensor in found["tensors"]:
             # With thousands of tensors, these are half of the text.
             del tensor["statistics"]["byte_counts"]
@@ -152,14 +153,14 @@ class Analysis:
 
 
 def _row(tensor: TensorAnalysis) -> dict[str, Any]:
-    own, found = tensor.statistics, tensor.statistics.entropies
+    statistics, found = tensor.statistics, tensor.statistics.entropies
     row: dict[str, Any] = {
         "kind": tensor.kind,
         "layer": tensor.layer,
-        "dtype": own.dtype,
+        "dtype": statistics.dtype,
         "shape": list(tensor.shape),
-        "values": own.values,
-        "nbytes": own.nbytes,
+        "values": statistics.values,
+        "nbytes": statistics.nbytes,
         "payload": found.payload,
         "payload_given_previous": found.payload_given_previous,
         "high_byte": found.bytes[0],
@@ -178,16 +179,16 @@ def _row(tensor: TensorAnalysis) -> dict[str, Any]:
     if tensor.scales is not None:
         for axis, spread in (("row", tensor.scales.rows), ("column", tensor.scales.columns)):
             row[f"{axis}_scale_deviation"] = None if spread is None else spread.deviation
-    if own.change is not None:
+    if statistics.change is not None:
         row |= {
-            "changed": own.change.changed,
-            "xor": own.change.xor,
-            "difference": own.change.difference,
+            "changed": statistics.change.changed,
+            "xor": statistics.change.xor,
+            "difference": statistics.change.difference,
         }
     return row
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return rows as columns; None where a row lacks one."""
+    """Return rows as columns, with None where a row lacks a name."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}

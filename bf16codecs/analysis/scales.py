@@ -14,27 +14,27 @@ from bf16codecs.analysis.statistics import Spread
 __all__ = ["PieceSums", "ScaleSums", "Scales"]
 
 # The squares of this many values stay in the cache.
-_STEP_ITEMS = 1 << 16
-# FP64 numbers are scaled so that the largest has this exponent: sums of 2**60 squares are finite
-# then, and squares of numbers 2**-1000 as large are not zero.
+_BATCH_ITEMS = 1 << 16
+# FP64 numbers are scaled so that the largest has this exponent: then sums of 2**60 squares are
+# finite, and squares of numbers that are 2**-1000 as large are not zero.
 _LARGEST = 480
-# The exponent of zeros alone, below that of all numbers.
+# The exponent of a piece that is all zero, below that of any number.
 _LOWEST = -2000
 
 
 @dataclass(frozen=True)
 class Scales:
-    """How root mean squares of rows, or columns, differ: logarithms to base 2, so in octaves.
+    """Spread of the root mean squares of rows, and of columns, in octaves (logarithms to base 2).
 
     Attributes
     ----------
     rows, columns : Spread or None
-        Without those that are all zero; None if no others are left. A deviation of 0 means that
-        all have one scale, and that coding them by their scales gains nothing.
+        The spread over all rows or columns that are not all zero; None if all of them are. A
+        deviation of 0 means that all have one scale, so that coding by scales gains nothing.
     zero_rows, zero_columns : int
-        How many are all zero.
+        The number of rows and columns that are all zero.
     not_finite : int
-        How many values are infinite or NaN; they are left out.
+        The number of values that are infinite or NaN, which the scales leave out.
     """
 
     rows: Spread | None
@@ -68,7 +68,7 @@ class ScaleSums:
         self._not_finite += squares.not_finite
 
     def scales(self) -> Scales:
-        """Return the spread of the root mean squares."""
+        """Return the spreads of the root mean squares."""
         rows, zero_rows = _spread(self._exponent, *self._rows)
         columns, zero_columns = _spread(self._exponent, *self._columns)
         return Scales(rows, columns, zero_rows, zero_columns, self._not_finite)
@@ -76,7 +76,7 @@ class ScaleSums:
 
 @dataclass(frozen=True)
 class PieceSums:
-    """Sums of squares of a piece's rows, and of its columns, of values divided by 2**`exponent`."""
+    """Sums of squares of a piece's rows and of its columns, of values divided by 2**`exponent`."""
 
     rows: NDArray[np.float64]
     columns: NDArray[np.float64]
@@ -85,31 +85,31 @@ class PieceSums:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> PieceSums:
-        """Return those of floating-point numbers, of shape (rows, columns)."""
+        """Return the sums of floating-point numbers, which have shape (rows, columns)."""
         height, width = values.shape
         rows, columns, not_finite = np.zeros(height), np.zeros(width), 0
-        step = max(1, _STEP_ITEMS // max(1, width))
+        batch = max(1, _BATCH_ITEMS // max(1, width))
         # The squares of other dtypes fit float64.
         is_double = values.dtype == np.float64
         exponent = _exponent(values) if is_double else 0
-        for at in range(0, height, step):
-            numbers = _float32(values[at : at + step]).astype(np.float64)
+        for at in range(0, height, batch):
+            numbers = _float32(values[at : at + batch]).astype(np.float64)
             if is_double:
                 numbers = np.ldexp(numbers, -exponent)
             squares = numbers * numbers
-            own = squares.sum(1)
-            if not np.isfinite(own).all():
+            sums = squares.sum(1)
+            if not np.isfinite(sums).all():
                 is_finite = np.isfinite(numbers)
                 not_finite += int(np.count_nonzero(~is_finite))
                 squares[~is_finite] = 0
-                own = squares.sum(1)
-            rows[at : at + step] = own
+                sums = squares.sum(1)
+            rows[at : at + batch] = sums
             columns += squares.sum(0)
         return cls(rows, columns, not_finite, exponent)
 
 
 def _float32(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers of a dtype of NumPy's own: ml_dtypes' take twenty times as long."""
+    """Return BF16 numbers as FP32, and others unchanged: ml_dtypes takes twenty times as long."""
     return from_bfloat16(values).view(np.float32) if values.dtype.name == "bfloat16" else values
 
 

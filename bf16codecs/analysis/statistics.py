@@ -1,4 +1,4 @@
-"""Statistics of tensors: entropies of counted values, and spreads of numbers."""
+"""Statistics of tensors: entropies of counted values, and spreads of sizes and scales."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
 
 __all__ = ["Change", "Entropies", "Prediction", "Spread", "Statistics", "statistics_of"]
 
-_PARTS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How something differs from block to block, or from row to row.
+    """The spread of a number over blocks, rows or columns.
 
     Attributes
     ----------
     count : int
-        Of how many.
+        The number of blocks, rows or columns.
     mean, deviation : float
         Mean, and standard deviation.
     quantiles : tuple of float
-        The least; what 5, 25, 50, 75 and 95 % are below; and the most.
+        The least; the 5, 25, 50, 75 and 95 % quantiles; and the largest.
     """
 
     count: int
@@ -37,12 +37,12 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: NDArray[np.float64]) -> Spread | None:
-        """Return that of some numbers; None if there are none."""
+        """Return the spread of some numbers; None without numbers."""
         if not numbers.size:
             return None
-        # As np.quantile, which takes ten times as long of few numbers, of which there are many.
-        places = np.multiply(_PARTS, numbers.size - 1)
-        quantiles = tuple(np.interp(places, np.arange(numbers.size), np.sort(numbers)).tolist())
+        # np.quantile takes ten times as long for few numbers, and most tensors have few.
+        ranks = np.multiply(_QUANTILES, numbers.size - 1)
+        quantiles = tuple(np.interp(ranks, np.arange(numbers.size), np.sort(numbers)).tolist())
         return cls(numbers.size, float(numbers.mean()), float(numbers.std()), quantiles)
 
 
@@ -52,20 +52,21 @@ _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np
 
 @dataclass(frozen=True)
 class Entropies:
-    """Order-0 entropies in bits a value, and those of the payload in bits a byte.
+    """Order-0 entropies in bits per value; those of the payload are in bits per byte.
 
     Attributes
     ----------
     payload, payload_given_previous : float
-        Bits a byte of the data as they are: of each byte alone, and of a byte of which the one
-        before it is known (the first-order conditional entropy).
+        Bits per byte of the data as stored: of each byte alone, and of a byte whose predecessor
+        is known (the first-order conditional entropy).
     bytes : tuple of float
-        Of each byte of the values, the most significant one first: of BF16, "high byte" and "low
-        byte".
+        The entropy of each byte of the values, the most significant one first: the high byte and
+        the low byte of BF16.
     sign, exponent, mantissa, sign_and_mantissa, mantissa_given_exponent : float or None
-        Of the fields. None for integers, which have none, and for mantissas of more than 15 bits.
+        Entropies of the fields. None for integers; those of mantissas, also for values of more than
+        16 bits.
     all_bits : float or None
-        Of whole values; None if they have more than 16 bits.
+        The entropy of whole values; None if they have more than 16 bits.
     """
 
     payload: float
@@ -81,24 +82,24 @@ class Entropies:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Mutual information of a value and its neighbour, in bits a value.
+    """How well a neighbour predicts a value, in bits per value.
 
     Attributes
     ----------
     neighbour : str
         ``"left"``, the value before it, or ``"upper"``, the one above it in its column.
     of : str
-        What is predicted: ``"high byte"``, ``"exponent byte"`` (of the value rotated left by one
-        bit), or ``"all bits"``.
+        The predicted part of the value: ``"high byte"``, ``"exponent byte"`` (of the value rotated
+        left by one bit), or ``"all bits"``.
     alone : float
-        The entropy of it.
+        Its entropy.
     given : float or None
-        Its entropy where the neighbour is known: no predictor from that neighbour gets below, in
-        the limit of much data. None of all bits, which are too many to count in pairs.
+        Its conditional entropy given the neighbour: with much data, no predictor from that
+        neighbour gets below. None for all bits, which have too many pairs to count.
     delta, xor : float
-        The entropies of its difference to the neighbour, and of the exclusive or of both. They are
-        larger than `alone` where neighbours have little to do with each other: then the residual
-        of two independent values is spread wider than either.
+        The entropies of the difference to the neighbour, and of the exclusive or of both. They
+        exceed `alone` where neighbours have little to do with each other, since the residual of
+        two independent values is spread wider than either.
     """
 
     neighbour: str
@@ -116,13 +117,13 @@ class Change:
     Attributes
     ----------
     values : int
-        How many values were compared.
+        The number of compared values.
     changed : float
         The part of them that differs.
     xor, difference : float
-        Entropies in bits a value of the exclusive or, and of the difference of the bit patterns
-        in the order of the numbers; of integers, of these modulo their range. Of values with more
-        than 16 bits, the sums over their words.
+        Entropies in bits per value of the exclusive or, and of the difference: that of bit
+        patterns in the order of the numbers for floats, modulo their range for integers. For
+        values of more than 16 bits, the sums over their 16-bit words.
     flipped : tuple of float
         For each bit, the most significant one first, the part of the values in which it differs.
     """
@@ -141,13 +142,13 @@ class Statistics:
     Attributes
     ----------
     dtype : str
-        As safetensors names it.
+        The name of the dtype in safetensors.
     values : int
-        How many were looked at.
+        The number of values that were analyzed.
     nbytes : int
-        Their size.
+        Their size in bytes.
     entropies : Entropies
-        See there.
+        Entropies of bytes, fields and whole values.
     exponents : tuple of int
         How often each exponent occurs; empty for integers.
     byte_counts : tuple of tuple of int
@@ -155,9 +156,9 @@ class Statistics:
     set_bits : tuple of float
         For each bit, the most significant one first, the part of the values in which it is set.
     predictions : tuple of Prediction
-        What neighbours tell. Empty for values of one byte, and where there are no neighbours.
+        How well neighbours predict a value. Empty for values of one byte, and without neighbours.
     change : Change or None
-        What differs from the base.
+        The differences to the base; None without a base.
     """
 
     dtype: str
@@ -175,7 +176,7 @@ def statistics_of(dtype: str, counts: Counts) -> Statistics:
     """Return the statistics of counted values of one dtype."""
     fields = _field_counts(dtype, counts)
     pairs, planes = counts.pairs(), _byte_counts(counts, "word")
-    own = Entropies(
+    entropies = Entropies(
         payload=entropy(sum(planes)),  # type: ignore[arg-type]
         payload_given_previous=conditional_entropy(pairs),
         bytes=tuple(map(entropy, planes)),
@@ -186,17 +187,16 @@ def statistics_of(dtype: str, counts: Counts) -> Statistics:
         dtype=dtype,
         values=counts.items,
         nbytes=counts.items * counts.item_size,
-        entropies=own,
+        entropies=entropies,
         exponents=() if fields is None else tuple(fields.sum((0, 2)).tolist()),
         byte_counts=tuple(tuple(plane.tolist()) for plane in planes),
         set_bits=_set_bits(planes),
-        predictions=_predictions(counts, own.all_bits),
+        predictions=_predictions(counts, entropies.all_bits),
         change=_change_of(counts) if counts.compared else None,
     )
 
 
 def _change_of(counts: Counts) -> Change:
-    """Return the differences to a base."""
     words = range(max(1, counts.item_size // 2))
     return Change(
         values=counts.compared,
@@ -208,7 +208,7 @@ def _change_of(counts: Counts) -> Change:
 
 
 def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
-    """Return the counts of signs, exponents and beginnings of mantissas; None for integers."""
+    """Return counts by sign, exponent and the top bits of the mantissa; None for integers."""
     fields = FIELDS.get(dtype)
     if fields is None:
         return None
@@ -216,7 +216,7 @@ def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
 
 
 def _field_entropies(fields: NDArray[np.uint64], is_whole: bool) -> dict[str, float]:
-    """Return the entropies of fields, mantissas only if they are known as a whole."""
+    """Return the entropies of the fields; those of mantissas need all of their bits."""
     by_exponent = fields.sum((0, 2))
     found = {"sign": entropy(fields.sum((1, 2))), "exponent": entropy(by_exponent)}
     if is_whole:
@@ -251,8 +251,8 @@ def _predictions(counts: Counts, all_bits: float | None) -> tuple[Prediction, ..
                 found.append(_prediction(side, plane, pairs))
         delta, xor = counts.residuals(side, "delta"), counts.residuals(side, "XOR")
         if delta is not None and xor is not None and all_bits is not None and delta.any():
-            own = Prediction(side, "all bits", all_bits, None, entropy(delta), entropy(xor))
-            found.append(own)
+            residuals = entropy(delta), entropy(xor)
+            found.append(Prediction(side, "all bits", all_bits, None, *residuals))
     return tuple(found)
 
 

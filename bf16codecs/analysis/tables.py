@@ -1,4 +1,4 @@
-"""An analysis as people read it: titles and rows of tables, and sentences."""
+"""Tables and sentences that present an analysis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "summary",
 ]
 
-#: A cell: a name, a count, a figure, or nothing.
+#: A table cell: a name, a count, a number of bits, or empty.
 Cell = str | int | float | None
 
 _CODECS = ("Huffman", "arithmetic", "best")
@@ -39,11 +39,11 @@ STEPS = ("step", "exponent", *_CODECS, "changed", *(f"difference, {name}" for na
 
 
 class Percent(float):
-    """A part, which is shown in percent."""
+    """A fraction that is shown in percent."""
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell as people read it."""
+    """Return the text of a cell."""
     if cell is None:
         return ""
     if isinstance(cell, Percent):
@@ -53,12 +53,12 @@ def shown(cell: Cell) -> str:
 
 def kind_row(group: GroupAnalysis) -> tuple[Cell, ...]:
     """Return the entropies and coded sizes of tensors of a kind."""
-    own, found = group.statistics, group.statistics.entropies
+    statistics, found = group.statistics, group.statistics.entropies
     return (
         _kind(group),
-        own.dtype,
+        statistics.dtype,
         group.tensors,
-        own.values,
+        statistics.values,
         found.bytes[0],
         found.bytes[-1],
         found.exponent,
@@ -80,12 +80,13 @@ def change_row(group: GroupAnalysis, change: Change) -> tuple[Cell, ...]:
 
 def step_row(step: StepAnalysis) -> tuple[Cell, ...]:
     """Return the coded sizes of a checkpoint, and its changes since the one before it."""
-    own = step.model.statistics
+    statistics = step.model.statistics
+    change = statistics.change
     return (
         step.step,
-        own.entropies.exponent,
+        statistics.entropies.exponent,
         *_reached(step.model),
-        None if own.change is None else Percent(own.change.changed),
+        None if change is None else Percent(change.changed),
         *_reached(step.model, DIFFERENCE),
     )
 
@@ -98,38 +99,41 @@ def _reached(group: GroupAnalysis, prefix: str = "") -> Iterator[Any]:
     return (group.bits.get(prefix + name) for name in CODECS)
 
 
-# Fewer bits are shown as none.
-_NOTHING = 0.005
+# A smaller gain in bits per value is shown as none.
+_LEAST_GAIN = 0.005
 
 
 def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
-    """Yield sentences that say why values get as small as they do, and no smaller."""
-    own, found = group.statistics, group.statistics.entropies
-    fields = FIELDS.get(own.dtype)
+    """Yield sentences that explain the compressed size of a group of tensors, or of one."""
+    statistics, found = group.statistics, group.statistics.entropies
+    fields = FIELDS.get(statistics.dtype)
     if fields is None or found.exponent is None:
-        yield f"{own.dtype} numbers have no exponent: only what repeats among them can be saved."
+        yield (
+            f"{statistics.dtype} numbers have no exponent: only what repeats among them can be"
+            " saved."
+        )
         return
-    there = sum(count > 0 for count in own.exponents)
+    occurring = sum(count > 0 for count in statistics.exponents)
     text = (
-        f"Exponents: {there} of {len(own.exponents)} occur, so they hold {found.exponent:.2f} bits"
-        f" and not {fields.exponent}"
+        f"Exponents: {occurring} of {len(statistics.exponents)} occur, so they hold"
+        f" {found.exponent:.2f} bits and not {fields.exponent}"
     )
     if isinstance(group, GroupAnalysis) and group.tensors > 1 and group.exponent_per_tensor:
         text += f"; {group.exponent_per_tensor:.2f} with a table for each tensor"
     yield f"{text}."
-    strange = sum(own.exponents[fields.normal.stop :])
-    if strange:
-        yield f"{100 * strange / own.values:.2g} % of the values are infinite or NaN."
+    not_finite = sum(statistics.exponents[fields.normal.stop :])
+    if not_finite:
+        yield f"{100 * not_finite / statistics.values:.2g} % of the values are infinite or NaN."
     if found.sign_and_mantissa is not None:
         yield (
             f"Signs and mantissas hold {found.sign_and_mantissa:.2f} of their"
             f" {fields.sign + fields.mantissa} bits."
         )
-    # The most significant byte after a rotation by one bit is the exponent, if that has 8 bits.
+    # After a rotation by one bit, the most significant byte is the exponent if that has 8 bits.
     plane, name = "exponent byte", "exponent"
     if fields.exponent != 8:
         plane = name = "high byte"
-    for prediction in own.predictions:
+    for prediction in statistics.predictions:
         given, alone = prediction.given, prediction.alone
         if prediction.of == plane and given is not None:
             yield (
@@ -141,13 +145,13 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
 
 def _verdict(prediction: Prediction) -> str:
     gain = prediction.alone - min(prediction.delta, prediction.xor)
-    if abs(gain) < _NOTHING:
+    if abs(gain) < _LEAST_GAIN:
         return "no gain"
     return "it helps" if gain > 0 else "it is worse"
 
 
 def summary(found: Analysis) -> Iterator[str]:
-    """Yield lines about the model, and about the one that it was compared with."""
+    """Yield lines about the model and the model that it was compared with."""
     values = sum(group.statistics.values for group in found.dtypes)
     tensors, noun = counted(len(found.tensors), "tensor"), "value" if values == 1 else "values"
     yield f"{found.path}: {tensors}, {values:,} {noun} looked at"
@@ -160,7 +164,7 @@ def summary(found: Analysis) -> Iterator[str]:
 
 
 def _compared(found: Analysis) -> str:
-    """Return how many tensors were compared, if not all: those of equal name, dtype and shape."""
+    """Return how many tensors were compared, if not all: a pair has equal name, dtype and shape."""
     count = sum(tensor.statistics.change is not None for tensor in found.tensors)
     if count == len(found.tensors):
         return ""

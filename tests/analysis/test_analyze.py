@@ -115,7 +115,7 @@ def test_other_kinds(demo_model):
     assert {group.kind for group in found.kinds} == {"layers", "other"}
     found = analyze(demo_model, kinds=lambda name: name.rsplit(".", 1)[-1])
     assert {group.kind for group in found.kinds} == {"weight"}
-    with pytest.raises(ValueError, match=r"the rule of kind 'x' is no regular expression: '\('"):
+    with pytest.raises(ValueError, match=r"the rule of kind 'x' is not a regular expression: '\('"):
         analyze(demo_model, kinds={"x": "("})
 
 

@@ -1,15 +1,15 @@
-"""Pictures of what an analysis found, drawn by matplotlib.
+"""Pictures of the results of an analysis, drawn by matplotlib.
 
-Each function draws one picture on axes that it is given, or on new ones, and returns the axes:
+Each function draws one picture on the given axes, or on new ones, and returns the axes:
 
 >>> from bf16codecs.analysis import plots                           # doctest: +SKIP
 >>> plots.exponents(analysis.model).figure.savefig("exponents.png") # doctest: +SKIP
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision tell apart, and
-lines differ in their markers, too. `style` makes all pictures inside it light or dark.
+People with any kind of colour vision can distinguish the colours, those of Okabe and Ito; lines
+also differ in their markers. Inside the context `style`, pictures are light or dark.
 """
 
-from bf16codecs.analysis.plots.style import (  # first: it says what is not installed
+from bf16codecs.analysis.plots.style import (  # first: it reports a missing matplotlib
     FORMATS,
     STYLES,
     save,

@@ -1,4 +1,4 @@
-"""Pictures of what codecs reach, in a model's layers and blocks."""
+"""Pictures of coded sizes in a model's layers and blocks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["bits_by_layer", "block_entropies", "block_sizes"]
 
 
 def bits_by_layer(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None = None) -> Axes:
-    """Draw what a codec reaches in each layer, by the kind of tensor.
+    """Draw the bits per value that a codec takes in each layer, by kind of tensor.
 
     Parameters
     ----------
     analysis : Analysis
-        Of a model.
+        The analysis of a model.
     codec : str
-        A codec, as `TensorAnalysis.bits` has it; or ``"exponent"``, the entropy of that.
+        A codec's name in `TensorAnalysis.bits`, or ``"exponent"`` for the entropy of exponents.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -35,13 +35,14 @@ def bits_by_layer(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None
     dtype = analysis.model.statistics.dtype
     sums: dict[str, dict[int, tuple[float, int]]] = {}
     for tensor in analysis.tensors:
-        own = tensor.statistics
-        bits = own.entropies.exponent if codec == "exponent" else tensor.bits.get(codec)
-        if bits is None or own.dtype != dtype or tensor.kind == "norm":
-            continue  # norms are small: their frames' heads would set the scale
+        statistics = tensor.statistics
+        bits = statistics.entropies.exponent if codec == "exponent" else tensor.bits.get(codec)
+        if bits is None or statistics.dtype != dtype or tensor.kind == "norm":
+            continue  # norms are small: the heads of their frames would set the scale
         layer = -1 if tensor.layer is None else tensor.layer
         before, values = sums.setdefault(tensor.kind, {}).get(layer, (0.0, 0))
-        sums[tensor.kind][layer] = before + bits * own.values, values + own.values
+        total = before + bits * statistics.values
+        sums[tensor.kind][layer] = total, values + statistics.values
     ax = axes_for(ax)
     for (kind, layers), (color, marker) in zip(sorted(sums.items()), kind_styles(), strict=False):
         points = sorted((n, bits / max(1, values)) for n, (bits, values) in layers.items())
@@ -57,21 +58,21 @@ def bits_by_layer(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None
         ax.legend(fontsize="small")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("layer")
-    what = "entropy of the exponent" if codec == "exponent" else f"coded by {codec}"
-    ax.set_ylabel(f"{what}, bits a value")
-    ax.set_title(f"Layers and kinds of tensors: {what}\n{title_of(analysis)}")
+    quantity = "entropy of the exponent" if codec == "exponent" else f"coded by {codec}"
+    ax.set_ylabel(f"{quantity}, bits per value")
+    ax.set_title(f"Layers and kinds of tensors: {quantity}\n{title_of(analysis)}")
     return ax
 
 
 def block_entropies(group: Group, ax: Axes | None = None) -> Axes:
-    """Draw how the entropies of 64 KiB blocks differ, and what codecs reach in them.
+    """Draw the quantiles of the entropies and coded sizes of 64 KiB blocks.
 
     Parameters
     ----------
     group : GroupAnalysis or TensorAnalysis
-        Of floating-point numbers.
+        The analysis of floating-point numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -86,7 +87,7 @@ def block_entropies(group: Group, ax: Axes | None = None) -> Axes:
         ax.plot(parts, spread.quantiles, marker=marker, markersize=4, label=label)
     ax.set_xticks(parts)
     ax.set_xlabel("blocks that take no more, %")
-    ax.set_ylabel("bits a value")
+    ax.set_ylabel("bits per value")
     ax.legend(fontsize="small")
     count = next(iter(group.blocks.values())).count
     ax.set_title(f"{count} blocks of 64 KiB: entropies, and what codecs reach\n{name_of(group)}")
@@ -94,14 +95,14 @@ def block_entropies(group: Group, ax: Axes | None = None) -> Axes:
 
 
 def block_sizes(study: Mapping[str, Sequence[tuple[int, float]]], ax: Axes | None = None) -> Axes:
-    """Draw what codecs reach with blocks of several sizes.
+    """Draw the bits per value that codecs take with blocks of several sizes.
 
     Parameters
     ----------
     study : mapping
-        By codec, pairs of a block's bytes and bits a value, as `study_blocks` returns it.
+        For each codec, pairs of a block size in bytes and bits per value, from `study_blocks`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -116,7 +117,7 @@ def block_sizes(study: Mapping[str, Sequence[tuple[int, float]]], ax: Axes | Non
         sizes, [f"{s >> 20} MiB" if s >= 1 << 20 else f"{s >> 10} KiB" for s in sizes], rotation=45
     )
     ax.set_xlabel("size of a block")
-    ax.set_ylabel("bits a value")
+    ax.set_ylabel("bits per value")
     ax.legend(fontsize="small")
     ax.set_title("What codecs reach with blocks of several sizes")
     return ax

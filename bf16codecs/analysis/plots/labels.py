@@ -1,4 +1,4 @@
-"""Names beside points, none above another."""
+"""Labels of points, which do not overlap."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ __all__ = ["place_labels"]
 
 Boxes = NDArray[np.float64]  # of shape (n, 4): left, bottom, right, top, in pixels
 
-# In points. Beyond the first of these distances, a line leads from the name to its point.
+# In points. Beyond the first of these distances, a line connects the label with its point.
 _DISTANCES = np.array([5, 10, 16, 24, 34, 46, 60, 78, 100, 130, 165])
 _MARKER, _MARGIN, _CROWD = 5.0, 1.0, 100.0
-# In degrees: to the right as one reads, then to the left, and the rest.
+# In degrees, the preferred ones first: to the right, where labels are read best, then to the left.
 _ANGLES = np.radians(
     [0, 180, 90, 270, 30, 330, 150, 210, 60, 120, 240, 300, 15, 345, 165, 195],
 )
 
 
 def place_labels(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write names beside points, each where it covers no point, line or other name.
+    """Label points by name, each label where it covers no point, line or other label.
 
-    `points` has positions by name. Draw the figure before (`draw_without_rendering`), so that all
-    positions are known, and do not change what the axes show afterwards.
+    `points` has coordinates by name. Draw the figure first (`draw_without_rendering`), which fixes
+    all positions, and leave the axes' limits alone afterwards.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
     if not points:
         return
     scale = figure.dpi / 72
-    places = dict(zip(points, ax.transData.transform(list(points.values())), strict=True))
-    taken = _obstacles(ax, np.array(list(places.values())), _MARKER * scale)
-    for name in _crowded_first(places, _CROWD * scale):
+    positions = dict(zip(points, ax.transData.transform(list(points.values())), strict=True))
+    taken = _obstacles(ax, np.array(list(positions.values())), _MARKER * scale)
+    for name in _crowded_first(positions, _CROWD * scale):
         text = ax.annotate(
             name,
             points[name],
@@ -54,29 +54,29 @@ def place_labels(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         text.set_in_layout(False)
         extent = Text.get_window_extent(text)  # without the line
         half = np.array([extent.width, extent.height]) / 2 + _MARGIN * scale
-        places_of_it = _candidates(places[name], half, scale)
-        boxes = np.hstack([places_of_it - half, places_of_it + half])
+        centers = _candidates(positions[name], half, scale)
+        boxes = np.hstack([centers - half, centers + half])
         best = int(np.argmin(_covered(boxes, taken, np.array(ax.bbox.extents))))
         taken = np.vstack([taken, boxes[best]])
-        text.set_position((places_of_it[best] - places[name]) / scale)
+        text.set_position((centers[best] - positions[name]) / scale)
         if best < len(_ANGLES) and text.arrow_patch is not None:
             text.arrow_patch.set_visible(False)
 
 
-def _crowded_first(places: Mapping[str, NDArray[np.float64]], near: float) -> list[str]:
-    """Return names in an order: those without neighbours find room in any case."""
-    all_places = np.array(list(places.values()))
+def _crowded_first(positions: Mapping[str, NDArray[np.float64]], near: float) -> list[str]:
+    """Return names, those with most neighbours first: labels of lone points always find room."""
+    points = np.array(list(positions.values()))
 
     def neighbours(name: str) -> int:
-        away = np.abs(all_places - places[name]) * (1, 2)  # names are wider than high
+        away = np.abs(points - positions[name]) * (1, 2)  # labels are wider than high
         return int((np.hypot(*away.T) < near).sum())
 
-    return sorted(places, key=lambda name: (-neighbours(name), -places[name][1], name))
+    return sorted(positions, key=lambda name: (-neighbours(name), -positions[name][1], name))
 
 
-def _obstacles(ax: Axes, places: NDArray[np.float64], size: float) -> Boxes:
-    """Return boxes around what names shall not cover."""
-    found = [_squares(places, size), *_squares_of_lines(ax, size / 2)]
+def _obstacles(ax: Axes, points: NDArray[np.float64], size: float) -> Boxes:
+    """Return boxes around points, lines and the legend, which labels must not cover."""
+    found = [_squares(points, size), *_squares_of_lines(ax, size / 2)]
     legend = ax.get_legend()
     if legend is not None:
         found.append(np.array([legend.get_window_extent().extents]))
@@ -97,16 +97,16 @@ def _squares(centers: NDArray[np.float64], size: float) -> Boxes:
 
 
 def _candidates(
-    place: NDArray[np.float64], half: NDArray[np.float64], scale: float
+    point: NDArray[np.float64], half: NDArray[np.float64], scale: float
 ) -> NDArray[np.float64]:
-    """Return centers where a name of a size could be, the nearest ones first."""
+    """Return possible centers of a point's label, given half its size; the nearest ones first."""
     directions = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
     away = _DISTANCES[:, None, None] * scale + half
-    return np.asarray(place + (directions * away).reshape(-1, 2))
+    return np.asarray(point + (directions * away).reshape(-1, 2))
 
 
 def _covered(boxes: Boxes, taken: Boxes, room: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how much of each box would be above something else, or outside of the room."""
+    """Return the area of each box that covers something else or lies outside `room`."""
 
     def common(others: Boxes) -> NDArray[np.float64]:
         low = np.maximum(boxes[:, None, :2], others[:, :2])

@@ -26,9 +26,9 @@ Point = tuple[float, float]
 _DIRECTIONS = ("encode", "decode")
 # Inches of the picture of one table.
 _WIDTH, _HEIGHT = 12.8, 4.6
-# As those of differences and of whole models are.
+# Ratios that differ by more than this factor get a logarithmic axis.
 _FAR = 3
-# What `bench` calls copying, which is no codec.
+# The row of `bench` that measures copying instead of a codec.
 _COPYING = "memcpy"
 _FRONT = "filled: no other is better in both"
 _KINDS = {"this package": "o", "others": "s", "lossy": "^"}
@@ -37,19 +37,19 @@ _KINDS = {"this package": "o", "others": "s", "lossy": "^"}
 def ratio_and_speed(
     results: Iterable[Row], direction: str = "decode", ax: Axes | None = None
 ) -> Axes:
-    """Draw ratio against speed of codecs: those up and to the right are better.
+    """Draw the ratio of codecs against their speed: codecs up and to the right are better.
 
-    Those that no other one beats in both (the Pareto front) are filled, and a line joins them. A
-    dotted line is the speed of memcpy.
+    Codecs that no other one beats in both (the Pareto front) are filled, and a line joins them. A
+    dotted line marks the speed of memcpy.
 
     Parameters
     ----------
     results : iterable of mapping
-        What ``bf16codecs bench --json`` has under ``"results"``, of one system.
+        ``"results"`` of ``bf16codecs bench --json`` on one system.
     direction : {"decode", "encode"}
-        Which speed.
+        The speed to draw.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def ratio_and_speed(
     Raises
     ------
     ValueError
-        If there is no such direction.
+        If the direction is neither.
     """
     if direction not in _DIRECTIONS:
         raise ValueError(f"direction must be 'decode' or 'encode', not {direction!r:.80}")
@@ -74,12 +74,12 @@ def ratio_and_speed(
 
 
 def ratios_and_speeds(tables: Mapping[str, Sequence[Row]]) -> Figure:
-    """Draw ratio against both speeds, a row of two pictures for each table.
+    """Draw the ratio against both speeds, with a row of two pictures for each table.
 
     Parameters
     ----------
     tables : mapping
-        By title, results as `ratio_and_speed` takes them.
+        Results for `ratio_and_speed`, by title.
 
     Returns
     -------
@@ -88,22 +88,22 @@ def ratios_and_speeds(tables: Mapping[str, Sequence[Row]]) -> Figure:
     figure, rows = plt.subplots(
         len(tables), 2, figsize=(_WIDTH, _HEIGHT * len(tables)), sharey="row", squeeze=False
     )
-    waiting = []
+    unlabelled = []
     for (title, results), pair in zip(tables.items(), rows, strict=True):
         for direction, ax in zip(_DIRECTIONS, pair, strict=True):
-            waiting.append((ax, _draw_points(ax, results, direction)))
+            unlabelled.append((ax, _draw_points(ax, results, direction)))
             ax.set_title(f"{title}: ratio against the speed to {direction}")
         pair[1].set_ylabel("")
     handles, labels = _legend(figure.axes)
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), fontsize="small")
     figure.draw_without_rendering()
-    for ax, points in waiting:  # when nothing moves any more
+    for ax, points in unlabelled:  # now that positions are final
         place_labels(ax, points)
     return figure
 
 
 def _draw_points(ax: Axes, rows: Sequence[Row], direction: str) -> dict[str, Point]:
-    """Draw all but the names, and return what these belong to."""
+    """Draw everything but the labels, and return the points by label."""
     color = plt.rcParams["text.color"]
     points = {}
     by_kind: dict[str, list[Point]] = {kind: [] for kind in _KINDS}
@@ -118,15 +118,15 @@ def _draw_points(ax: Axes, rows: Sequence[Row], direction: str) -> dict[str, Poi
     if front:
         ax.plot(*zip(*front, strict=True), color=color, alpha=0.5, linewidth=1, label=_FRONT)
     colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    for (kind, group), own in zip(by_kind.items(), colors, strict=False):
+    for (kind, group), edge in zip(by_kind.items(), colors, strict=False):
         if group:
             ax.scatter(
                 [speed for speed, _ in group],
                 [ratio for _, ratio in group],
                 s=24,
                 marker=_KINDS[kind],
-                facecolor=[own if point in front else "none" for point in group],
-                edgecolor=own,
+                facecolor=[edge if point in front else "none" for point in group],
+                edgecolor=edge,
                 zorder=3,
                 label=kind,
             )
@@ -137,7 +137,7 @@ def _draw_points(ax: Axes, rows: Sequence[Row], direction: str) -> dict[str, Poi
 
 
 def _scale_axes(ax: Axes, ratios: Sequence[float]) -> None:
-    """Let speeds be logarithmic, and ratios where they are far apart, with plain numbers."""
+    """Make the axis of speeds logarithmic, and that of ratios if they are far apart."""
     plain = FuncFormatter(lambda value, _: f"{value:g}")
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(plain)
@@ -151,17 +151,17 @@ def _scale_axes(ax: Axes, ratios: Sequence[float]) -> None:
 
 
 def _legend(axes: Sequence[Axes]) -> tuple[list[Any], list[str]]:
-    """Return what a legend has, each thing once, with whole markers."""
+    """Return handles and labels of a legend, each label once."""
     found: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     order = [label for label in (*_KINDS, _FRONT, _COPYING) if label in found]
-    return [_whole(found[label]) for label in order], order
+    return [_plain(found[label]) for label in order], order
 
 
-def _whole(handle: Any) -> Any:
-    """Return a line's handle as it is, and a marker's in the colour of its edge."""
+def _plain(handle: Any) -> Any:
+    """Replace a handle of points, some of them filled, by one marker in the colour of its edge."""
     if isinstance(handle, Line2D):
         return handle
     color, (marker,) = handle.get_edgecolor()[0], handle.get_paths()
@@ -180,7 +180,7 @@ def _of_threads(rows: Sequence[Row]) -> str:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Return names, with the threads where one is there twice."""
+    """Return the names of rows, with the number of threads where a name occurs twice."""
     counts = Counter(row["name"] for row in rows)
     return [
         name if counts[name] == 1 else f"{name}, {counted(row['threads'], 'thread')}"

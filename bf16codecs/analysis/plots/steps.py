@@ -1,4 +1,4 @@
-"""Pictures of a series of checkpoints, and of what differs from a base."""
+"""Pictures of a series of checkpoints, and of differences to a base."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["bits_over_steps", "changed_bits"]
 
 
 def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None = None) -> Axes:
-    """Draw what the checkpoints of a series take, whole and as differences, by kind of tensor.
+    """Draw the sizes of a series' checkpoints, whole and as differences, by kind of tensor.
 
     Parameters
     ----------
     analysis : Analysis
-        Of a series.
+        The analysis of a series.
     codec : str
         ``"huffman"``, ``"arithmetic"`` or ``"arithmetic best"``.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -41,8 +41,8 @@ def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | No
     for kind, (color, marker) in zip(kinds, kind_styles(), strict=False):
         for prefix, line in (("", "-"), (DIFFERENCE, "--")):
             points = [
-                (at, group.bits[prefix + codec])
-                for at, step in enumerate(steps)
+                (index, group.bits[prefix + codec])
+                for index, step in enumerate(steps)
                 for group in step.kinds
                 if group.kind == kind and prefix + codec in group.bits
             ]
@@ -59,21 +59,21 @@ def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | No
     ax.set_xticks(*ticks(names))
     ax.set_ylim(bottom=0)
     ax.set_xlabel("step, one beside the other; differences are to the one before")
-    ax.set_ylabel("bits a value")
+    ax.set_ylabel("bits per value")
     ax.legend(fontsize="x-small", ncols=2)
     ax.set_title(f"Checkpoints over time, coded by {codec}\n{title_of(analysis)}")
     return ax
 
 
 def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
-    """Draw in which part of the values each bit differs from the base, or the step before.
+    """Draw the part of the values in which each bit differs from the base or the step before.
 
     Parameters
     ----------
     analysis : Analysis
-        Of a series, or of a model that was compared with a base.
+        The analysis of a series, or of a model that was compared with a base.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default, new ones.
 
     Returns
     -------
@@ -94,6 +94,6 @@ def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
     ax.set_yticks(*ticks([name for name, _ in known]))
     ax.grid(visible=False)
     ax.set_ylabel("step" if steps else "")
-    other = "from step to step" if steps else "from the base"
-    ax.set_title(f"Which bits differ {other}\n{title_of(analysis)}")
+    compared = "from step to step" if steps else "from the base"
+    ax.set_title(f"Which bits differ {compared}\n{title_of(analysis)}")
     return ax

@@ -35,10 +35,10 @@ __all__ = [
     "title_of",
 ]
 
-# More names along an axis run into each other.
+# More labels along an axis would overlap.
 _MOST_TICKS = 16
 
-#: What most pictures are of.
+#: The subject of most pictures.
 Group = GroupAnalysis | TensorAnalysis
 
 # Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too light on white.
@@ -62,9 +62,9 @@ _COMMON = {
     "image.cmap": "viridis",
     "svg.fonttype": "none",
 }
-#: What pictures can be saved as. PGF would need LaTeX.
+#: File formats of pictures, without PGF, which would need LaTeX.
 FORMATS = sorted(FigureCanvasBase.get_supported_filetypes().keys() - {"pgf"})
-#: Settings of matplotlib by the name of a style.
+#: Settings of matplotlib by style.
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "light": _COMMON,
     "dark": {
@@ -82,7 +82,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 
 @contextmanager
 def style(name: str = "light") -> Iterator[None]:
-    """Draw all that is drawn inside in a style: ``"light"`` or ``"dark"``."""
+    """Draw the pictures inside the context in a style: ``"light"`` or ``"dark"``."""
     if name not in STYLES:
         raise ValueError(f"style must be {' or '.join(STYLES)}, not {name!r:.80}")
     with mpl.rc_context(dict(STYLES[name])):
@@ -90,14 +90,14 @@ def style(name: str = "light") -> Iterator[None]:
 
 
 def axes_for(ax: Axes | None) -> Axes:
-    """Return the axes to draw on, new ones if there are none."""
+    """Return the given axes, or new ones for None."""
     if ax is None:
         _, ax = plt.subplots()
     return ax
 
 
 def name_of(group: Group) -> str:
-    """Return what a picture is of."""
+    """Return the title of a picture of a tensor or a group."""
     if isinstance(group, TensorAnalysis):
         return group.name
     dtype = group.statistics.dtype
@@ -105,43 +105,43 @@ def name_of(group: Group) -> str:
 
 
 def title_of(analysis: Analysis) -> str:
-    """Return what a picture of a whole model, or of a series, is of."""
+    """Return the title of a picture of a model or a series."""
     return last_name(analysis.path)
 
 
 def bit_axis(ax: Axes, dtype: str, count: int) -> None:
-    """Name the bits along the x axis, the most significant one first."""
+    """Label the bits along the x axis, the most significant one first."""
     ax.set_xticks(*ticks(bit_labels(dtype, count)))
     ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if dtype in FIELDS else "bit")
 
 
 def ticks(names: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
-    """Return where to name what is drawn at 0, 1, 2 and so on, and these names."""
+    """Return positions and labels of ticks for items at 0, 1, 2, ...; not all, if they are many."""
     every = -(-len(names) // _MOST_TICKS)
     return range(0, len(names), every), names[::every]
 
 
 def kind_styles() -> Iterator[tuple[str, str]]:
-    """Yield colours, and markers, for one thing after the other."""
+    """Yield a colour and a marker for each line of a picture."""
     colors = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
     return zip(itertools.cycle(colors), itertools.cycle(_MARKERS), strict=False)
 
 
 def save(axes: Axes, target: Any, form: str) -> None:
-    """Write the figure of some axes to a file, and close it.
+    """Write the figure of some axes to a file, and close the figure.
 
     Parameters
     ----------
     axes : matplotlib.axes.Axes
-        What a function of this package returned.
+        Axes that a function of this package returned.
     target : str, path or file
-        Where to write it.
+        The file to write.
     form : str
-        How: one of `FORMATS`. The bytes of an SVG depend on the picture alone.
+        The file format: one of `FORMATS`. The bytes of an SVG depend on the picture alone.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    # With none of its own, which names other places, either.
+    # Without metadata, which hold the date and the addresses of matplotlib and of vocabularies.
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if form == "svg" else None
     with mpl.rc_context({"svg.hashsalt": "bf16codecs"}):
         figure.savefig(target, format=form, metadata=metadata)

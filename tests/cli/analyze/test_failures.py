@@ -78,7 +78,7 @@ def test_of_a_folder_all_is_written_or_nothing(
 
 def test_what_is_refused(model: Path) -> None:
     for arguments, status, text in (
-        (["--kind", "router=("], 1, "the rule of kind 'router' is no regular expression"),
+        (["--kind", "router=("], 1, "the rule of kind 'router' is not a regular expression"),
         (["--base", "missing"], 1, "missing: No such file or directory"),
     ):
         assert text in refused(*ANALYZE, model, *arguments, status=status), arguments
