@@ -1,7 +1,7 @@
-"""A page in the browser that shows what is in a model: `bf16codecs view`.
+"""A browser page that shows the weights of models: `bf16codecs view`.
 
-`Checkpoints` are what it shows, `application` is the page and its data as an ASGI application, and
-`serve` runs it on this machine.
+`Checkpoints` are the models that it shows, `application` is the page and its data as an ASGI
+application, and `serve` runs it on this machine.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""The page and its data as an ASGI application: requests in, JSON and pictures out.
+"""The page and its data as an ASGI application, which answers with JSON and pictures.
 
-It keeps no sessions: what a page shows is in its address, so several browsers do not meet.
+It keeps no sessions: each request names everything that it needs, so browsers are independent.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["HOSTS", "application"]
 
-#: Host names that a browser on this machine uses. A page of another site whose name leads here
-#: sends that name.
+#: Host names that browsers on this machine use. A page of another site sends the name of that site,
+#: even if that name resolves to this machine.
 HOSTS = ("127.0.0.1", "localhost")
 
-# About how many bytes are read for a first picture, and for a finer one: here, and of what a server
-# sends. 16 MiB take 0.2 s on two cores, most of it to add them up.
+# About how many bytes are read for a first picture and for a finer one: of local models, and of
+# those on servers. 16 MiB take 0.2 s on two cores, most of it for the sums.
 _BUDGETS = ((16 << 20, 64 << 20), (16 << 20, 48 << 20))
-# A row is in a block of 2**18 items, as a rule. Here that takes as long as to add up 64 KiB; from
-# a server all of it is fetched.
+# The cost of the block that a row is in, usually of 2**18 items. Decoding a local block takes as
+# long as adding up 64 KiB; of a block on a server, all bytes are fetched.
 _BLOCK_BYTES, _BLOCK_ITEMS = 1 << 16, 1 << 18
 _MOST_CELLS = 2048
-# Pictures that are drawn at a time: each may take 100 MB for a moment.
+# Pictures that are drawn at the same time, each of which may briefly take 100 MB.
 _AT_A_TIME = 2
 
-# The page loads nothing from elsewhere, and no other page may frame it.
+# The page loads nothing from other sites, and no other page may frame it.
 _HEADERS = [
     (name.lower().encode(), value.encode())
     for name, value in {
@@ -64,12 +64,12 @@ _HEADERS = [
 
 
 def application(checkpoints: Checkpoints) -> Starlette:
-    """Return the page of some checkpoints, and what serves their data.
+    """Return an application that serves the page and the data of checkpoints.
 
     Parameters
     ----------
     checkpoints : Checkpoints
-        What to show. It is opened once more when a page is loaded.
+        The models to show. They are opened again whenever a page is loaded.
 
     Raises
     ------
@@ -126,7 +126,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _Api:
-    """Answers the page's requests. Each has its arguments in the address, and is stateless."""
+    """Answers the page's requests, whose arguments are in the address."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._details = Details(checkpoints)
@@ -145,54 +145,55 @@ class _Api:
 
         async def endpoint(request: Request) -> Response:
             async with self._free:
-                if await request.is_disconnected():  # the page wants another picture meanwhile
+                if await request.is_disconnected():  # the page wants another picture by now
                     return Response(status_code=204)
                 return await to_thread.run_sync(_answered, find, request.query_params)
 
         return endpoint
 
     def model(self, query: Query) -> dict[str, Any]:
-        """Return the checkpoints, opened again; a page asks for them when it is loaded."""
-        self._details = Details(self._details.checkpoints.reopened())
-        own = self._details.checkpoints
+        """Open the checkpoints again, which a page requests when it is loaded, and list them."""
+        checkpoints = self._details.checkpoints.reopened()
+        self._details = Details(checkpoints)
         return {
-            "where": own.where,
-            "steps": own.steps,
-            "base": own.base,
-            "is_far": any(is_far(own[label]) for label in own.labels),
+            "where": checkpoints.where,
+            "steps": checkpoints.steps,
+            "base": checkpoints.base,
+            "is_far": any(is_far(checkpoints[label]) for label in checkpoints.labels),
             "version": __version__,
         }
 
     def contents(self, query: Query) -> dict[str, Any]:
         """Return the tensors of a checkpoint, with their sizes."""
-        return self._details.contents(_asked(query, "step"), query.get("sizes") == "ask")
+        return self._details.contents(_argument(query, "step"), query.get("sizes") == "ask")
 
     def tensor(self, query: Query) -> dict[str, Any]:
         """Return a tensor's dtype, shape and layout."""
-        return self._details.tensor(_asked(query, "step"), _asked(query, "tensor"))
+        return self._details.tensor(_argument(query, "step"), _argument(query, "tensor"))
 
     def statistics(self, query: Query) -> dict[str, Any]:
         """Return entropies, histograms and scales."""
-        step, name, against = _asked(query, "step"), _asked(query, "tensor"), query.get("against")
-        return self._details.statistics(step, name, against, query.get("of") == "all")
+        step, name = _argument(query, "step"), _argument(query, "tensor")
+        is_whole = query.get("of") == "all"
+        return self._details.statistics(step, name, query.get("against"), is_whole)
 
     def changes(self, query: Query) -> dict[str, Any]:
         """Return the differences between two checkpoints."""
-        return self._details.changes(_asked(query, "step"), _asked(query, "against"))
+        return self._details.changes(_argument(query, "step"), _argument(query, "against"))
 
     def history(self, query: Query) -> dict[str, Any]:
         """Return how a tensor changes from checkpoint to checkpoint."""
-        return self._details.history(_asked(query, "tensor"))
+        return self._details.history(_argument(query, "tensor"))
 
     def picture(self, query: Query) -> Response:
-        """Return the cells of a part of a tensor: a header of JSON, and arrays behind it."""
-        models = self._details.checkpoints
-        model = models[_asked(query, "step")]
-        tensor: LazyTensor = model[_asked(query, "tensor")]
+        """Return the cells of a part of a tensor: see `_drawn`."""
+        checkpoints = self._details.checkpoints
+        model = checkpoints[_argument(query, "step")]
+        tensor: LazyTensor = model[_argument(query, "tensor")]
         show = query.get("show", SHOWN[0])
         other = None
         if show in CHANGES:
-            other = counterpart(models[_asked(query, "against")], tensor)
+            other = counterpart(checkpoints[_argument(query, "against")], tensor)
             if other is None:
                 raise ValueError(f"{query['against']} has no tensor of this name, shape and dtype")
         elif show not in SHOWN:
@@ -213,12 +214,12 @@ def _answered(find: Callable[[Query], Any], query: Query) -> Response:
         return JSONResponse({"error": one_line(e)}, 400)
     except MemoryError:
         return JSONResponse({"error": "not enough memory"}, 500)
-    except Exception as e:  # a fault: the page says so, and the terminal shows where
+    except Exception as e:  # a bug: the page reports it, and the terminal shows the traceback
         traceback.print_exc()
         return JSONResponse({"error": f"a fault of the viewer: {one_line(e)}"}, 500)
 
 
-def _asked(query: Query, key: str) -> str:
+def _argument(query: Query, key: str) -> str:
     if key not in query:
         raise ValueError(f"the address has no {key}")
     return query[key]
@@ -249,10 +250,10 @@ def _cells(query: Query, key: str) -> int:
 
 
 def _drawn(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None) -> bytes:
-    """Return a picture as the page reads it.
+    """Return a picture in the page's binary format.
 
-    The length of the header in 4 bytes, little-endian; the header, padded to a multiple of 4;
-    cells, scales of rows, scales of columns as float32; states as bytes.
+    It has the length of a header in 4 bytes, little-endian; the header as JSON, padded to a
+    multiple of 4; cells, scales of rows, and scales of columns as float32; and states as bytes.
     """
     found = picture(view, show, tensor, other)
     region, (height, width) = view.region, found.cells.shape

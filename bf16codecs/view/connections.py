@@ -1,8 +1,7 @@
-"""Connections of browsers: limits on their number, and on answers that are not read.
+"""Connections of browsers, with limits on their number and on unread answers.
 
-uvicorn hands each part of an answer to asyncio, which keeps what the client does not read, and
-waits for the client before the next part. A client may never read, or never finish its request, and
-may come again and again.
+uvicorn passes each part of an answer to asyncio, which keeps it until the client reads it, and only
+then passes the next. A client may never read, or never finish its request, and connect repeatedly.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["MOST_CONNECTIONS", "Connection"]
 
-#: The most connections at a time. A browser has six, and a process of macOS 256 open files.
+#: The most connections at a time. A browser opens six, and macOS allows a process 256 open files.
 MOST_CONNECTIONS = 100
-#: Bytes of answers that wait for their clients, of all connections. A picture has up to 21 MB.
+#: The most bytes of answers that wait for clients, over all connections. A picture has up to 21 MB.
 MOST_WAITING = 64 << 20
-#: A client that has not read a part of an answer in so many seconds reads nothing.
+#: A client that does not read a part of an answer within this time has stalled.
 STALLED_SECONDS = 20
-# Bytes of an answer that are handed to asyncio at a time.
+# Bytes of an answer that are passed to asyncio at a time.
 _PART_BYTES = 1 << 18
 
 
 class Connection(H11Protocol):
-    """A connection that ends when its client stalls, or when others need the room.
+    """A connection that ends when its client stalls, or to make room for others.
 
-    The room is that of the client that has been passive for longest: has not asked, or not read.
+    The client that has been passive for longest, neither sending a request nor reading, makes room.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._application, self.app = self.app, self._answer
         self._is_answering = False
-        #: When the client was last known to ask or to read.
+        #: When the client last sent a request or read.
         self._passive_since = self.loop.time()
-        #: Bytes of the answer that were not handed to asyncio.
+        #: Bytes of the answer that were not yet passed to asyncio.
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_writable = asyncio.Event()
         self._is_writable.set()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, once the client has read the answer before it."""
+        """Answer a request after the client has read the previous answer."""
 
         async def send_in_parts(message: Any) -> None:
             body = message.get("body", b"")
@@ -105,7 +104,7 @@ class Connection(H11Protocol):
                 other._give_up()
 
     def _passive_others(self) -> list[Connection]:
-        """Return those whose clients neither wait for an answer nor read one, longest first."""
+        """Return connections whose clients neither wait for an answer nor read, longest first."""
         passive = (
             each
             for each in self._all()

@@ -19,13 +19,13 @@ from bf16codecs.view.sheets import Sheet
 
 __all__ = ["Details", "counterpart", "is_far"]
 
-# Bytes of a sample: of local models, and of those at servers.
+# Bytes of a sample: of local models, and of those on servers.
 _OF_TENSOR = (8 << 20, 1 << 20)
 _OF_MODEL = (32 << 20, 4 << 20)
 _OF_STEP = (1 << 20, 1 << 18)
-# The most steps in a line.
+# The most steps in the history of a tensor.
 _MOST_STEPS = 40
-# The most answers that are kept.
+# The most answers in the cache.
 _KEPT = 256
 
 
@@ -35,17 +35,17 @@ def is_far(model: Model) -> bool:
 
 
 def counterpart(other: Model | None, tensor: LazyTensor) -> LazyTensor | None:
-    """Return the tensor of another model to compare one with; None if it has none.
+    """Return the tensor of another model that one can be compared with, or None.
 
-    It has the same shape, and the same dtype or the other one of BF16 and FP32: see
-    `LazyTensor.ranges_of`.
+    It has the same name and shape, and the same dtype, but BF16 and FP32 compare with each other:
+    see `LazyTensor.ranges_of`.
     """
     found = None if other is None else other.get(tensor.name)
     return None if found is None or tensor.ranges_of(found) is None else found
 
 
 class Details:
-    """Describes checkpoints, and keeps answers that took work."""
+    """Descriptions of checkpoints and their tensors, with a cache of expensive ones."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
@@ -53,7 +53,7 @@ class Details:
         self._lock = make_lock()
 
     def contents(self, label: str, ask_sizes: bool = False) -> dict[str, Any]:
-        """Return what `bf16codecs info --json` prints of a checkpoint, and kinds of tensors."""
+        """Return the document of `bf16codecs info --json` for a checkpoint, and tensors' kinds."""
         model = self.checkpoints[label]
 
         def find() -> dict[str, Any]:
@@ -77,13 +77,13 @@ class Details:
             "rows": sheet.rows,
             "columns": sheet.columns,
             "is_wrapped": sheet.is_wrapped,
-            "steps": [own for own in self.checkpoints.labels if name in self.checkpoints[own]],
+            "steps": [step for step in self.checkpoints.labels if name in self.checkpoints[step]],
         }
 
     def statistics(
         self, label: str, name: str, against: str | None, is_whole: bool
     ) -> dict[str, Any]:
-        """Return entropies, histograms and scales of a tensor, of a sample unless all is wanted."""
+        """Return entropies, histograms and scales of a tensor, or of a sample of it."""
         model = self.checkpoints[label]
         other = None if against is None else self.checkpoints[against]
 
@@ -91,7 +91,7 @@ class Details:
             tensor = model[name]
             look = Look(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
             found, damage = look.at_tensor(tensor, counterpart(other, tensor))
-            errors = [own.message for own in damage]
+            errors = [part.message for part in damage]
             return {**_plain(found), "size": tensor.size, "errors": errors}
 
         return self._once(("statistics", label, name, against, is_whole), find)
@@ -105,20 +105,20 @@ class Details:
             found = look.changes(model, other)
             return {
                 "share": found.share,
-                "changes": {name: {"changed": own.changed} for name, own in found.tensors.items()},
-                "bits": {name: own.bits for name, own in found.tensors.items()},
-                "errors": [own.message for own in found.damage],
+                "changes": {name: {"changed": t.changed} for name, t in found.tensors.items()},
+                "bits": {name: tensor.bits for name, tensor in found.tensors.items()},
+                "errors": [part.message for part in found.damage],
             }
 
         return self._once(("changes", label, against), find)
 
     def history(self, name: str) -> dict[str, Any]:
-        """Return how a tensor changes from checkpoint to checkpoint, of samples."""
+        """Return how samples of a tensor change from checkpoint to checkpoint."""
 
         def find() -> dict[str, Any]:
             steps = self.checkpoints.steps
-            labels = _spread([own for own in steps if name in self.checkpoints[own]])
-            return {"steps": [self._step(name, own) for own in labels]}
+            labels = _spread([label for label in steps if name in self.checkpoints[label]])
+            return {"steps": [self._step(name, label) for label in labels]}
 
         return self._once(("history", name), find)
 
@@ -137,7 +137,7 @@ class Details:
         }
 
     def _once(self, key: Any, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return a kept answer, or find it; finding it twice at the same time does no harm."""
+        """Return an answer from the cache, or find it; two threads may find the same one."""
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
@@ -150,19 +150,19 @@ class Details:
 
 
 def _spread(labels: Sequence[str]) -> list[str]:
-    """Return all labels, or evenly spread ones with the last."""
+    """Return all labels, or, of too many, evenly spread ones that include the last."""
     every = -(-len(labels) // _MOST_STEPS)
     return list(labels[:: -every or None][::-1]) if labels else []
 
 
 def _plain(found: TensorAnalysis) -> dict[str, Any]:
     """Return the parts of an analysis that the page shows."""
-    own = asdict(found)
-    statistics = own["statistics"]
+    document = asdict(found)
+    statistics = document["statistics"]
     del statistics["byte_counts"]
     statistics["bit_labels"] = bit_labels(statistics["dtype"], len(statistics["set_bits"]))
     fields = FIELDS.get(statistics["dtype"])
-    # Of float64, thousands of exponents: from the first to the last that occurs.
+    # From the first to the last exponent that occurs: float64 has thousands.
     counts = statistics.pop("exponents")
     occurring = [i for i, count in enumerate(counts) if count]
     first, last = (occurring[0], occurring[-1]) if occurring else (0, -1)
@@ -170,8 +170,8 @@ def _plain(found: TensorAnalysis) -> dict[str, Any]:
     statistics["exponents"] = {
         "first": first,
         "bias": 0 if fields is None else fields.bias,
-        # Those below are of zeros and subnormal numbers, those beyond of infinities and NaN.
+        # Exponents below are those of zeros and subnormal numbers, above of infinities and NaN.
         "normal": [normal.start, normal.stop],
         "counts": counts[first : last + 1],
     }
-    return own
+    return document

@@ -1,4 +1,4 @@
-"""Pictures of tensors: the values in the cells of a view, read from the blocks that they touch."""
+"""Pictures of tensors: values of a view's cells, computed from the blocks that they touch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bf16codecs.view.sheets import Sheet, View
 
 __all__ = ["CHANGES", "NOTHING", "NOT_FINITE", "SHOWN", "SOUND", "UNREADABLE", "Picture", "picture"]
 
-#: States of a cell: sound; with values that are infinite or NaN; with none that could be
-#: read; behind the end of a tensor of one dimension.
+#: States of a cell: sound; with infinite or NaN values; without values that could be read; beyond
+#: the end of a wrapped tensor of one dimension.
 SOUND, NOT_FINITE, UNREADABLE, NOTHING = 0, 1, 2, 3
-#: Quantities that a picture can show of a tensor, and of two.
+#: Quantities that a picture can show of one tensor, and of a pair.
 SHOWN = ("value", "magnitude", "largest")
 CHANGES = ("difference", "changed")
 
 Values = NDArray[np.float64]
 
-# Items that are read at a time: of two tensors, with copies as float64, these take 100 MB.
+# Items that are read at a time: those of two tensors, with copies as float64, take 100 MB.
 _BATCH_ITEMS = 1 << 20
-# With so few items, the picture has each one's digits and bits.
+# The most items whose digits and bits a picture has.
 _MOST_TEXTS = 1 << 16
 
 
@@ -38,38 +38,38 @@ _MOST_TEXTS = 1 << 16
 class Picture:
     """The values in the cells of a view."""
 
-    #: Means of values, root mean squares, largest absolute values, means of differences, or parts
-    #: of the values that differ.
+    #: Depending on the quantity: means of values, root mean squares, largest absolute values, means
+    #: of differences, or the part of the values that differs.
     cells: NDArray[np.float32]
-    #: `SOUND`, `NOT_FINITE`, `UNREADABLE` or `NOTHING`, of each cell.
+    #: `SOUND`, `NOT_FINITE`, `UNREADABLE` or `NOTHING` for each cell.
     states: NDArray[np.uint8]
     #: Root mean squares of the cells' rows, and of their columns.
     row_scales: NDArray[np.float32]
     column_scales: NDArray[np.float32]
-    #: Why values could not be read.
+    #: Reasons why values could not be read.
     errors: list[str] = field(default_factory=list)
-    #: Where cells are items, and few: the digits of each, or of its difference, and its bits in
-    #: hexadecimal digits, of two tensors both.
+    #: If cells are single items, and not too many: the digits of each item or difference, and its
+    #: bits as hexadecimal digits, for a pair of tensors those of both.
     texts: list[str] | None = None
     bits: list[str] | None = None
 
 
 class _Reading:
-    """The items of a tensor at some rows and columns of its sheet, and which could be read."""
+    """The items of a tensor in some rows and columns of its sheet."""
 
     def __init__(self, tensor: LazyTensor, rows: NDArray[np.int64], columns: range) -> None:
         self._tensor, self._columns = tensor, columns
         self._sheet = Sheet(tensor.shape)
         self.items = np.zeros((rows.size, len(columns)), tensor.dtype)
         ends = self._sheet.size - rows * self._sheet.columns
-        #: Which items the tensor has, and which of them could be read.
+        #: Masks of the items that the tensor has, and of those that could be read.
         self.exist = np.arange(columns.start, columns.stop) < ends[:, None]
         self.is_read = self.exist.copy()
         self.errors: list[str] = []
         self._read(rows, 0)
 
     def _read(self, rows: NDArray[np.int64], at: int) -> None:
-        """Read rows, and where some are damaged, those beside them."""
+        """Read rows, except damaged ones, which halving isolates."""
         try:
             self._put(rows, self.items[at : at + rows.size])
         except NO_DAMAGE:
@@ -93,13 +93,13 @@ class _Reading:
                 found = tensor[start + columns.start : start + columns.stop]
                 target[: found.size] = found
         else:
-            for leading, own, place in self._parts(rows):
-                out[place] = tensor[(*leading, own, columns)]
+            for leading, matrix_rows, target_rows in self._parts(rows):
+                out[target_rows] = tensor[(*leading, matrix_rows, columns)]
 
     def _parts(
         self, rows: NDArray[np.int64]
     ) -> Sequence[tuple[tuple[int, ...], NDArray[np.int64], slice]]:
-        """Return rows of matrices, where these are, and where their rows go."""
+        """Split rows by matrix: its leading indices, rows of it, and where `rows` has them."""
         shape = self._tensor.shape
         outer, inner = np.divmod(rows, shape[-2])
         starts = [0, *(np.flatnonzero(np.diff(outer)) + 1).tolist(), rows.size]
@@ -112,20 +112,20 @@ class _Reading:
 
 
 def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None = None) -> Picture:
-    """Read what a view looks at, and find what its cells hold: one of `SHOWN`, or of `CHANGES`.
+    """Read the items of a view, and compute its cells: a quantity of `SHOWN` or `CHANGES`.
 
-    BF16CodecsError is raised if metadata are damaged. Damaged chunks are in the picture's `errors`.
+    Raises BF16CodecsError if metadata are damaged; the picture's `errors` list damaged chunks.
     """
     sums = _Sums(view)
     errors = dict[str, None]()
     for rows, columns in _batches(view):
-        readings = [_Reading(own, rows, columns) for own in (tensor, other) if own is not None]
-        # Of FP32 and BF16, what is compared with is rounded or widened, as for differences.
+        readings = [_Reading(t, rows, columns) for t in (tensor, other) if t is not None]
+        # As for differences, the other tensor is rounded to BF16 or widened to FP32.
         items = [reading.items.astype(tensor.dtype, copy=False) for reading in readings]
         is_read = np.logical_and.reduce([reading.is_read for reading in readings])
         shown, scaled = _SHOWS[show](items)
         sums.add(rows, columns, _Values(shown, scaled, readings[0].exist, is_read))
-        errors.update(dict.fromkeys(error for own in readings for error in own.errors))
+        errors.update(dict.fromkeys(error for reading in readings for error in reading.errors))
     found = sums.picture(show, list(errors))
     if view.is_exact and view.items <= _MOST_TEXTS:
         found.texts = _digits(items[0] if other is None else shown)
@@ -134,7 +134,7 @@ def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None 
 
 
 def _batches(view: View) -> Iterator[tuple[NDArray[np.int64], range]]:
-    """Yield rows and columns that are looked at together, few enough to bound memory."""
+    """Yield rows and columns to read together, few enough to bound memory."""
     for span in view.spans():
         for columns in (span[at : at + _BATCH_ITEMS] for at in range(0, len(span), _BATCH_ITEMS)):
             each = max(1, _BATCH_ITEMS // len(columns))
@@ -152,7 +152,7 @@ def _numbers(items: NDArray[Any]) -> Values:
         return items.astype(np.float64)
 
 
-def _own(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
+def _values(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
     values = _numbers(items[0])
     return values, values
 
@@ -165,21 +165,21 @@ def _difference(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
 
 
 def _changed(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
-    new, old = (own.view(f"u{min(own.itemsize, 8)}") for own in items)
+    new, old = (array.view(f"u{min(array.itemsize, 8)}") for array in items)
     differs = (new != old).reshape(*items[0].shape, -1).any(-1)
     return differs.astype(np.float64), _difference(items)[0]
 
 
-# Functions that return the values of cells, and those of scales.
+# Functions that return the values to show in cells, and the values whose scales are shown.
 _SHOWS: dict[str, Callable[[Sequence[NDArray[Any]]], tuple[Values, Values]]] = {
-    **dict.fromkeys(SHOWN, _own),
+    **dict.fromkeys(SHOWN, _values),
     "difference": _difference,
     "changed": _changed,
 }
 
 
 class _Values(NamedTuple):
-    """Values to add up: those that are shown, those of scales, and a mask of known ones."""
+    """Values to add up, to show and for scales, with masks of those that exist and are read."""
 
     shown: Values
     scaled: Values
@@ -198,29 +198,29 @@ class _Sums:
 
     def add(self, rows: NDArray[np.int64], columns: range, values: _Values) -> None:
         """Add the values in some rows and columns."""
-        # The first row, and the first column, of each cell that has some of these.
+        # The first of the rows, and of the columns, in each cell that has any.
         row_cells = np.searchsorted(self._view.row_edges, rows, "right") - 1
         row_starts = np.flatnonzero(np.diff(row_cells, prepend=-1))
         edges = self._view.column_edges
         first = int(np.searchsorted(edges, columns.start, "right")) - 1
         last = int(np.searchsorted(edges, columns.stop, "left"))
         column_starts = np.maximum(edges[first:last] - columns.start, 0)
-        place = row_cells[row_starts], slice(first, last)
+        touched = row_cells[row_starts], slice(first, last)
 
         def cells(function: np.ufunc, items: Any) -> Any:
-            own = function.reduceat(items, column_starts, axis=1)
-            return function.reduceat(own, row_starts, axis=0)
+            by_column = function.reduceat(items, column_starts, axis=1)
+            return function.reduceat(by_column, row_starts, axis=0)
 
         is_finite = values.are_read & np.isfinite(values.scaled)
         scaled = np.where(is_finite, values.scaled, 0)
         shown = np.where(values.are_read & np.isfinite(values.shown), values.shown, 0)
         with np.errstate(over="ignore"):
-            self._squares[place] += cells(np.add, scaled * scaled)
-        self._most[place] = np.maximum(self._most[place], cells(np.maximum, np.abs(scaled)))
-        self._total[place] += cells(np.add, shown)
-        self._exist[place] += cells(np.add, values.exist.astype(np.int64))
-        self._read[place] += cells(np.add, values.are_read.astype(np.int64))
-        self._finite[place] += cells(np.add, is_finite.astype(np.int64))
+            self._squares[touched] += cells(np.add, scaled * scaled)
+        self._most[touched] = np.maximum(self._most[touched], cells(np.maximum, np.abs(scaled)))
+        self._total[touched] += cells(np.add, shown)
+        self._exist[touched] += cells(np.add, values.exist.astype(np.int64))
+        self._read[touched] += cells(np.add, values.are_read.astype(np.int64))
+        self._finite[touched] += cells(np.add, is_finite.astype(np.int64))
 
     def picture(self, show: str, errors: list[str]) -> Picture:
         """Return the picture of the sums."""
@@ -239,12 +239,12 @@ class _Sums:
         states = np.where(self._finite < self._read, NOT_FINITE, SOUND)
         states[self._read == 0] = UNREADABLE
         states[self._exist == 0] = NOTHING
-        told = errors[:3] + ([f"and {len(errors) - 3} more"] if len(errors) > 3 else [])
-        return Picture(cells, states.astype(np.uint8), rows, columns, told)
+        shown = errors[:3] + ([f"and {len(errors) - 3} more"] if len(errors) > 3 else [])
+        return Picture(cells, states.astype(np.uint8), rows, columns, shown)
 
 
 def _digits(items: NDArray[Any]) -> list[str]:
-    """Return the digits of items, as many as distinguish neighbours."""
+    """Return the digits of items, as many as distinguish adjacent numbers."""
     flat = items.reshape(-1)
     if flat.dtype.kind in "iu" or (flat.dtype.kind in "fc" and flat.dtype.itemsize > 2):
         return [str(number) for number in flat]
@@ -252,9 +252,9 @@ def _digits(items: NDArray[Any]) -> list[str]:
 
 
 def _bits(items: Sequence[NDArray[Any]]) -> list[str]:
-    """Return the bits of items, and of those that they are compared with."""
+    """Return the bits of items; for a pair of tensors, the bits of both."""
     bits = []
-    for own in items:
-        raw = own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize)
+    for array in items:
+        raw = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
         bits.append([item.tobytes().hex() for item in raw[:, ::-1]])  # the most significant first
     return [" was ".join(both) for both in zip(*bits, strict=True)]

@@ -1,4 +1,4 @@
-"""Serving the page on this machine, to its own browsers alone."""
+"""Serve the page on this machine, only to browsers on this machine."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ with from_extra("view", "bf16codecs.view"):
 
 __all__ = ["DEFAULT_PORT", "answering", "running", "serve"]
 
-#: Tried first, so that a copied address works the next time; if it is in use, a free port is taken.
+#: Tried first, so that a copied address works the next time; if it is in use, a free port is used.
 DEFAULT_PORT = 8716
 
 _POLL_SECONDS = 0.2
-# A read that is under way at the end may take a moment, or, from a server, for ever.
+# At the end, a read in progress may take a moment, or, from a server, forever.
 _PATIENCE_SECONDS = 3
 
 
 @contextmanager
 def running(checkpoints: Checkpoints, port: int | None = None) -> Iterator[tuple[str, Thread]]:
-    """Serve the page of some checkpoints inside of the block: see `serve`.
+    """Serve the page of checkpoints inside the context: see `serve`.
 
-    Yielded are the address of the page, and the thread that serves it.
+    Yields the address of the page and the thread that serves it.
     """
     with answering(application(checkpoints), port) as served:
         yield served
@@ -49,7 +49,7 @@ def answering(app: Any, port: int | None = None) -> Iterator[tuple[str, Thread]]
         app,
         http=Connection,
         loop="asyncio",
-        # As many are accepted at once, each with an open file, before any makes room for another.
+        # This many are accepted at once, each with an open file, before one makes room for others.
         backlog=MOST_CONNECTIONS,
         log_level="critical",
         access_log=False,
@@ -61,7 +61,7 @@ def answering(app: Any, port: int | None = None) -> Iterator[tuple[str, Thread]]
     server = uvicorn.Server(config)
     listener = _listening(port)  # which the server closes
     address = f"http://{HOSTS[0]}:{listener.getsockname()[1]}/"
-    # In a thread, where it leaves signals alone.
+    # In a thread, uvicorn installs no signal handlers.
     thread = Thread(target=server.run, args=[[listener]], daemon=True)
     thread.start()
     try:
@@ -78,25 +78,25 @@ def serve(
     opens_browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Show checkpoints in the browser until a signal ends it.
+    """Show checkpoints in the browser until a signal ends the server.
 
-    It listens on 127.0.0.1 alone. Whoever is logged in on this machine can open the page.
+    It listens only on 127.0.0.1. All users of this machine can open the page.
 
     Parameters
     ----------
     checkpoints : Checkpoints
-        What to show.
+        The models to show.
     port : int, optional
         The port; by default `DEFAULT_PORT`, or a free one. 0 is a free one.
     opens_browser : bool
-        Whether to open the page, where there is a display.
+        Whether to open the page, if there is a display.
     say : callable
-        Is told where the page is.
+        Called with a line that has the address of the page.
 
     Raises
     ------
     OSError
-        If the port is in use, or is not this user's to take.
+        If the port is in use, or this user may not use it.
     ImportError
         If the extra ``view`` is not installed.
     """
@@ -124,7 +124,7 @@ def _listening(port: int | None) -> socket.socket:
 def _bound(port: int) -> socket.socket:
     listener: Any = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # where it means: although others have just been closed
+        if os.name == "posix":  # here the option permits only ports of closed connections
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOSTS[0], port))
         listener.listen()
@@ -135,7 +135,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def _has_display() -> bool:
-    """Tell whether a browser has a display: without, one of text would take the terminal."""
+    """Return whether there is a display: without one, a text browser would take the terminal."""
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,4 +1,4 @@
-"""Tensors as sheets of rows and columns, and the items of them that a picture reads."""
+"""Tensors as sheets of rows and columns, and the items that a picture reads of them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bf16codecs._base.cached import cached_property
 
 __all__ = ["Region", "Sheet", "View", "parsed_count"]
 
-# Tensors of one dimension with more items are wrapped.
+# Tensors of one dimension with more items than this are wrapped.
 _LONGEST_ROW = 1024
-# A picture with fewer rows shows too little: longer rows are read in parts.
+# A picture with fewer rows would show too little: instead, rows are read in part.
 _LEAST_ROWS = 16
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A tensor as a sheet: rows along its last axis, those of all others below each other.
+    """A tensor as a sheet of rows, which lie along its last axis.
 
-    A tensor of one dimension is wrapped, if it is long; its last row may be shorter.
+    A long tensor of one dimension is wrapped; its last row may be shorter.
     """
 
     shape: tuple[int, ...]
@@ -63,12 +63,12 @@ class Region:
 
     @classmethod
     def of(cls, sheet: Sheet, rows: str | None, columns: str | None) -> Region:
-        """Parse rows and columns such as ``"0:512"``; all of them if there is nothing."""
+        """Parse rows and columns such as ``"0:512"``; None and "" stand for all of them."""
         return cls(_parsed("rows", rows, sheet.rows), _parsed("columns", columns, sheet.columns))
 
 
 def parsed_count(text: str) -> int | None:
-    """Return a number of up to 18 digits; None if a text is no such."""
+    """Parse a number of up to 18 digits; return None for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
@@ -86,31 +86,31 @@ def _parsed(what: str, text: str | None, size: int) -> range:
 
 @dataclass(frozen=True)
 class View:
-    """The part of a region that is read, to draw it in so many cells.
+    """The items of a region that are read to draw it in a limited number of cells.
 
-    A cell is one item, or of several: of all of them, or of some rows of them, or of some parts of
-    these, so that no more is decoded than a picture is worth.
+    A cell stands for one item or several. Of several, all items are read, or some rows, or parts of
+    some rows, so that the time to decode them stays within a budget.
     """
 
     sheet: Sheet
     region: Region
-    #: The most cells.
+    #: The largest number of cells along each axis.
     height: int
     width: int
     item_size: int
-    #: About how many bytes may be read.
+    #: The approximate number of bytes that may be read.
     budget: int
-    #: The cost of one item, for which a block is read.
+    #: The cost of a single item in bytes, since its whole block is decoded.
     block_nbytes: int
 
     @cached_property
     def row_edges(self) -> NDArray[np.int64]:
-        """Where the rows of cells begin, and where the last one ends."""
+        """The first row of each row of cells, and the end of the last one."""
         return _edges(self.region.rows, min(self.height, self._affordable_rows))
 
     @cached_property
     def column_edges(self) -> NDArray[np.int64]:
-        """Where the columns of cells begin, and where the last one ends."""
+        """The first column of each column of cells, and the end of the last one."""
         most = self.width
         if not self._has_whole_rows:
             most = min(most, self.budget // self.block_nbytes // self.rows.size)
@@ -118,7 +118,7 @@ class View:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """The rows that are read, in order: equally many of each cell, evenly spread."""
+        """The rows that are read, in order: equally many in each cell, evenly spread."""
         if self._affordable_rows >= len(self.region.rows):
             return np.arange(self.region.rows.start, self.region.rows.stop)
         starts, sizes = self.row_edges[:-1], np.diff(self.row_edges)
@@ -147,7 +147,7 @@ class View:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each cell is an item."""
+        """Whether each cell is a single item."""
         cells = (self.row_edges.size - 1) * (self.column_edges.size - 1)
         return self.is_whole and self.items == cells
 
@@ -161,7 +161,8 @@ class View:
 
     @property
     def _affordable_rows(self) -> int:
-        # Items between two rows are in blocks that are read for either.
+        # The blocks of some rows also have the items between them, so few rows may cost as much as
+        # all.
         whole = len(self.region.rows) * self.sheet.columns * self.item_size
         least = _LEAST_ROWS if whole > self.budget else len(self.region.rows)
         return max(least, self.budget // self._row_cost)

@@ -1,10 +1,10 @@
-// Requests to the program that serves this page. Of each kind one is under way: a newer one
-// replaces it, whose answer nobody waits for any more. What is replaced is answered with null.
+// Requests to the program that serves this page. A request aborts an earlier one of its kind, whose
+// answer becomes null.
 
 import { during } from "./busy.js";
 
 const underWay = new Map();
-// What belongs to what is shown, and nobody waits for once something else is.
+// Kinds of requests that are aborted when the page shows something else.
 const OF_PAGE = ["tensor", "picture", "statistics", "history", "changes"];
 
 async function ask(kind, path, query) {
@@ -28,8 +28,8 @@ async function ask(kind, path, query) {
 async function answered(address, signal, isBinary) {
   const answer = await fetch(address, { signal });
   if (!answer.ok) {
-    const told = await answer.json().catch(() => ({ error: answer.statusText }));
-    throw new Error(told.error);
+    const failure = await answer.json().catch(() => ({ error: answer.statusText }));
+    throw new Error(failure.error);
   }
   return isBinary ? answer.arrayBuffer() : answer.json();
 }

@@ -1,4 +1,4 @@
-// What is under way, or will be after a pause: how much it is stands in `data-waiting`.
+// Counts requests and delayed work in progress, in `data-waiting` of the page.
 
 let count = 0;
 
@@ -7,7 +7,7 @@ function mark(by) {
   document.body.dataset.waiting = count;
 }
 
-// Wait for a promise.
+// Wait for a promise, and count it meanwhile.
 export async function during(promise) {
   mark(1);
   try {
@@ -17,8 +17,7 @@ export async function during(promise) {
   }
 }
 
-// Return a function that does something after a pause, in which nobody calls it again; and, as
-// `.cancel`, one that leaves it undone.
+// Return a function that does something after a pause without further calls; its `.cancel` drops it.
 export function paused(milliseconds, work) {
   let timer = null;
   let last = null;

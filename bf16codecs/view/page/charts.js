@@ -7,7 +7,7 @@ const HEIGHT = 130;
 const LEFT = 52;
 const BOTTOM = 20;
 
-// A drawing with a name, and what there is to say of it.
+// A drawing with a title and a caption.
 export function figure(title, note, ...drawings) {
   const caption = note ? [element("p", { class: "soft" }, note)] : [];
   return element("section", {}, element("h2", {}, title), ...drawings, ...caption);
@@ -22,21 +22,21 @@ function axis(x, text, anchor = "middle") {
   return drawn("text", { x, y: HEIGHT + 14, "text-anchor": anchor, class: "soft" }, text);
 }
 
-// A text below a place, not beyond the edge.
+// A text below a point of the axis, but not beyond the edge.
 function tick(x, text) {
   const half = 3.2 * text.length;
   return x + half > WIDTH ? axis(WIDTH, text, "end") : axis(Math.max(half, x), text);
 }
 
 function levels(most, format) {
-  // Where all are zero, there is no upper end to tell.
+  // If all values are zero, there is no upper end.
   return [0, ...(most ? [most] : [])].map((value, i) =>
     drawn("text", { x: LEFT - 5, y: i ? 10 : HEIGHT, "text-anchor": "end", class: "soft" }, format(value))
   );
 }
 
-// Bars, one for each count; `told` says what one is, `ticks` are [index, text].
-export function bars(name, counts, { told, ticks, format = brief, most = null }) {
+// Bars, one for each count; `describe` returns the title of a bar, `ticks` are [index, text].
+export function bars(name, counts, { describe, ticks, format = brief, most = null }) {
   const top = most ?? (Math.max(...counts) || 1);
   const each = (WIDTH - LEFT) / Math.max(1, counts.length);
   const drawings = counts.map((count, i) => {
@@ -45,7 +45,7 @@ export function bars(name, counts, { told, ticks, format = brief, most = null })
       class: "bar", x: LEFT + i * each, y: HEIGHT - height,
       width: Math.max(0.5, each - (each > 3 ? 1 : 0)), height,
     });
-    bar.append(drawn("title", {}, told(i)));
+    bar.append(drawn("title", {}, describe(i)));
     return bar;
   });
   return canvas(
@@ -58,7 +58,7 @@ export function bars(name, counts, { told, ticks, format = brief, most = null })
 }
 
 // A line over steps; a click on a point chooses its step.
-export function curve(name, points, { format, told, here, choose }) {
+export function curve(name, points, { format, describe, here, choose }) {
   const known = points.map((point, i) => ({ ...point, i })).filter((point) => point.value !== null);
   const most = Math.max(...known.map((point) => point.value), 0);
   const top = most || 1;
@@ -70,7 +70,7 @@ export function curve(name, points, { format, told, here, choose }) {
       class: point.step === here ? "dot here" : "dot", cx: x(point.i), cy: y(point.value), r: 4,
       "data-step": point.step, onclick: () => choose(point.step),
     });
-    dot.append(drawn("title", {}, told(point)));
+    dot.append(drawn("title", {}, describe(point)));
     return dot;
   });
   return canvas(

@@ -1,5 +1,5 @@
-// Colours of numbers. All three scales can be told apart with colour-blind eyes; those around zero
-// have the colour of the page in their middle.
+// Colours of numbers. The three scales are distinct for colour-blind eyes; diverging ones have the
+// colour of the page at zero.
 
 const SEQUENTIAL = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"];
 const DIVERGING = {
@@ -31,43 +31,43 @@ function table(stops) {
 const tables = { sequential: table(SEQUENTIAL) };
 for (const [name, stops] of Object.entries(DIVERGING)) tables[name] = table(stops);
 
-// The scale for what is shown: from numbers to 0..1, and the colours for these.
+// A scale: a function from numbers to 0..1, and the colours of that range.
 //   kind    "diverging" from -most to most, "log" from least to most, "linear" likewise
 export function scale(kind, least, most) {
   const spread = kind === "log" ? Math.log(most / least) || 1 : most - least || 1;
-  const place = {
+  const position = {
     diverging: (v) => (v / (most || 1) + 1) / 2,
     log: (v) => (v > 0 ? Math.log(v / least) / spread : 0),
     linear: (v) => (v - least) / spread,
   }[kind];
   const name = kind === "diverging" ? (isDark() ? "dark" : "light") : "sequential";
-  return { kind, least, most, place, colours: tables[name] };
+  return { kind, least, most, position, colours: tables[name] };
 }
 
-export function index(own, value) {
-  return Math.max(0, Math.min(255, Math.round(255 * own.place(value))));
+export function index(scale, value) {
+  return Math.max(0, Math.min(255, Math.round(255 * scale.position(value))));
 }
 
-export function css(own, value) {
-  const at = 3 * index(own, value);
-  return `rgb(${own.colours[at]}, ${own.colours[at + 1]}, ${own.colours[at + 2]})`;
+export function css(scale, value) {
+  const at = 3 * index(scale, value);
+  return `rgb(${scale.colours[at]}, ${scale.colours[at + 1]}, ${scale.colours[at + 2]})`;
 }
 
 // Black or white, whichever can be read on a colour.
-export function textOn(own, value) {
-  const at = 3 * index(own, value);
-  const [r, g, b] = own.colours.slice(at, at + 3);
+export function textOn(scale, value) {
+  const at = 3 * index(scale, value);
+  const [r, g, b] = scale.colours.slice(at, at + 3);
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#111" : "#fff";
 }
 
 // Draw a scale from left to right.
-export function paintLegend(canvas, own) {
+export function paintLegend(canvas, scale) {
   canvas.width = 256;
   canvas.height = 1;
   const context = canvas.getContext("2d");
   const image = context.createImageData(256, 1);
   for (let i = 0; i < 256; i += 1) {
-    image.data.set([...own.colours.slice(3 * i, 3 * i + 3), 255], 4 * i);
+    image.data.set([...scale.colours.slice(3 * i, 3 * i + 3), 255], 4 * i);
   }
   context.putImageData(image, 0, 0);
 }

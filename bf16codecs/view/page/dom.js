@@ -19,7 +19,7 @@ export function element(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-// The same for drawings.
+// The same for SVG.
 export function drawn(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -28,7 +28,7 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-// The value of a variable of the style sheet, in the colours of the moment.
+// The colour of a variable of the style sheet, in the current colour scheme.
 export function styled(name) {
   const probe = element("i");
   probe.style.color = `var(${name})`;
@@ -74,12 +74,12 @@ export function shaped(shape) {
   return shape.length ? shape.join("×") : "scalar";
 }
 
-// Original over stored size; bits a value.
+// Original over stored size.
 export function ratio(row) {
   return row.stored_nbytes ? row.nbytes / row.stored_nbytes : null;
 }
 
-export function bitsAValue(row) {
+export function bitsPerValue(row) {
   if (row.stored_nbytes === null || !row.parameters) return null;
   return (8 * row.stored_nbytes) / row.parameters;
 }

@@ -13,7 +13,7 @@ const TEXT_HEIGHT = 15;
 
 export class Heat {
   // sheet    {rows, columns} of the tensor
-  // change   called with a region that is wanted
+  // change   called with the region that the user asks for
   // read     called with the row and column of a cell under the pointer, or null
   constructor(sheet, height, change, read) {
     Object.assign(this, { sheet, height, change, read, region: null, picture: null, scale: null });
@@ -31,7 +31,7 @@ export class Heat {
     return Math.max(160, Math.round(this.node.clientWidth) - MARGIN - 3);
   }
 
-  // Show a region: what there is of it at once, and all of it when its picture comes.
+  // Show a region: at once the known part, and all of it when its picture comes.
   look(region) {
     this.region = region;
     this.cursor = null;
@@ -186,7 +186,7 @@ export class Heat {
     this.change(next);
   }
 
-  // Whether the picture is of what is in sight.
+  // Whether the picture is that of the region in sight.
   get isCurrent() {
     if (!this.picture || !this.region) return false;
     const [top, bottom] = this.picture.rows;
@@ -194,7 +194,7 @@ export class Heat {
     return same(this.region, { top, bottom, left, right });
   }
 
-  // Move the cursor by cells, and tell what is there.
+  // Move the cursor by cells, and report the cell there.
   step(across, down) {
     if (!this.isCurrent) return;
     const { width, height } = this.picture;
@@ -206,18 +206,18 @@ export class Heat {
     this.tell(this.cursor);
   }
 
-  // Tell what is under a point.
+  // Report the cell under a point.
   tell({ x, y }) {
-    const own = this.picture;
+    const picture = this.picture;
     if (!this.isCurrent) return;
-    const row = Math.min(own.height - 1, Math.floor(y * own.height));
-    const column = Math.min(own.width - 1, Math.floor(x * own.width));
-    const i = row * own.width + column;
+    const row = Math.min(picture.height - 1, Math.floor(y * picture.height));
+    const column = Math.min(picture.width - 1, Math.floor(x * picture.width));
+    const i = row * picture.width + column;
     this.read({
-      rows: [own.row_edges[row], own.row_edges[row + 1]],
-      columns: [own.column_edges[column], own.column_edges[column + 1]],
-      value: own.cells[i], state: STATES[own.states[i]],
-      text: own.texts?.[i], bits: own.bits?.[i],
+      rows: [picture.row_edges[row], picture.row_edges[row + 1]],
+      columns: [picture.column_edges[column], picture.column_edges[column + 1]],
+      value: picture.cells[i], state: STATES[picture.states[i]],
+      text: picture.texts?.[i], bits: picture.bits?.[i],
     });
   }
 }
@@ -240,7 +240,7 @@ function painted(picture, scale) {
   const strange = [null, [255, 0, 255], [120, 120, 120], null];
   for (let i = 0; i < cells.length; i += 1) {
     const state = states[i];
-    // Of cells with some values that are not finite, the others are shown.
+    // A cell with some values that are not finite shows the others.
     if (Number.isFinite(cells[i]) && state < 2) {
       const at = 3 * index(scale, cells[i]);
       image.data.set(scale.colours.subarray(at, at + 3), 4 * i);

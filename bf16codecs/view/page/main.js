@@ -1,4 +1,4 @@
-// The page as a whole: what the address says is what is drawn.
+// The page as a whole: it draws the state in its address.
 
 import { api } from "./api.js";
 import { paused } from "./busy.js";
@@ -11,21 +11,21 @@ import * as tree from "./tree.js";
 let model = null;
 let contents = null;
 let asksSizes = false;
-// Counts what was begun to be drawn: what was begun before the last does not end it.
+// The number of drawings begun: only the latest one may report errors and end the waiting state.
 let begun = 0;
 
-// What cannot be the label of a checkpoint, which is a number or the name of a file.
+// Values that cannot be the label of a checkpoint, which is a number or the name of a file.
 const BEFORE = "/before";
 const NOTHING = "/nothing";
 
 function complain(error) {
   byId("error").hidden = false;
   byId("error").textContent = error.message;
-  for (const own of document.querySelectorAll(".reading")) own.remove();
+  for (const note of document.querySelectorAll(".reading")) note.remove();
   byId("main").removeAttribute("aria-busy");
 }
 
-// What the checkpoint that is shown is compared with; "" if nothing.
+// The checkpoint to compare the shown one with, or "".
 function against() {
   if (state.against === NOTHING) return "";
   if (state.against !== BEFORE) return state.against || model.base || "";
@@ -65,7 +65,7 @@ async function load() {
 
 async function draw() {
   begun += 1;
-  const own = begun;
+  const drawing = begun;
   byId("error").hidden = true;
   byId("main").setAttribute("aria-busy", "true");
   if (!tensors.isShown(state.tensor)) {
@@ -80,9 +80,9 @@ async function draw() {
       await tensors.tensor(row, against(), model.is_far);
     } else await overview(contents, against());
   } catch (error) {
-    if (own === begun) complain(error);
+    if (drawing === begun) complain(error);
   }
-  if (own === begun) byId("main").removeAttribute("aria-busy");
+  if (drawing === begun) byId("main").removeAttribute("aria-busy");
 }
 
 function controls() {
@@ -97,7 +97,7 @@ function controls() {
   mark();
 }
 
-// Let the controls say what the address does.
+// Set the controls to the state in the address.
 function mark() {
   const at = Math.max(0, model.steps.indexOf(state.step));
   byId("step").value = at;
@@ -142,7 +142,7 @@ byId("search").addEventListener("keydown", (event) => {
 byId("tree").addEventListener("keydown", tree.onKey);
 byId("step").addEventListener("input", (event) => show({ step: model.steps[event.target.value] }));
 byId("against").addEventListener("change", (event) => show({ against: event.target.value }));
-// Keys are the page's again once something is chosen.
+// After a choice, keys belong to the page again.
 document.addEventListener("change", ({ target }) => target.matches("select") && target.blur());
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("main").addEventListener("sizes", () => {

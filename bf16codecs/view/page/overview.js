@@ -1,29 +1,29 @@
-// The whole model: what it is and takes, and all tensors as a treemap.
+// The page of the whole model: its contents and sizes, and all tensors as a treemap.
 
 import { api } from "./api.js";
 import { paintLegend, scale } from "./colours.js";
-import { bitsAValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
+import { bitsPerValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
 import { show, state } from "./state.js";
 import { treemap } from "./treemap.js";
 
 const HEIGHT = 520;
 
-// From the tensors' least to their largest, small tensors apart, which are all metadata; never so
-// near to each other that noise becomes colour.
+// The least and the largest value of tensors that are not small: small ones are mostly metadata. The
+// range is never so narrow that noise becomes colour.
 function range(values, rows) {
   const largest = rows.reduce((most, row) => Math.max(most, row.nbytes), 0);
-  const own = values.filter((value, i) => value !== null && rows[i].nbytes * 100 >= largest);
-  if (!own.length) return [0, 1];
-  const least = own.reduce((a, b) => Math.min(a, b));
-  const most = own.reduce((a, b) => Math.max(a, b));
+  const large = values.filter((value, i) => value !== null && rows[i].nbytes * 100 >= largest);
+  if (!large.length) return [0, 1];
+  const least = large.reduce((a, b) => Math.min(a, b));
+  const most = large.reduce((a, b) => Math.max(a, b));
   return most - least > 0.005 * most ? [least, most] : [0.9 * least, 1.1 * most];
 }
 
-// What rectangles can be coloured by.
+// The quantities that rectangles can be coloured by.
 const COLOURS = {
   bits: {
-    label: "stored bits a value", kind: "linear", range,
-    value: bitsAValue, format: (v) => `${digits(v)} bits`,
+    label: "stored bits per value", kind: "linear", range,
+    value: bitsPerValue, format: (v) => `${digits(v)} bits`,
   },
   ratio: {
     label: "ratio", kind: "linear", range,
@@ -34,15 +34,15 @@ const COLOURS = {
     value: (row, changes) => changes?.changes[row.name]?.changed ?? null, format: percent,
   },
   difference: {
-    label: "bits a value of the change", kind: "linear", range,
+    label: "bits per value of the change", kind: "linear", range,
     value: (row, changes) => changes?.bits[row.name]?.["difference, arithmetic"] ?? null,
     format: (v) => `${digits(v)} bits`,
   },
 };
 
-// Draw it.
-//   contents   what `bf16codecs info --json` prints
-//   against    what it is compared with; "" if nothing
+// Draw the page.
+//   contents   the document of `bf16codecs info --json`
+//   against    the checkpoint to compare with, or ""
 export async function overview(contents, against) {
   const main = byId("main");
   const names = Object.keys(COLOURS).filter((name) => {
@@ -57,7 +57,7 @@ export async function overview(contents, against) {
       element("option", { value: name, selected: name === colour }, COLOURS[name].label))
   );
   const legend = element("span", { class: "legend" });
-  const place = element("div", { id: "treemap" }, element("p", { class: "soft reading" }, "Reading …"));
+  const map = element("div", { id: "treemap" }, element("p", { class: "soft reading" }, "Reading …"));
   const note = element("p", { class: "soft", id: "note" });
   const wrong = element("p", { class: "wrong", id: "damage" });
   main.replaceChildren(
@@ -65,13 +65,13 @@ export async function overview(contents, against) {
     facts(contents),
     element("div", { class: "tools" },
       names.length ? element("label", {}, "colour: ", choice) : null, legend),
-    place, note, wrong, ...kinds(contents)
+    map, note, wrong, ...kinds(contents)
   );
   let changes = null;
   if (colour === "changed" || colour === "difference") {
     changes = await api.changes({ step: state.step, against });
     if (changes === null) return;
-    const part = changes.share < 1 ? ` Looked at: ${percent(changes.share)} of all values.` : "";
+    const part = changes.share < 1 ? ` Compared: ${percent(changes.share)} of all values.` : "";
     note.textContent = Object.keys(changes.changes).length
       ? `Compared with ${against}.${part}`
       : `${against} has no tensor of the same name, shape and dtype to compare with.`;
@@ -81,18 +81,18 @@ export async function overview(contents, against) {
       element("button", { id: "ask", onclick: () => byId("main").dispatchEvent(new Event("sizes")) },
         "Ask for each chunk's"));
   }
-  place.replaceChildren(drawnMap(contents, COLOURS[colour], changes, legend));
+  map.replaceChildren(drawnMap(contents, COLOURS[colour], changes, legend));
 }
 
-function drawnMap(contents, own, changes, legend) {
+function drawnMap(contents, quantity, changes, legend) {
   const rows = contents.tensors;
-  const value = own ? (row) => own.value(row, changes) : () => null;
-  const [least, most] = own ? own.range(rows.map(value), rows) : [0, 1];
-  const colours = scale(own?.kind ?? "linear", least, most);
-  if (own) {
+  const value = quantity ? (row) => quantity.value(row, changes) : () => null;
+  const [least, most] = quantity ? quantity.range(rows.map(value), rows) : [0, 1];
+  const colours = scale(quantity?.kind ?? "linear", least, most);
+  if (quantity) {
     const strip = element("canvas");
     paintLegend(strip, colours);
-    legend.replaceChildren(own.format(least), strip, own.format(most));
+    legend.replaceChildren(quantity.format(least), strip, quantity.format(most));
   }
   const about = (row) => {
     const number = value(row);
@@ -101,7 +101,7 @@ function drawnMap(contents, own, changes, legend) {
       row.name,
       `${row.dtype} ${shaped(row.shape)}, ${size(row.nbytes)}`,
       times ? `stored in ${size(row.stored_nbytes)}: ${digits(times, 4)}×, ${row.codec}` : "",
-      own && number !== null ? `${own.label}: ${own.format(number)}` : "",
+      quantity && number !== null ? `${quantity.label}: ${quantity.format(number)}` : "",
     ].filter(Boolean).join("\n");
   };
   const width = Math.max(280, byId("main").clientWidth - 40);
@@ -110,7 +110,7 @@ function drawnMap(contents, own, changes, legend) {
 
 function facts(contents) {
   const stored = contents.stored_nbytes;
-  const own = [
+  const entries = [
     ["parameters", contents.parameters.toLocaleString("en")],
     ["tensors", [`${contents.tensors.length}`, listed(contents.dtypes)].filter(Boolean).join(": ")],
     ["size", size(contents.nbytes)],
@@ -120,7 +120,7 @@ function facts(contents) {
     ["base", contents.base?.path ?? ""],
   ];
   return element("dl", { class: "facts" },
-    ...own.filter(([, text]) => text).map(([name, text]) =>
+    ...entries.filter(([, text]) => text).map(([name, text]) =>
       element("div", {}, element("dt", {}, `${name}: `), element("dd", {}, text))));
 }
 
@@ -132,19 +132,19 @@ function listed(counts) {
 function kinds(contents) {
   const found = new Map();
   for (const row of contents.tensors) {
-    const own = found.get(row.kind) ?? { count: 0, parameters: 0, nbytes: 0, stored: 0 };
-    own.count += 1;
-    own.parameters += row.parameters;
-    own.nbytes += row.nbytes;
-    own.stored += row.stored_nbytes ?? 0;
-    found.set(row.kind, own);
+    const sums = found.get(row.kind) ?? { count: 0, parameters: 0, nbytes: 0, stored: 0 };
+    sums.count += 1;
+    sums.parameters += row.parameters;
+    sums.nbytes += row.nbytes;
+    sums.stored += row.stored_nbytes ?? 0;
+    found.set(row.kind, sums);
   }
   const isStored = contents.stored_nbytes !== null;
-  const heads = ["kind", "tensors", "values", "size", ...(isStored ? ["stored", "ratio", "bits a value"] : [])];
-  const rows = [...found].map(([kind, own]) => [
-    kind, own.count.toLocaleString("en"), own.parameters.toLocaleString("en"), size(own.nbytes),
-    ...(isStored ? [size(own.stored), own.stored ? `${digits(own.nbytes / own.stored, 4)}×` : "",
-      own.parameters ? digits((8 * own.stored) / own.parameters, 4) : ""] : []),
+  const heads = ["kind", "tensors", "values", "size", ...(isStored ? ["stored", "ratio", "bits per value"] : [])];
+  const rows = [...found].map(([kind, sums]) => [
+    kind, sums.count.toLocaleString("en"), sums.parameters.toLocaleString("en"), size(sums.nbytes),
+    ...(isStored ? [size(sums.stored), sums.stored ? `${digits(sums.nbytes / sums.stored, 4)}×` : "",
+      sums.parameters ? digits((8 * sums.stored) / sums.parameters, 4) : ""] : []),
   ]);
   return [
     element("h2", {}, "Kinds of tensors"),

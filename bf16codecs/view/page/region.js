@@ -4,7 +4,7 @@ export function whole(sheet) {
   return { top: 0, bottom: sheet.rows, left: 0, right: sheet.columns };
 }
 
-// Read "0:512" and the like; what is missing, or makes no sense, is all there is.
+// Parse texts such as "0:512"; missing or invalid ones stand for all rows or columns.
 export function parsed(rows, columns, sheet) {
   const [top, bottom] = limits(rows, sheet.rows);
   const [left, right] = limits(columns, sheet.columns);
@@ -18,7 +18,7 @@ function limits(text, size) {
   return first < last ? [first, last] : [0, size];
 }
 
-// What stands in the address; nothing if it is all there is.
+// The texts of a region in the address, empty for all rows or columns.
 export function texts(region, sheet) {
   const isWide = region.left === 0 && region.right === sheet.columns;
   const isTall = region.top === 0 && region.bottom === sheet.rows;
@@ -28,7 +28,7 @@ export function texts(region, sheet) {
   };
 }
 
-// Zoom by a factor, so that a point (in parts of the region) stays where it is.
+// Zoom by a factor around a point, in fractions of the region.
 export function zoomed(region, sheet, factor, x = 0.5, y = 0.5) {
   const [left, right] = stretched(region.left, region.right, sheet.columns, factor, x);
   const [top, bottom] = stretched(region.top, region.bottom, sheet.rows, factor, y);
@@ -46,7 +46,7 @@ function stretched(first, last, size, factor, at) {
   return [start, start + length];
 }
 
-// Move by parts of the region.
+// Move by fractions of the region.
 export function moved(region, sheet, x, y) {
   const [left, right] = shifted(region.left, region.right, sheet.columns, x);
   const [top, bottom] = shifted(region.top, region.bottom, sheet.rows, y);
@@ -59,7 +59,7 @@ function shifted(first, last, size, part) {
   return [start, start + last - first];
 }
 
-// The part of a region between two points, in parts of it.
+// The part of a region between two points, in fractions of the region.
 export function boxed(region, a, b) {
   const along = (first, last, from, to) => {
     const [low, high] = [Math.min(from, to), Math.max(from, to)];

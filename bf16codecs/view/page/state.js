@@ -1,14 +1,14 @@
-// What the page shows, all of which stands in its address: a copied address shows the same.
+// The state of the page, all of which is in its address: a copied address shows the same.
 
 import { paused } from "./busy.js";
 
 const KEYS = ["step", "against", "tensor", "show", "rows", "columns", "limit", "colour", "search"];
-// What belongs to one tensor's picture, and goes with it.
+// Parts of the state that belong to one tensor's picture, and are reset with it.
 const OF_PICTURE = ["rows", "columns", "limit"];
 
 export const state = {};
 const listeners = [];
-// Browsers take some hundred changes of the address a minute, and a drag makes that many.
+// Browsers limit changes of the address to some hundred a minute, and a drag makes more.
 const written = paused(120, () => history.replaceState(null, "", address()));
 
 function read() {
@@ -23,8 +23,8 @@ function address() {
   return text ? `?${text}` : location.pathname;
 }
 
-// Change what is shown. Another tensor or the whole model is a new place, to which the browser's
-// button leads back; the rest changes the place that there is.
+// Change the state. Another tensor, or the whole model, becomes a new entry of the browser's history;
+// all else changes the current entry.
 export function show(changes) {
   const before = { ...state };
   const isNew = "tensor" in changes && changes.tensor !== state.tensor;
@@ -35,15 +35,15 @@ export function show(changes) {
     written.cancel();
     history.pushState(null, "", address());
   } else written();
-  tell(before);
+  notify(before);
 }
 
-function tell(before) {
+function notify(before) {
   const changed = new Set(KEYS.filter((key) => state[key] !== before[key]));
   for (const listener of listeners) listener(changed);
 }
 
-// Call a function with the names of what has changed.
+// Call a function with the names of the changed parts on every change.
 export function listen(listener) {
   listeners.push(listener);
 }
@@ -52,7 +52,7 @@ addEventListener("popstate", () => {
   written.cancel();
   const before = { ...state };
   read();
-  tell(before);
+  notify(before);
 });
 
 read();

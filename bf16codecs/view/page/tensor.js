@@ -1,9 +1,9 @@
-// One tensor: its picture, and what there is to tell of it.
+// The page of one tensor: its picture and its statistics.
 
 import { api } from "./api.js";
 import { paused } from "./busy.js";
 import { paintLegend, scale } from "./colours.js";
-import { bitsAValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
+import { bitsPerValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
 import { Heat } from "./heat.js";
 import { panels } from "./panels.js";
 import { parsed, texts, whole } from "./region.js";
@@ -19,100 +19,100 @@ const LABELS = {
 const KINDS = {
   value: "diverging", difference: "diverging", magnitude: "log", largest: "log", changed: "linear",
 };
-// A picture is asked for when the wheel has stopped, and a finer one after it.
-const drawnSoon = paused(60, (own, region) => fetched(own, region, ""));
-const drawnFiner = paused(250, (own, region) => fetched(own, region, "fine"));
-// The most cells that are asked for; a wider canvas has wider cells.
+// A picture is requested once the wheel has stopped, and then a finer one.
+const drawnSoon = paused(60, (view, region) => fetched(view, region, ""));
+const drawnFiner = paused(250, (view, region) => fetched(view, region, "fine"));
+// The most cells along an axis; a wider canvas has wider cells.
 const MOST_CELLS = 2048;
 
-// What there is to see, and what was asked for last, which takes its place once something is known.
+// The view that is shown, and the one that was requested last, which replaces it once it is known.
 let page = null;
 let wanted = null;
 
 // Draw the page of a tensor.
-//   row      of `bf16codecs info`, if the checkpoint's contents are known
-//   against  what it is compared with; "" if nothing
-//   isFar    whether what is read comes from a server
+//   row      the tensor in `bf16codecs info --json`, if the checkpoint's contents are known
+//   against  the checkpoint to compare with, or ""
+//   isFar    whether the model is read from a server
 export async function tensor(row, against, isFar) {
-  const own = { name: state.tensor, row, against };
-  wanted = own;
+  const view = { name: state.tensor, row, against };
+  wanted = view;
   const main = byId("main");
-  if (page?.name !== own.name) {
+  if (page?.name !== view.name) {
     const reading = element("p", { class: "soft reading" }, "Reading …");
-    main.replaceChildren(element("h1", {}, own.name), reading);
+    main.replaceChildren(element("h1", {}, view.name), reading);
   }
   let about;
   try {
-    about = await api.tensor({ step: state.step, tensor: own.name });
+    about = await api.tensor({ step: state.step, tensor: view.name });
   } catch (error) {
     page = null;
-    main.replaceChildren(element("h1", {}, own.name));
+    main.replaceChildren(element("h1", {}, view.name));
     throw error;
   }
-  if (about === null || wanted !== own) return;
+  if (about === null || wanted !== view) return;
   const before = page;
-  page = own;
-  own.about = { ...about, is_far: isFar };
+  page = view;
+  view.about = { ...about, is_far: isFar };
   if (!about.rows || !about.columns) {
     const nothing = element("p", {}, "It has no values.");
-    main.replaceChildren(element("h1", {}, own.name), facts(row, about), nothing);
+    main.replaceChildren(element("h1", {}, view.name), facts(row, about), nothing);
   } else if (before?.heat && before.about.rows === about.rows && before.about.columns === about.columns) {
-    kept(own, before);
-  } else built(own);
+    kept(view, before);
+  } else built(view);
 }
 
-// Another step of the same tensor: what there is stays until its own is there, with its colours.
-function kept(own, before) {
+// Show another step of the same tensor: the old picture stays until the new one comes, and its colours.
+function kept(view, before) {
   for (const key of ["heat", "readout", "note", "wrong", "legend", "panels", "limits"]) {
-    own[key] = before[key];
+    view[key] = before[key];
   }
   const main = byId("main");
-  main.querySelector(".facts").replaceWith(facts(own.row, own.about));
-  main.querySelector(".tools").replaceWith(tools(own));
+  main.querySelector(".facts").replaceWith(facts(view.row, view.about));
+  main.querySelector(".tools").replaceWith(tools(view));
   refresh();
 }
 
-function built(own) {
-  const { about, row } = own;
+function built(view) {
+  const { about, row } = view;
   const main = byId("main");
   const height = Math.max(110, Math.min(480, (760 * about.rows) / about.columns));
-  own.heat = new Heat(about, Math.round(height), (region) => looked(page, region), told);
-  own.readout = element("p", { class: "readout", id: "readout", role: "status" });
-  own.note = element("p", { class: "soft", id: "note" });
-  own.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
-  own.legend = element("span", { class: "legend" });
-  own.panels = element("div", { class: "panels", id: "panels" });
+  view.heat = new Heat(about, Math.round(height), (region) => looked(page, region), showCell);
+  view.readout = element("p", { class: "readout", id: "readout", role: "status" });
+  view.note = element("p", { class: "soft", id: "note" });
+  view.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
+  view.legend = element("span", { class: "legend" });
+  view.panels = element("div", { class: "panels", id: "panels" });
   main.replaceChildren(
-    element("h1", {}, own.name), facts(row, about), tools(own), own.heat.node, own.readout,
-    own.note, own.wrong, own.panels
+    element("h1", {}, view.name), facts(row, about), tools(view), view.heat.node, view.readout,
+    view.note, view.wrong, view.panels
   );
   refresh();
 }
 
-// Count once there is something to see: both at once take longer than either.
-function counted(own) {
-  if (own.isCounted) return;
-  own.isCounted = true;
-  panels(own.panels, own.about, own.against);
+// Count once the picture is shown: doing both at the same time delays the picture.
+function counted(view) {
+  if (view.isCounted) return;
+  view.isCounted = true;
+  panels(view.panels, view.about, view.against);
 }
 
-// Another part of it is wanted: with the colours that there are, which a copied address keeps.
-function looked(own, region) {
-  const limit = own.limits ? `${own.limits.least}:${own.limits.most}` : "";
-  const place = texts(region, own.about);
-  show({ ...place, limit: place.rows || place.columns ? limit : "" });
+// Go to another part of the tensor, and keep the colours, which a copied address has as well.
+function looked(view, region) {
+  const limit = view.limits ? `${view.limits.least}:${view.limits.most}` : "";
+  const part = texts(region, view.about);
+  show({ ...part, limit: part.rows || part.columns ? limit : "" });
 }
 
-// Draw what the address says now: another part, or another thing to show.
+// Draw the part and the quantity that the address names.
 export function refresh() {
-  const own = page;
-  if (!own?.heat) return;
-  const region = parsed(state.rows, state.columns, own.about);
-  own.heat.look(region);
-  own.show.value = shown(own);
+  const view = page;
+  if (!view?.heat) return;
+  const region = parsed(state.rows, state.columns, view.about);
+  view.heat.look(region);
+  view.show.value = shown(view);
   drawnFiner.cancel();
-  if (own.heat.picture) drawnSoon(own, region);
-  else fetched(own, region, "");
+  if (view.heat.picture) drawnSoon(view, region);
+  else fetched(view, region, "");
 }
 
 export function isShown(name) {
@@ -137,7 +137,7 @@ export function showWhole() {
   if (page?.heat) looked(page, whole(page.about));
 }
 
-// Colours from what is in sight, not from what was seen first.
+// Fit the colours to the values in sight, instead of those that were shown first.
 export function fitColours() {
   if (!page?.heat?.picture) return;
   state.limit = "";
@@ -146,58 +146,58 @@ export function fitColours() {
   looked(page, page.heat.region);
 }
 
-function shown(own) {
+function shown(view) {
   const isChange = state.show === "difference" || state.show === "changed";
-  if (!LABELS[state.show] || (isChange && !own.against)) return own.against ? "difference" : "value";
+  if (!LABELS[state.show] || (isChange && !view.against)) return view.against ? "difference" : "value";
   return state.show;
 }
 
-async function fetched(own, region, detail) {
-  const what = shown(own);
+async function fetched(view, region, detail) {
+  const what = shown(view);
   const asked = {
     step: state.step, tensor: state.tensor, show: what, detail,
-    against: what === "difference" || what === "changed" ? own.against : "",
+    against: what === "difference" || what === "changed" ? view.against : "",
     rows: `${region.top}:${region.bottom}`, columns: `${region.left}:${region.right}`,
-    height: own.heat.height, width: Math.min(MOST_CELLS, own.heat.width),
+    height: view.heat.height, width: Math.min(MOST_CELLS, view.heat.width),
   };
   let picture;
   try {
     picture = await api.picture(asked);
   } catch (error) {
-    if (page !== own) return;
-    own.wrong.hidden = false;
-    own.wrong.textContent = error.message;
-    counted(own);
+    if (page !== view) return;
+    view.wrong.hidden = false;
+    view.wrong.textContent = error.message;
+    counted(view);
     return;
   }
-  if (picture === null || page !== own) return;
-  if (own.limits?.what !== what) own.limits = null;
+  if (picture === null || page !== view) return;
+  if (view.limits?.what !== what) view.limits = null;
   picture.what = what;
-  put(own, picture);
-  counted(own);
-  if (!picture.is_whole && !detail) drawnFiner(own, region);
+  put(view, picture);
+  counted(view);
+  if (!picture.is_whole && !detail) drawnFiner(view, region);
 }
 
-function put(own, picture) {
+function put(view, picture) {
   const what = picture.what;
-  own.limits ??= { what, ...limitsOf(picture, what) };
-  const colours = scale(KINDS[what], own.limits.least, own.limits.most);
-  own.heat.put(picture, colours);
-  paintedLegend(own, colours);
+  view.limits ??= { what, ...limitsOf(picture, what) };
+  const colours = scale(KINDS[what], view.limits.least, view.limits.most);
+  view.heat.put(picture, colours);
+  paintedLegend(view, colours);
   const all = (picture.rows[1] - picture.rows[0]) * (picture.columns[1] - picture.columns[0]);
   const can = picture.errors.length ? " that can be read" : "";
   const part = picture.is_whole ? `All values in sight${can} are in the picture.`
     : `The picture is of ${percent(picture.items / all)} of the values in sight, evenly spread.`;
-  const place = `Rows ${ranged(...picture.rows)}, columns ${ranged(...picture.columns)}.`;
-  own.note.textContent = `${place} ${part} Beside it: root mean squares of rows and columns.`;
-  own.wrong.hidden = !picture.errors.length;
-  own.wrong.textContent = picture.errors.join("\n");
-  own.heat.node.dataset.shown = `${what} ${picture.rows.join(":")} ${picture.columns.join(":")}`;
-  own.heat.node.dataset.whole = picture.is_whole;
+  const position = `Rows ${ranged(...picture.rows)}, columns ${ranged(...picture.columns)}.`;
+  view.note.textContent = `${position} ${part} Beside it: root mean squares of rows and columns.`;
+  view.wrong.hidden = !picture.errors.length;
+  view.wrong.textContent = picture.errors.join("\n");
+  view.heat.node.dataset.shown = `${what} ${picture.rows.join(":")} ${picture.columns.join(":")}`;
+  view.heat.node.dataset.whole = picture.is_whole;
 }
 
-// The numbers at the ends of the colours: of the picture's own cells, without the last half per
-// cent, and of all pictures of this tensor until it is asked for others.
+// The numbers at the ends of the colours: from the address, or from the picture's cells without the
+// outermost half per cent. Later pictures of the tensor keep them.
 function limitsOf(picture, what) {
   if (what === "changed") return { least: 0, most: 1 };
   const wanted = /^(-?[\d.e+-]+):([\d.e+-]+)$/.exec(state.limit)?.slice(1).map(Number);
@@ -213,34 +213,35 @@ function limitsOf(picture, what) {
   return { least, most };
 }
 
-function paintedLegend(own, colours) {
+function paintedLegend(view, colours) {
   const strip = element("canvas");
   paintLegend(strip, colours);
-  const { least, most } = own.limits;
+  const { least, most } = view.limits;
   const format = colours.kind === "linear" ? percent : digits;
   let beyond = 0;
-  for (const cell of own.heat.picture.cells) beyond = Math.max(beyond, Math.abs(cell) || 0);
+  for (const cell of view.heat.picture.cells) beyond = Math.max(beyond, Math.abs(cell) || 0);
   const more = beyond > most * 1.001 && Number.isFinite(beyond) ? ` (largest: ${digits(beyond)})` : "";
-  own.legend.replaceChildren(format(least), strip, `${format(most)}${more}`);
+  view.legend.replaceChildren(format(least), strip, `${format(most)}${more}`);
 }
 
-function told(cell) {
-  const own = page;
-  if (!own) return;
+// Show the value of the cell under the pointer.
+function showCell(cell) {
+  const view = page;
+  if (!view) return;
   if (!cell) {
-    own.readout.textContent = "";
+    view.readout.textContent = "";
     return;
   }
   const [row, lastRow] = cell.rows;
   const [column, lastColumn] = cell.columns;
   const isOne = lastRow - row === 1 && lastColumn - column === 1;
-  const place = isOne ? `[${indexOf(own.about, row, column).join(", ")}]`
+  const position = isOne ? `[${indexOf(view.about, row, column).join(", ")}]`
     : `rows ${ranged(row, lastRow)}, columns ${ranged(column, lastColumn)}:`;
-  const format = shown(own) === "changed" ? percent : (v) => digits(v, 4);
+  const format = shown(view) === "changed" ? percent : (v) => digits(v, 4);
   const value = cell.text ?? (Number.isFinite(cell.value) ? format(cell.value) : "");
-  const bits = cell.bits && shown(own) !== "changed" ? ` (bits ${cell.bits})` : "";
+  const bits = cell.bits && shown(view) !== "changed" ? ` (bits ${cell.bits})` : "";
   const state = cell.state ? ` ${cell.state}` : "";
-  own.readout.textContent = `${place} ${isOne ? "= " : ""}${value}${bits}${state}`;
+  view.readout.textContent = `${position} ${isOne ? "= " : ""}${value}${bits}${state}`;
 }
 
 // The first and the last of some rows or columns.
@@ -262,11 +263,11 @@ function indexOf(about, row, column) {
   return found;
 }
 
-function tools(own) {
+function tools(view) {
   const names = Object.keys(LABELS).filter(
-    (name) => own.against || (name !== "difference" && name !== "changed")
+    (name) => view.against || (name !== "difference" && name !== "changed")
   );
-  own.show = element(
+  view.show = element(
     "select", { id: "show", onchange: (event) => show({ show: event.target.value, limit: "" }) },
     ...names.map((name) => element("option", { value: name }, LABELS[name]))
   );
@@ -274,24 +275,24 @@ function tools(own) {
     element("button", { id, type: "button", title, onclick }, text);
   return element(
     "div", { class: "tools" },
-    element("label", {}, "show: ", own.show),
+    element("label", {}, "show: ", view.show),
     element("span", {},
       button("zoom-in", "+", "zoom in (+)", () => zoom(2)), " ",
       button("zoom-out", "−", "zoom out (−)", () => zoom(0.5)), " ",
       button("all", "All", "all of the tensor (0)", showWhole), " ",
       button("fit", "Fit colours", "colours from what is in sight (c)", fitColours)),
-    own.legend
+    view.legend
   );
 }
 
 function facts(row, about) {
   const times = row && row.codec !== "none" && ratio(row);
-  const own = [
+  const entries = [
     ["dtype", about.dtype],
     ["shape", shaped(about.shape)],
     ["size", size(about.nbytes)],
     ["stored in", times ? `${size(row.stored_nbytes)} (${digits(times, 4)}×, ` +
-      `${digits(bitsAValue(row), 4)} bits a value)` : ""],
+      `${digits(bitsPerValue(row), 4)} bits per value)` : ""],
     ["codec", row && row.codec !== "none" ? [row.codec, row.level].filter(Boolean).join(" ") : ""],
     ["chunks", row && row.codec !== "none" && about.nbytes ? shaped(about.chunks) : ""],
     ["kind", row?.kind ?? ""],
@@ -299,6 +300,6 @@ function facts(row, about) {
       about.shape.length > 2 ? `${about.rows} rows of ${about.columns}` : ""],
   ];
   return element("dl", { class: "facts" },
-    ...own.filter(([, text]) => text).map(([name, text]) =>
+    ...entries.filter(([, text]) => text).map(([name, text]) =>
       element("div", {}, element("dt", {}, `${name}: `), element("dd", {}, text))));
 }

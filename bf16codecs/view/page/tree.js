@@ -1,20 +1,20 @@
-// The tensors as a tree of their names' parts, or, while something is searched for, as a list.
+// The tensors as a tree of the parts of their names, or, during a search, as a list.
 
 import { byId, counted, digits, element, ratio, shaped, size } from "./dom.js";
 import { show, state } from "./state.js";
 
-// So many rows a browser draws without a pause; the search finds the rest.
+// The most rows that are drawn, without a noticeable pause; the search finds the rest.
 const MOST = 1000;
-// So many rows are opened without being asked to.
+// Groups are opened at the start up to this number of rows.
 const IN_SIGHT = 30;
 
 let rows = [];
 let root = null;
 
-// Rows by the parts of their names; a group with one group or one row in it is one with it.
-export function grouped(own) {
+// Group rows by the parts of their names; a group with a single member is merged with it.
+export function grouped(tensors) {
   const whole = { name: "", path: "", groups: new Map(), rows: [], nbytes: 0, count: 0 };
-  for (const row of own) {
+  for (const row of tensors) {
     let group = whole;
     const parts = row.name.split(".");
     for (const part of parts.slice(0, -1)) {
@@ -36,8 +36,8 @@ export function grouped(own) {
 function joined(group) {
   const groups = [];
   const rows = [];
-  for (const own of group.groups.values()) {
-    let inner = own;
+  for (const child of group.groups.values()) {
+    let inner = child;
     while (inner.groups.size === 1 && !inner.rows.length) {
       const [next] = inner.groups.values();
       inner = { ...next, name: `${inner.name}.${next.name}` };
@@ -51,13 +51,13 @@ function joined(group) {
 // Layer 10 comes behind layer 9, whatever the order in the file.
 const inOrder = new Intl.Collator("en", { numeric: true });
 
-export function setRows(own) {
-  rows = [...own].sort((a, b) => inOrder.compare(a.name, b.name));
+export function setRows(tensors) {
+  rows = [...tensors].sort((a, b) => inOrder.compare(a.name, b.name));
   root = grouped(rows);
   draw();
 }
 
-// Draw all of it: the search, or the tree with what is open.
+// Draw the results of the search, or the tree with its open groups.
 export function draw() {
   const tree = byId("tree");
   const open = new Set([...tree.querySelectorAll("[aria-expanded=true]")].map((n) => n.dataset.path));
@@ -76,7 +76,7 @@ export function draw() {
   select();
 }
 
-// Mark the tensor that is shown, and open what it is in.
+// Mark the tensor that is shown, and open its groups.
 export function select() {
   const tree = byId("tree");
   for (const item of tree.querySelectorAll("[aria-selected=true]")) {
@@ -84,18 +84,18 @@ export function select() {
   }
   if (state.tensor && !state.search) reveal(state.tensor);
   const item = [...tree.querySelectorAll("[data-tensor]")].find(
-    (own) => own.dataset.tensor === state.tensor
+    (node) => node.dataset.tensor === state.tensor
   );
   if (item) {
     item.setAttribute("aria-selected", "true");
     item.querySelector(".row").scrollIntoView({ block: "nearest" });
   }
-  for (const own of tree.querySelectorAll("[tabindex='0']")) own.tabIndex = -1;
+  for (const node of tree.querySelectorAll("[tabindex='0']")) node.tabIndex = -1;
   const first = item ?? tree.querySelector("[role=treeitem]");
   if (first) first.tabIndex = 0;
 }
 
-// The name of the tensor behind the one that is shown, or before it; behind the last is the first.
+// The name of the tensor after the one that is shown, or before it; after the last comes the first.
 export function neighbour(by) {
   const at = rows.findIndex((row) => row.name === state.tensor);
   return rows.at(at < 0 && by < 0 ? -1 : (at + by) % rows.length)?.name ?? "";
@@ -176,7 +176,7 @@ function toggle(item) {
   else expand(item);
 }
 
-// Open the outer groups, as long as what they hold is in sight at once.
+// Open the outer groups as long as all rows stay in sight.
 function unfold() {
   const tree = byId("tree");
   let next = [...tree.querySelectorAll("[aria-expanded=false]")];
@@ -195,12 +195,12 @@ function itemAt(path) {
 
 function reveal(name) {
   for (let group = root; group; ) {
-    group = group.groups.find((own) => name.startsWith(`${own.path}.`));
+    group = group.groups.find((inner) => name.startsWith(`${inner.path}.`));
     if (group) expand(itemAt(group.path));
   }
 }
 
-// The keys of a tree, as the ARIA practices have them.
+// The keys of a tree, as in ARIA's authoring practices.
 export function onKey(event) {
   const item = event.target.closest("[role=treeitem]");
   if (!item || event.ctrlKey || event.altKey || event.metaKey) return;

@@ -5,12 +5,12 @@ import { css, textOn } from "./colours.js";
 import { drawn } from "./dom.js";
 import { grouped } from "./tree.js";
 
-// What is smaller than this many pixels is drawn with others as one.
+// Groups that are smaller than this many pixels are drawn as one rectangle.
 const LEAST = 2;
-// Where there is room, groups have their names above them.
+// Height of the name above a group that has room for it.
 const HEAD = 16;
 
-// Rectangles for numbers that fill a rectangle, largest first, as near to squares as they get.
+// Divide a rectangle into one for each item, largest first, with shapes close to squares.
 function squarified(items, box) {
   const total = items.reduce((sum, item) => sum + item.nbytes, 0);
   const found = [];
@@ -28,9 +28,9 @@ function squarified(items, box) {
       const next = sum + sorted[to].nbytes * unit;
       const thick = next / side;
       const ends = [sorted[from].nbytes, sorted[to].nbytes].map((n) => (n * unit) / thick);
-      const own = Math.max(...ends.map((long) => Math.max(thick / long, long / thick)));
-      if (own > worst) break;
-      worst = own;
+      const aspect = Math.max(...ends.map((long) => Math.max(thick / long, long / thick)));
+      if (aspect > worst) break;
+      worst = aspect;
       sum = next;
       to += 1;
     }
@@ -58,43 +58,43 @@ function squarified(items, box) {
 
 function laid(group, box, depth, leaves, frames) {
   const items = [...group.groups, ...group.rows].filter((item) => item.nbytes > 0);
-  for (const own of squarified(items, box)) {
-    if (!own.item.groups) leaves.push(own);
-    else if (own.width < LEAST || own.height < LEAST) leaves.push(own);
+  for (const tile of squarified(items, box)) {
+    if (!tile.item.groups) leaves.push(tile);
+    else if (tile.width < LEAST || tile.height < LEAST) leaves.push(tile);
     else {
-      const hasHead = depth < 3 && own.width > 40 && own.height > 60;
-      if (depth < 3) frames.push({ ...own, hasHead });
-      const inner = hasHead ? { ...own, y: own.y + HEAD, height: own.height - HEAD } : own;
-      laid(own.item, inner, depth + 1, leaves, frames);
+      const hasHead = depth < 3 && tile.width > 40 && tile.height > 60;
+      if (depth < 3) frames.push({ ...tile, hasHead });
+      const inner = hasHead ? { ...tile, y: tile.y + HEAD, height: tile.height - HEAD } : tile;
+      laid(tile.item, inner, depth + 1, leaves, frames);
     }
   }
 }
 
 // Draw a treemap.
-//   rows    of `bf16codecs info`
-//   colour  {value: of a row, scale}; a row without a value has no colour
-//   about   of a row: what the pointer is told
+//   rows    tensors in `bf16codecs info --json`
+//   colour  {value, a function of a row; scale}; a row without a value has no colour
+//   about   returns the text that the pointer shows for a row
 //   choose  called with the name of a tensor
 export function treemap(rows, width, height, colour, about, choose) {
   const leaves = [];
   const frames = [];
   laid(grouped(rows), { x: 0, y: 0, width, height }, 0, leaves, frames);
-  const rectangles = leaves.map((own) => {
-    const row = own.item.groups ? null : own.item;
+  const rectangles = leaves.map((tile) => {
+    const row = tile.item.groups ? null : tile.item;
     const value = row ? colour.value(row) : null;
     const known = value !== null && value !== undefined;
     const attributes = {
-      x: own.x, y: own.y, width: Math.max(0, own.width), height: Math.max(0, own.height),
+      x: tile.x, y: tile.y, width: Math.max(0, tile.width), height: Math.max(0, tile.height),
       "data-tensor": row?.name,
       onclick: row ? () => choose(row.name) : null,
     };
     const rectangle = drawn("rect", attributes);
     rectangle.style.fill = known ? css(colour.scale, value) : "var(--nothing)";
-    const told = row ? about(row) : `${own.item.path}: ${own.item.count} small tensors`;
-    rectangle.append(drawn("title", {}, told));
+    const title = row ? about(row) : `${tile.item.path}: ${tile.item.count} small tensors`;
+    rectangle.append(drawn("title", {}, title));
     return rectangle;
   });
-  const texts = leaves.map((own) => label(own, colour)).filter(Boolean);
+  const texts = leaves.map((tile) => label(tile, colour)).filter(Boolean);
   const outlines = frames.flatMap(({ x, y, width: w, height: h, hasHead, item }) => {
     const name = hasHead ? fitting([item.name, item.name.split(".").at(-1)], w) : null;
     return [
@@ -105,23 +105,23 @@ export function treemap(rows, width, height, colour, about, choose) {
   return drawn(
     "svg",
     { class: "treemap", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-      "aria-label": "all tensors, each as large as it is; the tree has their names" },
+      "aria-label": "all tensors, with areas in proportion to their sizes; the tree has their names" },
     ...rectangles, ...outlines, ...texts
   );
 }
 
-// The first text that a width has room for.
+// The first text that fits a width.
 function fitting(texts, width) {
   return texts.find((text) => text && text.length * 6.4 < width - 8);
 }
 
-function label(own, colour) {
-  if (own.height < 16 || own.width < 46 || own.item.groups) return null;
-  const name = own.item.last.replace(/\.weight$/, "");
-  const text = fitting([own.item.last, name, name.split(".").at(-1)], own.width);
+function label(tile, colour) {
+  if (tile.height < 16 || tile.width < 46 || tile.item.groups) return null;
+  const name = tile.item.last.replace(/\.weight$/, "");
+  const text = fitting([tile.item.last, name, name.split(".").at(-1)], tile.width);
   if (!text) return null;
-  const value = colour.value(own.item);
-  const found = drawn("text", { x: own.x + 4, y: own.y + 13 }, text);
+  const value = colour.value(tile.item);
+  const found = drawn("text", { x: tile.x + 4, y: tile.y + 13 }, text);
   if (value !== null && value !== undefined) found.style.fill = textOn(colour.scale, value);
   return found;
 }
