@@ -1,4 +1,4 @@
-"""Lists the files and folders in a model's folder, and opens them, with or without links."""
+"""The files and folders in a model's folder, read with or without following links."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["Tree", "list_tree"]
 
 @dataclass(frozen=True)
 class Tree:
-    """The files and folders below a folder, by their paths from there, with slashes."""
+    """The files and folders below a folder, by relative paths with slashes."""
 
     files: dict[str, Path] = field(default_factory=dict)
-    #: Parents come before what is in them.
+    #: Parents come before their members.
     folders: list[str] = field(default_factory=list)
-    #: Opens the files where no link is followed, whatever takes their places meanwhile.
+    #: Opens the files without following links, even if links replace files meanwhile.
     held: Folder | None = None
 
     def open(self, name: str) -> FileIO:
-        """Open a file to read it; raise StoreError if it is no longer a regular file."""
+        """Open a file for reading; raise StoreError if it is no longer a regular file."""
         path = self.files[name]
         try:
             descriptor = open_to_read(path) if self.held is None else self.held.find(name)
         except StoreError as e:
             raise StoreError(f"{path}: {e}") from None
         except OSError as e:
-            e.filename = str(path)  # without links, a name is opened in a descriptor
+            e.filename = str(path)  # the name was opened relative to a descriptor
             raise
         if descriptor is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -43,10 +43,10 @@ class Tree:
 
 
 def list_tree(top: Path, *, follow: bool, without: Collection[str] = ()) -> Tree:
-    """List a folder but for `without`; `follow` takes links to files as files: see `walk_tree`."""
+    """List a folder, except `without`; with `follow`, links to files are files: see `walk_tree`."""
 
     def skip(name: str, entry: Entry) -> bool:
-        # A working folder of a killed conversion is no part of the model.
+        # Working folders of killed conversions do not belong to the model.
         return name in without or (is_working_name(entry.name) and entry.is_dir())
 
     tree = Tree(held=None if follow else Folder(top, follow=True))

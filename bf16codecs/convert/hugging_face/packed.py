@@ -1,4 +1,4 @@
-"""The manifest of a packed folder: the original's files and folders, and which are in stores."""
+"""The manifest of a packed folder: the files and folders of the original, and their stores."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ __all__ = [
     "why_not_packed",
 ]
 
-#: The file of a packed folder that has it.
+#: The name of the manifest in a packed folder.
 MANIFEST = "bf16codecs.json"
 _LAYOUT = 1
-# The bits of a mode that are kept: no set-user-ID, set-group-ID or sticky bit.
+# The bits of a mode that the manifest has: not the set-user-ID, set-group-ID and sticky bits.
 _RIGHTS = 0o777
 _READ_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class NotedFile:
-    """A file's entry; of its mode, only the rights to read, write and execute."""
+    """The entry of a file, with the permission bits of its mode."""
 
     mode: int
     size: int
@@ -67,40 +67,40 @@ class NotedFile:
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> NotedFile:
-        """Take what `entry` returned; raise KeyError, TypeError or ValueError for anything else."""
+        """Parse a result of `entry`; raise KeyError, TypeError or ValueError if it is invalid."""
         noted = cls(_mode(entry["mode"]), entry["size"], Digests.from_entry(entry))
         if noted.digests.blake3 is None:
             raise KeyError("blake3")
         return noted
 
     def entry(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the entry as a JSON object."""
         return {"mode": f"{self.mode:04o}", "size": self.size, **self.digests.entry()}
 
     def is_other(self, size: int, digests: Digests) -> bool:
-        """Tell whether a file of this size and these digests is not the one that was noted."""
+        """Return whether a file of this size and these digests is not the noted one."""
         is_known = self.digests.are_comparable(digests)
         return size != self.size or not is_known or self.digests.difference(digests) is not None
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A folder's entries, by relative paths with slashes."""
+    """The entries of a folder, by relative paths with slashes."""
 
-    #: Of each store, the files that are in it.
+    #: The files in each store.
     stores: Mapping[str, Mapping[str, NotedFile]]
-    #: The files that are as they were.
+    #: The files that are copied unchanged.
     files: Mapping[str, NotedFile]
-    #: Modes; that of the folder itself is that of ``"."``.
+    #: Modes of folders; ``"."`` is the folder itself.
     folders: Mapping[str, int]
 
     @property
     def weights(self) -> list[str]:
-        """The paths of all files that are in stores."""
+        """The paths of all files in stores."""
         return [name for files in self.stores.values() for name in files]
 
     def within(self, rights: int) -> Manifest:
-        """Return one whose modes give none but these rights."""
+        """Return a manifest whose modes give at most these rights."""
         return Manifest(
             {store: _within(files, rights) for store, files in self.stores.items()},
             _within(self.files, rights),
@@ -108,7 +108,7 @@ class Manifest:
         )
 
     def write(self, folder: Path) -> None:
-        """Write it to a packed folder."""
+        """Write the manifest to a packed folder."""
         content = {
             "layout": _LAYOUT,
             "folders": {name: f"{mode:04o}" for name, mode in self.folders.items()},
@@ -145,7 +145,7 @@ class Manifest:
         return manifest
 
     def _is_sound(self) -> bool:
-        """Tell whether there are stores, and nothing leads out of the folder."""
+        """Return whether the manifest has stores, and no path leads out of the folder."""
         names = (*self.folders.keys() - {"."}, *self.stores, *self.files)
         return (
             bool(self.stores)
@@ -157,7 +157,7 @@ class Manifest:
 
 def _document(path: Path) -> Any:
     try:
-        # It may be a stranger's: a link would lead elsewhere, and a pipe never end.
+        # The folder is not trusted: a link may lead out of it, and a pipe may never end.
         descriptor = Folder(path.parent, follow=True).find(path.name)
         if descriptor is not None:
             with os.fdopen(descriptor, "rb") as file:
@@ -184,14 +184,14 @@ def _noted(entries: Mapping[str, Any]) -> dict[str, NotedFile]:
 
 
 def _mode(text: str) -> int:
-    """Return a mode; ValueError if it is none, or gives more than the rights of files."""
+    """Parse a mode; raise ValueError unless it has only permission bits."""
     if re.fullmatch("0?[0-7]{3}", text) is None:
         raise ValueError(text)
     return int(text, 8)
 
 
 def _is_below(name: str) -> bool:
-    """Tell whether a name leads to something in the folder, and has no other form."""
+    """Return whether a name is a canonical path to something in the folder."""
     parts = name.split("/")
     os.fsencode(name)  # ValueError for text that no file system takes
     # A path drops empty parts and ".", and on Windows cuts at ":" and backslashes.
@@ -200,13 +200,13 @@ def _is_below(name: str) -> bool:
 
 
 def _is_sound(store: str, files: Mapping[str, NotedFile]) -> bool:
-    """Tell whether a store and its files are in one folder, under names of files."""
-    folder, _, own = store.rpartition("/")
+    """Return whether a store and its files are in one folder, with plain names."""
+    folder, _, store_name = store.rpartition("/")
     pairs = [name.rpartition("/") for name in files]
     return (
         bool(pairs)
-        and all(map(is_plain_name, [own, *(name for *_, name in pairs)]))
-        and all(place == folder for place, *_ in pairs)
+        and all(map(is_plain_name, [store_name, *(name for *_, name in pairs)]))
+        and all(parent == folder for parent, *_ in pairs)
     )
 
 
@@ -215,9 +215,9 @@ def _rights(path: Path) -> int:
 
 
 def rights_of_new(folder: Path) -> int:
-    """Return the rights that restored files may have: none to write that new folders lack.
+    """Return the rights that restored files may have: only those to write that new folders get.
 
-    Makes `folder`, at a free path, to see: reading the umask would change it for all threads.
+    Makes `folder`, at a free path, for this: reading the umask would change it for all threads.
     """
     folder.mkdir()
     try:
@@ -239,7 +239,7 @@ def copy_noted(
     `kinds` are digests to compute. `verify` compares copies with their originals. Modes of copies
     give at most `rights`. Raises CorruptDataError if a copy differs, or a file changes meanwhile.
     """
-    target.mkdir(0o700)  # until it gets its mode: what is in it may be private
+    target.mkdir(0o700)  # until it gets its mode: its content may be private
     for name in tree.folders:
         (target / name).mkdir(parents=True)
     total, done = sum(path.stat().st_size for path in tree.files.values()), 0
@@ -256,7 +256,7 @@ def copy_noted(
 
 
 def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bool) -> NotedFile:
-    """Copy a file that was opened by `path`, and note the copy, with the mode that it is to get."""
+    """Copy a file that was opened by `path`, and return the entry of the copy."""
     with open(copy, "xb") as made:
         for part in _parts(file, path):
             made.write(part)
@@ -274,7 +274,7 @@ def _digests_of(file: FileIO, path: Path, kinds: Sequence[str]) -> Digests:
     for part in _parts(file, path):
         hashes.add(at, part[: size - at])
         at += len(part)
-        if at >= size:  # what has grown meanwhile is as it was
+        if at >= size:  # the file may have grown since
             break
     if at < size:
         raise CorruptDataError(f"{path}: was cut while it was read")
@@ -288,30 +288,30 @@ def _parts(file: FileIO, path: Path) -> Iterator[bytes]:
         while part := file.read(_READ_AT_ONCE):
             yield part
     except OSError as e:
-        e.filename = str(path)  # reading knows the descriptor alone
+        e.filename = str(path)  # reads from a descriptor do not name the file
         raise
 
 
 def stored_files(reader: ModelReader) -> dict[str, StoredFile]:
-    """Return the files of a store by their names, the index last."""
+    """Return the files of a store by name, the index last."""
     index = reader.info.index
     files = reader.info.files if index is None else (*reader.info.files, index)
     return {file.name: file for file in files}
 
 
 def mode_of_store(files: Iterable[NotedFile]) -> int:
-    """Return the mode of a folder that is open to those who may read all of these files."""
+    """Return the mode of a store's folder: open to users who may read all of its files."""
     common = reduce(and_, (file.mode for file in files))
     return 0o700 | common & 0o077 | (common & 0o044) >> 2
 
 
 def folder_modes(top: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return the modes of a folder, ``"."``, and of folders in it."""
+    """Return the modes of a folder, as ``"."``, and of folders in it."""
     return {name: _rights(top / name) for name in (".", *names)}
 
 
 def set_modes(top: Path, manifest: Manifest) -> None:
-    """Give the noted modes to what is in a folder, and at last to the folders."""
+    """Give the noted modes to the files in a folder, and then to the folders."""
     for name, noted in manifest.files.items():
         (top / name).chmod(noted.mode)
     for name, mode in manifest.folders.items():
@@ -320,7 +320,7 @@ def set_modes(top: Path, manifest: Manifest) -> None:
 
 
 def why_not_packed(path: Path) -> str:
-    """Say what a path is, unless it is a packed folder with nothing else in it."""
+    """Return why a path is not a packed folder without added files, or ""."""
     if not (path / MANIFEST).is_file():
         return f"is not a packed folder: it has no {MANIFEST}"
     try:

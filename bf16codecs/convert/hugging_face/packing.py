@@ -1,4 +1,4 @@
-"""Folders of Hugging Face models with their weights in stores: there and back."""
+"""Pack folders of Hugging Face models, with their weights in stores, and unpack them."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from bf16codecs.store.opening import open_store
 
 __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
 
-# Of files that are missing, or changed.
+# The most missing or changed files that a message names.
 _SHOWN = 3
-#: Of weights that are not packed, which some may have expected.
+#: Suffixes of weights that are not packed, although users may expect it.
 _OTHER_WEIGHTS = {".bin", ".ckpt", ".gguf", ".msgpack", ".pt", ".pth"}
 
 _Part = TypeVar("_Part")
@@ -58,19 +58,19 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True)
 class FolderSummary(Summary):
-    """The result of packing a folder, or of unpacking it; sizes are those of all files."""
+    """The result of packing or unpacking a folder; sizes are those of all files."""
 
-    #: The paths of the stores, and of the files that are as they were.
+    #: The paths of the stores, and of the files that are copied unchanged.
     stores: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    #: Of each index that is not in a store with its files, what became of it, and why.
+    #: The treatment of each index that is not in a store with its files, and the reason.
     apart: Mapping[str, str] = field(default_factory=dict)
-    #: Of unpacking without `verify`, the files that are not as they were packed.
+    #: After unpacking without `verify`, the files that changed since they were packed.
     changed: tuple[str, ...] = ()
 
     @property
     def other_weights(self) -> tuple[str, ...]:
-        """Files that are as they were, and by their names weights in another format."""
+        """Unchanged files whose suffixes are those of weights in other formats."""
         return tuple(name for name in self.kept if Path(name).suffix.lower() in _OTHER_WEIGHTS)
 
 
@@ -90,27 +90,26 @@ def pack_hugging_face(
 ) -> FolderSummary:
     """Copy a folder of a Hugging Face model, with its safetensors files in Zarr stores.
 
-    All other files are copied as they are. An index and its files become one store,
+    All other files are copied unchanged. An index and its files become one store,
     ``model.zarr`` for ``model.safetensors.index.json``; each other safetensors file becomes one of
-    its own, and so do the files of an index that says something else than they do. So it is in all
-    folders below. `bf16codecs.torch.from_pretrained` loads the result, and `unpack_hugging_face`
-    restores every file.
+    its own, and so do the files of an index that contradicts them. The same holds for all folders
+    below. `bf16codecs.torch.from_pretrained` loads the result, and `unpack_hugging_face` restores
+    every file.
 
     Parameters
     ----------
     folder
-        The folder. Links to files are copied as what they lead to, as in the cache of
-        huggingface_hub.
+        The folder. Links to files, as in the cache of huggingface_hub, are copied as files.
     packed
         The folder to make. It appears only when it is complete.
     codec, level, chunk_size, threads, sha256
-        As for `safetensors_to_zarr`.
+        See `safetensors_to_zarr`.
     verify
-        Read everything that was written again, and compare it.
+        Read back all written data, and compare them.
     overwrite
         Replace an existing packed folder.
     sync
-        Flush everything to the disk before it gets its name.
+        Flush all data to the disk before the folder gets its name.
     progress
         Called with the phase (``"copy"``, ``"convert"``, ``"verify"``), the bytes done and the
         total bytes.
@@ -122,20 +121,20 @@ def pack_hugging_face(
     Raises
     ------
     SafetensorsError
-        If there are no safetensors files, or one is damaged.
+        If the folder has no safetensors files, or one is damaged.
     FileNotFoundError, NotADirectoryError
-        If there is no such folder.
+        If the folder does not exist, or is not a folder.
     FileExistsError
         If `packed` exists and `overwrite` is false, or it is not a packed folder.
     ValueError
-        If an option makes no sense, one folder is in the other, or the source is packed already, or
-        has something of the name that a store would be looked for by, or a link to a folder, or
-        something that is neither a file nor a folder.
+        If an option is invalid, one folder is in the other, or the source is already packed, or has
+        something that would be loaded instead of a store, a link to a folder, or anything that is
+        neither a file nor a folder.
     OSError
         If a file cannot be read or written.
     """
     start = time.perf_counter()
-    source, target = _places(folder, packed)
+    source, target = _source_and_target(folder, packed)
     tree = list_tree(source, follow=True)
     _refuse_packed(source, tree)
     sets, apart = weight_sets(tree)
@@ -187,27 +186,27 @@ def unpack_hugging_face(
     sync: bool = True,
     progress: Progress | None = None,
 ) -> FolderSummary:
-    """Restore what `pack_hugging_face` packed: every file, byte for byte, with its mode.
+    """Restore every file of a folder from `pack_hugging_face`, byte for byte, with its mode.
 
-    Files that were added to the packed folder since are copied as well. Only the owner gets rights
-    to write that the umask takes from new folders.
+    Files that were added to the packed folder since are copied as well. Rights to write that the
+    umask takes from new folders go only to the owner.
 
     Parameters
     ----------
     packed
-        The packed folder, which may be a stranger's: nothing is read through links in it, and
-        nothing but regular files.
+        The packed folder. It need not be trusted: only regular files are read, and no links are
+        followed.
     folder
         The folder to make. It appears only when it is complete, and every safetensors file has its
         digest.
     threads, max_bytes, sync
-        As for `zarr_to_safetensors`. `max_bytes` limits each store; the default limit applies to
-        each store, and to all of them together.
+        See `zarr_to_safetensors`. `max_bytes` limits each store; the default limit applies to
+        each store and to all of them together.
     verify
-        Refuse files and stores that are not what was packed. Otherwise they are restored as they
-        are now, and the summary names them: those of a damaged store never are.
+        Refuse files and stores that changed since they were packed. If false, their current
+        content is restored, and the summary names them. Damaged stores are never restored.
     overwrite
-        Replace an existing folder that has no other files than those that are restored.
+        Replace an existing folder that has no files but those to restore.
     progress
         Called with the phase (``"copy"``, ``"restore"``), the bytes done and the total bytes.
 
@@ -218,24 +217,24 @@ def unpack_hugging_face(
     Raises
     ------
     StoreError
-        If it is not a packed folder, or lacks something, or has something else, or links.
+        If it is not a packed folder, lacks files, has conflicting ones, or has links.
     bf16codecs.errors.CodecError
-        If data are damaged. The target is not made then.
+        If data are damaged. Then the target is not made.
     FileNotFoundError, NotADirectoryError
-        If there is no such folder.
+        If the folder does not exist, or is not a folder.
     FileExistsError
         If the target exists and `overwrite` is false, or it has other files.
     ValueError
         If one folder is in the other.
     """
     start = time.perf_counter()
-    source, target = _places(packed, folder)
+    source, target = _source_and_target(packed, folder)
     manifest = Manifest.read(source)
     tree = _rest(source, manifest)
     held = Folder(source, follow=True)
-    sizes, tensors, changed = _look_at_stores(source, manifest, held)
+    sizes, tensors, changed = _check_stores(source, manifest, held)
     if max_bytes is None:
-        # Each store alone may be a small one that expands to no more than is allowed of one.
+        # Each store may expand to no more than the limit of one store, but all of them to more.
         whole = f"{source}: the files in its stores"
         DEFAULT_LIMITS.check(sum(sizes), lambda most: held.size_below(""), whole)
     names = [*tree.files, *manifest.weights]
@@ -267,8 +266,10 @@ def unpack_hugging_face(
     )
 
 
-def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return the source and the absolute target: two folders, neither of them in the other."""
+def _source_and_target(
+    given: str | os.PathLike[str], to: str | os.PathLike[str]
+) -> tuple[Path, Path]:
+    """Return the source and the absolute target; refuse folders of which one is in the other."""
     text = given_path(given, "folder")
     if "://" in text:
         raise ValueError(
@@ -286,12 +287,12 @@ def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[
         raise ValueError(f"{to}: lies in the folder {given}")
     kind = suffix_of(target.name)[1]
     if kind is not None:
-        raise ValueError(f"{to}: the name of {kind.value}, and a folder is to be made")
+        raise ValueError(f"{to}: the name of {kind.value}, not of a folder: choose another name")
     return source, target
 
 
 def _refuse_packed(source: Path, tree: Tree) -> None:
-    """Refuse a folder with what a packed one has."""
+    """Refuse a folder that has a manifest, or something else of that name."""
     if MANIFEST not in {*tree.files, *tree.folders}:
         return
     try:
@@ -308,7 +309,7 @@ def _refuse_packed(source: Path, tree: Tree) -> None:
 def _with_reports(
     parts: Iterable[_Part], sizes: Sequence[int], progress: Progress | None
 ) -> Iterator[tuple[_Part, Progress | None]]:
-    """Yield parts, each with what reports its progress as part of that of all, by their sizes."""
+    """Yield each part with a function that reports its progress within the total."""
     total, before = sum(sizes), 0
     for part, size in zip(parts, sizes, strict=True):
         yield part, part_of(progress, before, total)
@@ -321,7 +322,7 @@ def _store(
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> dict[str, dict[str, NotedFile]]:
-    """Make the stores of a packed folder, and note which files they have."""
+    """Make the stores of a packed folder, and return the entries of their files."""
     stores = {}
     with _interrupt.temporary():
         for weight_set, report in _with_reports(
@@ -329,8 +330,8 @@ def _store(
         ):
             path = target / weight_set.store
             with closing(weight_set.source) as source:
-                own_options = Options(**options, sync=False, progress=report)
-                convert_model(source, path, Kind.FOLDER, own_options)
+                store_options = Options(**options, sync=False, progress=report)
+                convert_model(source, path, Kind.FOLDER, store_options)
             with closing(open_store(path, Kind.FOLDER)) as reader:
                 stored = stored_files(reader)
             stores[weight_set.store] = {
@@ -342,7 +343,7 @@ def _store(
 
 
 def _rest(source: Path, manifest: Manifest) -> Tree:
-    """Return what is in a packed folder beside stores, and the folders that have to be there."""
+    """Return the files of a packed folder outside of stores, and the folders to make."""
     tree = list_tree(source, follow=False, without={MANIFEST, *manifest.stores})
     missing = sorted(manifest.files.keys() - tree.files.keys())
     if missing:
@@ -356,13 +357,13 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
         raise StoreError(
             f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
         )
-    there = sorted({*tree.files, *tree.folders} & weights.keys())
-    if there:
+    doubled = sorted({*tree.files, *tree.folders} & weights.keys())
+    if doubled:
         raise StoreError(
-            f"{source}: {few(there, _SHOWN)} is there, and a store has it as well: move it out of"
+            f"{source}: {few(doubled, _SHOWN)} is there, and a store has it as well: move it out of"
             " the folder"
         )
-    # Empty folders get lost where only files are kept, as on the hub.
+    # Empty folders are lost where only files are stored, as on the hub.
     folders = sorted({*tree.folders, *manifest.folders} - {"."})
     both = sorted(
         {path for folder in folders for path in and_parents(folder)} & {*tree.files, *weights}
@@ -374,13 +375,13 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
     return replace(tree, folders=folders)
 
 
-def _look_at_stores(
+def _check_stores(
     source: Path, manifest: Manifest, held: Folder
 ) -> tuple[list[int], int, list[str]]:
     """Return the sizes of files in stores, the number of tensors, and names of changed files."""
     sizes, tensors, changed = [], 0, []
     for name, files in manifest.stores.items():
-        held.refuse_links(name)  # opening a store follows the path that it is given
+        held.refuse_links(name)  # opening a store would follow links
         with closing(open_store(source / name, Kind.FOLDER)) as reader:
             stored = stored_files(reader)
             if stored.keys() != {file.rpartition("/")[2] for file in files}:
@@ -395,7 +396,7 @@ def _look_at_stores(
 
 
 def _changed(noted: Mapping[str, NotedFile], copied: Mapping[str, NotedFile]) -> list[str]:
-    """Return the files that differ from what was noted."""
+    """Return the files that differ from their entries."""
     return [n for n, file in noted.items() if file.is_other(copied[n].size, copied[n].digests)]
 
 
@@ -407,17 +408,17 @@ def _restore(
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> None:
-    """Restore the files that are in stores to their places."""
+    """Restore the files in stores to their paths in the target."""
     scratch = target / f"{WORKING_PREFIX}restored"
     with _interrupt.temporary():
         for (name, files), report in _with_reports(manifest.stores.items(), sizes, progress):
             store = source / name
             zarr_to_safetensors(store, scratch, sync=False, progress=report, **options)
-            _place(scratch, target, files)
+            _move(scratch, target, files)
 
 
-def _place(scratch: Path, target: Path, files: Mapping[str, NotedFile]) -> None:
-    """Move the file or the folder that a store was restored to, to the places of its files."""
+def _move(scratch: Path, target: Path, files: Mapping[str, NotedFile]) -> None:
+    """Move restored files, one at `scratch` or several in it, to their paths in the target."""
     is_folder = scratch.is_dir()
     for name, noted in files.items():
         path = target / name

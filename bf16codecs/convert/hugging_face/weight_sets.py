@@ -1,4 +1,4 @@
-"""Which safetensors files in a folder of a model become which stores."""
+"""Assignment of the safetensors files in a model's folder to stores."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from bf16codecs.store.reader import ModelReader
 __all__ = ["WeightSet", "weight_sets"]
 
 _SUFFIX = ".safetensors"
-# Of files that are missing.
+# The most missing files that a message names.
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class WeightSet:
-    """Safetensors files that become one store, and the store's path from the folder."""
+    """Safetensors files that become one store, and the relative path of the store."""
 
     store: str
     source: ModelReader
 
     @property
     def folder(self) -> str:
-        """The path of the folder that the files are in, with a slash if there is one."""
+        """The relative path of the files' folder, with a slash, or "" for the top."""
         return self.store[: self.store.rfind("/") + 1]
 
     @property
@@ -45,9 +45,9 @@ class WeightSet:
 def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     """Return the files of each store: those of an index together, each other file alone.
 
-    Hidden files are other programs' temporary files, and left out. The second result maps indexes
-    in no store to what becomes of their files, and why. Raises ValueError if a store's name is
-    taken.
+    Hidden files, which are temporary files of other programs, are left out. The second result maps
+    each index that is not in a store to the treatment of its files, and the reason. Raises
+    ValueError if a store's name is taken.
     """
     visible = [path for path in tree.files if not _begins(path, ".")]
     indexes = _opened_indexes(visible, tree)
@@ -61,27 +61,28 @@ def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     used = {name.lower(): name for name in (*tree.files, *tree.folders)}
     for stem in (*alone, *(index.stem for index in indexes if index.files)):
         _refuse_stores(stem, used)
-    # Where a model is there as one file and as shards, libraries take the file.
+    # If a model has both a single file and shards, libraries load the single file.
     pairs = [*alone.items(), *indexed.items()]
     sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
     apart = {index.name: index.why for index in indexes if index.source is None}
-    return sorted(sets, key=lambda each: each.store), apart
+    return sorted(sets, key=lambda weights: weights.store), apart
 
 
 @dataclass(frozen=True)
 class _Index:
-    """An index, its path, that of its model without a suffix, and those of its files there."""
+    """An index: its path, the model's path without a suffix, and paths of files that exist."""
 
     name: str
     stem: str
     files: set[str]
-    #: The model, or what becomes of the files, and why, where they are none.
+    #: The model; None if the files do not form one.
     source: ModelReader | None = None
+    #: Then the treatment of the files, and the reason.
     why: str = ""
 
 
 def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
-    """Open indexes; a file in several belongs to the one that libraries look for, or the first."""
+    """Open indexes; a file in several belongs to the one that libraries load, or the first."""
     found: list[_Index] = []
     named: set[str] = set()
     for name in sorted(names, key=lambda path: not _begins(path, "model.")):
@@ -97,19 +98,19 @@ def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
 
 
 def _begins(path: str, start: str) -> bool:
-    """Tell whether the name of a file begins so, without its folders."""
+    """Return whether the name of a file, without its folders, begins with `start`."""
     return path.rpartition("/")[2].startswith(start)
 
 
 def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
-    """Open an index with its files, or say why they are not a model.
+    """Open an index with its files, or note why they are not a model.
 
-    Published indexes may be wrong or stale, as libraries prefer a file of that name to an index.
+    Published indexes may be wrong or stale, since libraries prefer a single file to an index.
     """
     path, folder = tree.files[name], name[: name.rfind("/") + 1]
     is_needed = f"{stem}{_SUFFIX}" not in tree.files
     try:
-        with _told_pointers(path):
+        with _lfs_pointers(path):
             values = weight_map(read_index(path), path).values()
     except SafetensorsError as e:
         if is_needed:
@@ -117,32 +118,32 @@ def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
         why = str(e).removeprefix(f"{path}: ")
         return _Index(name, stem, set(), why=f"kept as it is, since it is damaged: {why}")
     files = sorted({value for value in values if isinstance(value, str)})
-    there = {folder + file for file in files} & tree.files.keys()
-    lacking = few([file for file in files if folder + file not in there], _SHOWN)
-    if not there:
+    present = {folder + file for file in files} & tree.files.keys()
+    lacking = few([file for file in files if folder + file not in present], _SHOWN)
+    if not present:
         why = "kept as it is, since none of the files that it names is there"
-        return _Index(name, stem, there, why=why)
+        return _Index(name, stem, present, why=why)
     if lacking and is_needed:
         text = f"It names {lacking}, not there: get the rest, or remove the index if it is old"
         raise FileNotFoundError(errno.ENOENT, text, str(path))
     why = f"{lacking} is not there"
     if not lacking:
         try:
-            return _Index(name, stem, there, _opened(path))
-        except SafetensorsError as e:  # opening a file that is damaged alone raises it again
+            return _Index(name, stem, present, _opened(path))
+        except SafetensorsError as e:  # if a file is damaged, opening it alone raises this again
             why = str(e).removeprefix(f"{path}: ")
     why = f"kept as it is, and each of its files has a store of its own: {why}"
-    return _Index(name, stem, there, why=why)
+    return _Index(name, stem, present, why=why)
 
 
 def _opened(path: Path) -> ModelReader:
-    with _told_pointers(path):
+    with _lfs_pointers(path):
         return opened_source(path, to_store=True)
 
 
 @contextmanager
-def _told_pointers(path: Path) -> Iterator[None]:
-    """Name a pointer of Git LFS as what it is, in the place of a file that was not fetched."""
+def _lfs_pointers(path: Path) -> Iterator[None]:
+    """Report a pointer of Git LFS instead of a damaged file, if the file was not fetched."""
     try:
         yield
     except SafetensorsError as e:
@@ -153,22 +154,22 @@ def _told_pointers(path: Path) -> Iterator[None]:
         raise
 
 
-def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
-    """Raise ValueError if something would be loaded in the place of the weights.
+def _refuse_stores(stem: str, used: Mapping[str, str]) -> None:
+    """Raise ValueError if something in the folder would be loaded instead of the new store.
 
-    `stem` is a store's path without suffix; `there` maps lower-case paths in the folder to paths.
+    `stem` is the store's path without suffix; `used` maps lower-case paths in the folder to paths.
     """
     for suffix in STORE_SUFFIXES:
-        name = there.get(f"{stem}{suffix}".lower())
+        name = used.get(f"{stem}{suffix}".lower())
         if name is not None:
             raise ValueError(
-                f"{name}: is in the folder already, and would be loaded in the place of the store"
-                f" that is made of {stem}{_SUFFIX}: move it to another folder, or remove it"
+                f"{name}: is in the folder already, and would be loaded instead of the store that"
+                f" is made of {stem}{_SUFFIX}: move it to another folder, or remove it"
             )
 
 
 def _unused(stem: str, used: dict[str, str]) -> str:
-    """Return a store's path, unused in any letter case, with a number if needed, and note it."""
+    """Return a path for a store, with a number if the name is in use in any case, and note it."""
     name, number = f"{stem}.zarr", 1
     while name.lower() in used:
         number += 1
