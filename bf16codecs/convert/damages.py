@@ -14,12 +14,12 @@ from bf16codecs.errors import (
 
 __all__ = ["NO_DAMAGE", "Damages"]
 
-#: Errors that are no fault of the store.
+#: Errors that do not mean that a store is damaged.
 NO_DAMAGE = (LimitError, ServerError)
 
-# A damaged store may claim any number of chunks: in 1 GiB, as many as it has bytes.
+# The most damage to collect: a damaged store may claim billions of chunks.
 _MOST = 10_000
-# Without the hint at the command that lists all damage, as this error does.
+# Advice without the command that lists all damage, since this error lists it.
 _ADVICE = DAMAGE_ADVICE.partition(" (")[0]
 
 
@@ -34,8 +34,8 @@ class Damages:
         # A dict as an ordered set: several checks may find the same damage.
         self._found = dict[Damage, None]()
         self._differing = list[Damage]()
-        #: Steps and names of tensors whose data differ.
-        self._other_tensors = set[tuple[int | None, str]]()
+        #: Steps and names of the tensors that differ.
+        self._differing_tensors = set[tuple[int | None, str]]()
         #: Paths of arrays with faults other than damaged chunks.
         self.paths = set[str]()
         self._first: BF16CodecsError
@@ -52,7 +52,7 @@ class Damages:
         chunk: tuple[int, ...] | None = None,
         path: str | None = None,
     ) -> None:
-        """Note damage; raise as `check` after 10,000, or `error` if it is no fault of the store."""
+        """Note damage. Raise `error` if it is not damage, and as `check` does after 10,000."""
         if isinstance(error, NO_DAMAGE):
             raise error
         if not self._found:
@@ -77,12 +77,12 @@ class Damages:
     ) -> None:
         """Note a difference to the model that the store is compared with."""
         if tensor is not None:
-            self._other_tensors.add((step, tensor))
+            self._differing_tensors.add((step, tensor))
         if len(self._differing) < _MOST:
             self._differing.append(Damage(step, tensor, chunk, text))
 
     def check(self) -> None:
-        """Raise an error of the first damage's type, whose `damage` has all, if there is any."""
+        """Raise an error with all damage, of the type of the first one, if any was noted."""
         if not self._found:
             return
         text = self._message(next(iter(self._found)))
@@ -93,13 +93,13 @@ class Damages:
         raise error from self._first
 
     def stop(self, error: Exception) -> None:
-        """Raise the damage as `check` does, in place of an error that is no fault of the store."""
+        """Raise the noted damage, if any, in place of an error that is not damage."""
         if self._found:
             self.add(StoreError(f"{one_line(error)}: the rest was not read"))
             self.check()
 
     def check_same(self, state: str, source: str, tensors: int) -> None:
-        """Raise SourceMismatchError, with all `differences`, if a sound store differs from a model.
+        """Raise SourceMismatchError with all differences, if a sound store differs from a model.
 
         `state` describes the store (``"intact"``); `source` is the model's path, `tensors` its
         number of tensors.
@@ -107,7 +107,7 @@ class Damages:
         if not self._differing:
             return
         text = self._message(self._differing[0])
-        if count := len(self._other_tensors):
+        if count := len(self._differing_tensors):
             verb = "differs" if count == 1 else "differ"
             text = f"{count} of {counted(tensors, 'tensor')} {verb}; the first: {text}"
         what = f"{state}, but not what {source} holds"
@@ -116,7 +116,7 @@ class Damages:
         raise error
 
     def _summary(self) -> str:
-        """Return how much is damaged, in words."""
+        """Return a summary of the damage."""
         chunks = sum(damage.chunk is not None for damage in self._found)
         tensors = len({damage.tensor for damage in self._found if damage.tensor is not None})
         others = len(self._found) - chunks
@@ -128,6 +128,6 @@ class Damages:
         return f"not intact: {limit}{' and '.join(parts)}{within}"
 
     def _message(self, damage: Damage) -> str:
-        """Return the message of some damage, with the step if `where` does not name it."""
+        """Return the message of a damage, with the step unless `where` names it."""
         is_named = damage.step is None or self._where != self._store
         return damage.message if is_named else f"step {damage.step}: {damage.message}"

@@ -1,4 +1,4 @@
-"""Finds what users have added to a store, which replacing or rewriting the store would lose."""
+"""Find files, objects and attributes that users added to a store, which replacing it would lose."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, rea
 __all__ = ["foreign_attribute", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
-# The Finder leaves it in every folder.
+# The Finder of macOS leaves it in every folder.
 _LITTER = ".DS_Store"
 # A chunk's key below its array.
 _CHUNK = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 
 
 def foreign_name(path: Path, kind: Kind) -> str:
-    """Return the first file, ZIP member or HDF5 object of a store that is not its own, or "".
+    """Return the first file, ZIP member or HDF5 object that does not belong to a store, or "".
 
-    Damaged stores and killed appends may not tell which arrays they have: then everything that Zarr
-    or HDF5 may have written counts as the store's.
+    The arrays of a damaged store, or after a killed append, may be unknown: then everything that
+    Zarr or HDF5 may have written counts as the store's.
     """
     if kind is Kind.HDF5:
         info = _info_of(path)
         return "" if info is None else _foreign_object(path, info)
     content = _Content.of(path)
-    is_own = _is_zarrs if content is None else content.has
+    belongs = _is_zarrs if content is None else content.has
     names = _files_in(path) if kind is Kind.FOLDER else _members_of(path)
-    return next((name for name in names if not is_own(name)), "")
+    return next((name for name in names if not belongs(name)), "")
 
 
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
-    """Return the first attribute that is not the store's, with its array or group; "" if none."""
+    """Return the first foreign attribute of a store, with its array or group, or ""."""
     info = _info_of(path)
     arrays = set() if info is None else info.arrays
     nodes = sorted(arrays | _groups_of(arrays))
@@ -89,7 +89,7 @@ def _members_of(store: Path) -> list[str]:
 
 def _is_zarrs(name: str) -> bool:
     file = name.rpartition("/")[2]
-    if name.startswith(f"{APPENDING}/"):  # who appends to a run has files there
+    if name.startswith(f"{APPENDING}/"):  # temporary files of an append
         return True
     return file in _DOCUMENTS or file == _LITTER or _CHUNK.fullmatch(file) is not None
 
@@ -98,7 +98,7 @@ def _is_zarrs(name: str) -> bool:
 class _Content:
     """The files of a model in a Zarr store: documents of one format, and chunks below its arrays.
 
-    Which chunks an array has is not asked: of a damaged one, its document may not tell.
+    Any key of a chunk counts, since the document of a damaged array may not have its shape.
     """
 
     arrays: set[str]
@@ -107,7 +107,7 @@ class _Content:
 
     @classmethod
     def of(cls, path: Path) -> _Content | None:
-        """Return that of a store; None if the store does not tell, or is being appended to."""
+        """Return the content of a store; None if it is damaged, or an append is in progress."""
         if os.path.lexists(path / APPENDING):
             return None
         try:
@@ -122,7 +122,7 @@ class _Content:
         return cls(info.arrays, folders)
 
     def has(self, name: str) -> bool:
-        """Tell whether a file of this name is part of it."""
+        """Return whether a file of this name belongs to the store."""
         folder, _, file = name.rpartition("/")
         if file == _LITTER:
             return True
@@ -152,11 +152,11 @@ def _hdf5_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[st
 def _foreign_object(path: Path, info: StoreInfo) -> str:
     from bf16codecs.store.hdf5.reader import other_object  # h5py is imported only for HDF5 files
 
-    # A repeated tensor is a hard link to the first, at a path of its own.
+    # A repeated tensor has its own path, a hard link to the first one's array.
     arrays = info.arrays.union(array_paths(info.paths).values())
     try:
         return other_object(path, arrays | _groups_of(arrays))
-    except BF16CodecsError:  # it is damaged, and may be replaced
+    except BF16CodecsError:  # damaged files may be replaced
         return ""
 
 

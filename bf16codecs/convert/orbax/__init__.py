@@ -1,4 +1,4 @@
-"""Orbax checkpoints to model stores and back."""
+"""Convert Orbax checkpoints to model stores, and restore them."""
 
 from bf16codecs.convert.orbax.converting import orbax_to_zarr
 from bf16codecs.convert.orbax.layout import is_orbax

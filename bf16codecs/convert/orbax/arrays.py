@@ -43,28 +43,28 @@ with from_extra("orbax", for_caller("bf16codecs.convert.orbax", "bf16codecs orba
 
 __all__ = ["ArrayOpener", "OrbaxArray", "Scratch", "read_database", "write_database"]
 
-# Of chunks that are decoded at a time, or wait to be committed; a larger one is alone.
+# The most bytes of chunks that are being decoded, or wait to be committed; or one larger chunk.
 _IN_FLIGHT_BYTES = 8 << 20
 # The memory that a read takes beside its data.
 _LEAST_BYTES = 16 << 10
-# One thread decodes, and one reads: each keeps memory of the size of chunks for itself. The cache
-# is for the indexes of shards; each chunk is read once.
+# One thread decodes and one reads, since each retains memory of the size of a chunk. The cache is
+# for the indexes of shards; each chunk is read only once.
 _RESOURCES = {
     "cache_pool": {"total_bytes_limit": 8 << 20},
     "data_copy_concurrency": {"limit": 1},
     "file_io_concurrency": {"limit": 1},
 }
 _CODES = {item: dtype for dtype, item in DTYPE_NAMES.items()}
-# Of which Orbax has one in each byte.
+# Data types that Orbax stores as one item per byte, and safetensors in pairs.
 _PACKED = {"float4_e2m1fn"}
-# Where in its own code tensorstore failed, and all of the array's metadata.
+# Parts of tensorstore's messages: locations in its source, and all metadata of the array.
 _INTERNALS = re.compile(r" \[(source locations|tensorstore_spec)=.*", re.DOTALL)
 _SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
-# As Orbax has it.
+# Orbax's configuration.
 _DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000}
 # Orbax cuts arrays at shards: its chunks are never larger than the array.
 _SMALL_CHUNK, _MOST_OF_ARRAY = 64 << 20, 2
-# Each chunk is a read, and a file or an entry in an index.
+# Each chunk costs a read, and a file or an entry in an index.
 _FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
 # Documents of arrays and groups, which are not chunks.
 _DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
@@ -73,14 +73,14 @@ Box = tuple[slice, ...]
 
 
 class ArrayOpener:
-    """Opens the arrays of a checkpoint, whose path is `where` in messages."""
+    """Opens the arrays of a checkpoint; messages name it as `where`."""
 
     def __init__(self, root: Path, where: str, limits: Limits = DEFAULT_LIMITS) -> None:
         self._root, self._where, self._limits = root, where, limits
         self._context = tensorstore.Context(_RESOURCES)
 
     def open(self, name: str, location: Location) -> OrbaxArray:
-        """Open an array whose metadata exist, for reading and writing.
+        """Open an array, whose metadata exist, for reading and writing.
 
         Raises StoreError for a data type that safetensors lacks; CorruptDataError if the array
         cannot be opened, or its chunks are not credible.
@@ -116,7 +116,7 @@ class OrbaxArray:
                 f"{label}: {item}, a data type that safetensors {lacks}: convert it to one of"
                 f" {', '.join(sorted(_CODES))} before saving"
             )
-        #: As safetensors has it.
+        #: The name of the dtype in safetensors.
         self.dtype = _CODES[item]
         self.item_size: int = array.dtype.numpy_dtype.itemsize
         self._chunk_nbytes = 0
@@ -126,14 +126,14 @@ class OrbaxArray:
             self._chunk_nbytes = max(self._chunk_nbytes, math.prod(chunks) * self.item_size)
 
     def read(self, start: int, out: Bytes) -> None:
-        """Read a few items from an offset in bytes on, by decoding the chunks that hold them."""
+        """Read a few items from an offset in bytes on, decoding only the chunks that have them."""
         self._check_stored()
         first, items = start // self.item_size, out.view(self._array.dtype.numpy_dtype)
         at = 0
         for box in _boxes_of_range(self.shape, first, first + items.size):
             shape = [extent.stop - extent.start for extent in box]
             part = items[at : at + math.prod(shape)].reshape(shape)
-            for chunk in self._boxes("read_chunk", box):  # one by one, which bounds the memory
+            for chunk in self._boxes("read_chunk", box):  # one by one, to bound the memory
                 with _damage(self.label):
                     part[_inside(chunk, box)] = self._array[chunk].read().result()
                 _give_back_memory(self._chunk_nbytes)
@@ -173,7 +173,7 @@ class OrbaxArray:
             finish()
 
     def encode(self, scratch: Scratch) -> None:
-        """Write all chunks, as the array's metadata have them."""
+        """Write all chunks, with the layout and codecs in the array's metadata."""
         check_memory(self.label, self._chunk_nbytes)
         with _failures(self.label):
             batch, pending = tensorstore.Transaction(), 0
@@ -181,7 +181,7 @@ class OrbaxArray:
                 part = scratch.get(box).view(self._array.dtype.numpy_dtype)
                 shape = tuple(extent.stop - extent.start for extent in box)
                 target = self._array.with_transaction(batch)[box]
-                # Nobody writes to `part` again: it is not copied.
+                # No copy is needed, since nothing writes to `part` again.
                 target.write(
                     part.reshape(shape), can_reference_source_data_indefinitely=True
                 ).result()
@@ -194,7 +194,7 @@ class OrbaxArray:
             batch.commit_sync()
 
     def _check_stored(self) -> None:
-        """Refuse to read chunks that would take more memory than there is, or than they justify."""
+        """Refuse chunks that need more memory than is available or than their size justifies."""
         check_memory(self.label, self._chunk_nbytes)
         if self._is_checked:
             return
@@ -212,7 +212,7 @@ class OrbaxArray:
         return tuple(slice(0, size) for size in self.shape)
 
     def _boxes(self, unit: str, within: Box) -> Iterator[Box]:
-        """Yield what chunks have in a box."""
+        """Yield the intersection of each chunk with a box."""
         axes = [
             [
                 slice(max(i, extent.start), min(i + chunk, extent.stop))
@@ -224,7 +224,7 @@ class OrbaxArray:
 
 
 class Scratch:
-    """The items of an array in order, in a private file, until closed once more than shared."""
+    """The items of an array, in C order, in a private file with a count of its users."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
         self._shape, self._item_size = shape, item_size
@@ -232,13 +232,13 @@ class Scratch:
         self._lock, self._users = make_lock(), 1
 
     def shared(self) -> Scratch:
-        """Return the same, which is to be closed once more."""
+        """Add a user, who must call `close` as well."""
         with self._lock:
             self._users += 1
         return self
 
     def close(self) -> None:
-        """Remove the file, if nothing else uses it."""
+        """Remove a user, and after the last one the file."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -252,28 +252,28 @@ class Scratch:
 
     def read(self, offset: int, out: Bytes) -> None:
         """Read bytes from an offset on."""
-        with self._lock:  # of a descriptor's position, where a read has one
+        with self._lock:  # on some systems, a read moves the descriptor's position
             read_at(self._file.fileno(), offset, out)
 
     def put(self, start: Sequence[int], part: NDArray[Any]) -> None:
         """Write a box of items that begins at an index."""
         box = tuple(slice(i, i + n) for i, n in zip(start, part.shape, strict=True))
-        rows, run = self._rows(box)
-        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).reshape(-1, run)
-        for offset, row in zip(rows, data, strict=True):
+        offsets, row_nbytes = self._rows(box)
+        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).reshape(-1, row_nbytes)
+        for offset, row in zip(offsets, data, strict=True):
             self.write(offset, row)
 
     def get(self, box: Box) -> Bytes:
         """Read a box of items, as bytes."""
-        rows, run = self._rows(box)
-        data = np.empty((len(rows), run), np.uint8)
-        for offset, row in zip(rows, data, strict=True):
+        offsets, row_nbytes = self._rows(box)
+        data = np.empty((len(offsets), row_nbytes), np.uint8)
+        for offset, row in zip(offsets, data, strict=True):
             self.read(offset, row)
         return data.reshape(-1)
 
     def _rows(self, box: Box) -> tuple[list[int], int]:
         """Return the offsets of a box's contiguous rows in the file, and a row's size in bytes."""
-        inner = len(box)  # axes from this one on are in it as a whole
+        inner = len(box)  # the box has all of the axes from this one on
         while inner and box[inner - 1] == slice(0, self._shape[inner - 1]):
             inner -= 1
         inner = max(0, inner - 1)
@@ -318,7 +318,7 @@ def _database(folder: Path) -> dict[str, Any]:
 
 
 def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
-    """Yield boxes that have, one after another, the items of a range in their order."""
+    """Yield boxes that cover a range of items, in order."""
     if not shape:
         yield ()
         return
@@ -336,10 +336,10 @@ def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[B
 
 
 def _inside(box: Box, outer: Box) -> Box:
-    """Return a box as it is counted from the start of one that it is in."""
+    """Return a box relative to the start of an outer one."""
     return tuple(
-        slice(extent.start - its.start, extent.stop - its.start)
-        for extent, its in zip(box, outer, strict=True)
+        slice(extent.start - origin.start, extent.stop - origin.start)
+        for extent, origin in zip(box, outer, strict=True)
     )
 
 
@@ -348,13 +348,13 @@ def _nbytes(box: Sequence[slice], item_size: int) -> int:
 
 
 def _give_back_memory(nbytes: int) -> None:
-    """After a large chunk, let no thread of tensorstore keep the memory for itself."""
+    """Return memory to the system after a large chunk, or tensorstore's threads would retain it."""
     if nbytes > _IN_FLIGHT_BYTES:
         give_back_freed_memory()
 
 
 def _failure(label: str, text: str) -> OSError:
-    """Return an error that says what cannot be written, or that of the system behind it."""
+    """Return the system's error behind one of tensorstore, or one with its text."""
     number = _SYSTEM_ERROR.search(text)
     if number is None:
         return OSError(f"{label}: {text}")
@@ -362,8 +362,8 @@ def _failure(label: str, text: str) -> OSError:
 
 
 @contextmanager
-def _told(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise `error` for those of tensorstore, which fill pages."""
+def _translated_errors(error: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise `error` with a short text in place of tensorstore's errors, which fill pages."""
     try:
         yield
     except BF16CodecsError:
@@ -375,18 +375,18 @@ def _told(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def _damage(label: str) -> AbstractContextManager[None]:
-    """Name what cannot be read."""
-    return _told(lambda text: CorruptDataError(f"{label}: {damaged(text)}"))
+    """Raise CorruptDataError for tensorstore's errors on reading."""
+    return _translated_errors(lambda text: CorruptDataError(f"{label}: {damaged(text)}"))
 
 
 def _failures(label: str) -> AbstractContextManager[None]:
-    """Name what cannot be written."""
-    return _told(partial(_failure, label))
+    """Raise OSError for tensorstore's errors on writing."""
+    return _translated_errors(partial(_failure, label))
 
 
 def _check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_size: int) -> None:
     """Raise CorruptDataError for chunks far larger than their array, or too many and tiny."""
-    # Of an empty array, no chunk is read.
+    # No chunk of an empty array is read.
     nbytes = math.prod(max(1, size) for size in shape) * item_size
     if math.prod(chunks) * item_size > max(_SMALL_CHUNK, _MOST_OF_ARRAY * nbytes):
         text = f"chunks of {_shown(chunks)} items, in an array of {_shown(shape)}: not credible"
@@ -400,7 +400,8 @@ def _check_chunks(label: str, shape: Sequence[int], chunks: Sequence[int], item_
 def check_memory(label: str, chunk_nbytes: int) -> None:
     """Raise MemoryError if there is no memory for a chunk."""
     try:
-        # The chunk, and what is read of it or written to it. Nothing is touched: it takes no time.
+        # Room for the chunk, and for the data read from it or written to it. No page is touched,
+        # so this takes no time.
         np.empty(2 * chunk_nbytes, np.uint8)
     except (MemoryError, ValueError) as e:
         raise MemoryError(f"{label}: no memory for a chunk of {chunk_nbytes} bytes") from e
@@ -435,7 +436,7 @@ def _check_stored_chunks(
 
 
 def _is_longer(store: Any, key: bytes, nbytes: int) -> bool:
-    """Tell whether a value of a `tensorstore.KvStore` has more bytes, without reading them all."""
+    """Return whether a value of a `tensorstore.KvStore` has more bytes, without reading it."""
     try:
         store.read(key, byte_range=slice(nbytes, nbytes + 1)).result()
     except ValueError as e:

@@ -1,4 +1,4 @@
-"""Orbax checkpoints to model stores."""
+"""Convert Orbax checkpoints to model stores."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def orbax_to_zarr(
 ) -> Summary:
     """Convert an Orbax checkpoint to a model store in Zarr.
 
-    Every array becomes a tensor, whose name is the path in the tree, joined with dots, as Orbax
-    has it; where several items have arrays, with the item's name and a slash before it. Everything
-    else that the checkpoint has is kept as it is, in the metadata ``bf16codecs.orbax``:
-    `zarr_to_orbax` restores it. Memory is needed for one chunk of the checkpoint at a time, and
-    some free disk beside the store for up to four decoded tensors.
+    Every array becomes a tensor. Its name is Orbax's path in the tree, joined with dots, after the
+    item's name and a slash if several items have arrays. The metadata ``bf16codecs.orbax`` has the
+    rest of the checkpoint unchanged, so that `zarr_to_orbax` restores it. The conversion needs
+    memory for one chunk of the checkpoint at a time, and free disk space beside the store for up to
+    four decoded tensors.
 
     Parameters
     ----------
     src
-        The checkpoint's folder: of those of a `CheckpointManager`, that of one step.
+        The folder of the checkpoint: with a `CheckpointManager`, that of one step.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete.
     max_bytes
-        The most bytes that the checkpoint's arrays may have once decoded. By default 1 GiB, or 256
+        The most bytes that the decoded arrays of the checkpoint may have. By default 1 GiB, or 256
         times the checkpoint's size if that is more.
     options
-        `codec`, `level`, `chunk_size`, `threads`, `verify`, `overwrite` and others, as
-        `bf16codecs.convert.safetensors_to_zarr` takes them.
+        Options of `bf16codecs.convert.safetensors_to_zarr`: `codec`, `level`, `chunk_size`,
+        `threads`, `verify`, `overwrite` and others.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def orbax_to_zarr(
     Raises
     ------
     StoreError
-        If `src` is no checkpoint, or at an address, or is unfinished, or an array has a data type
+        If `src` is not a checkpoint, is an address, or is unfinished, or an array has a data type
         that safetensors lacks.
     CorruptDataError
         If an array cannot be read.
@@ -67,7 +67,7 @@ def orbax_to_zarr(
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
     ValueError
-        If the target is the checkpoint, in it, or around it, or an option makes no sense.
+        If the target is the checkpoint, in it, or contains it, or an option is invalid.
     """
     root = local_checkpoint(src)
     parent = Path(absolute(given_path(store, "target"))).parent
@@ -78,7 +78,7 @@ def orbax_to_zarr(
         nbytes = header.file_size - header.data_start
         limits.check(nbytes, lambda enough: disk_size(root), whole)
         if resolved(root) in (resolved(parent), *resolved(parent).parents):
-            raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
+            raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another folder")
         return convert_model(source, store, zarr_kind(store), Options(**options))
 
 
@@ -117,13 +117,13 @@ def local_checkpoint(src: str | os.PathLike[str]) -> Path:
 
 
 def _is_part(path: Path, kind: Kind | None) -> bool:
-    """Tell whether a path is in a checkpoint, and no model: an array, or an item without any."""
+    """Return whether a path is an array of a checkpoint, or an item without arrays."""
     is_model = kind not in (None, Kind.FOLDER) or (path / header_path(0)).exists()
     return not is_model and parent_checkpoint(path) is not None
 
 
 def _other(path: Path) -> str:
-    """Say what a path is that is no checkpoint."""
+    """Return why a path is not a checkpoint, and what it is instead."""
     kind = detect(path)
     if _is_part(path, kind):
         checkpoint = parent_checkpoint(path)

@@ -32,49 +32,49 @@ __all__ = [
     "too_many_documents",
 ]
 
-#: Where the metadata of a safetensors file have the documents of a checkpoint.
+#: The key of a checkpoint's documents in the metadata of a safetensors file.
 KEY = "bf16codecs.orbax"
 
 _CHECKPOINT, _TREE, _DATABASE = "_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"
-#: Names of files, some of which every checkpoint, or item of one, has.
+#: Names of files: each checkpoint, and each item of one, has at least one of them.
 MARKERS = (_TREE, _DATABASE, _CHECKPOINT)
-# Of Orbax before 2023: small values, in a file beside the arrays.
+# A file of Orbax before 2023 with small values, beside the arrays.
 _AGGREGATE = "checkpoint"
 _UNFINISHED = ".orbax-checkpoint-tmp"
-# A database may have further manifests, with numbers for names.
+# A database may have further manifests, whose names are numbers.
 _MANIFEST = re.compile(r"manifest\.(ocdbt|[0-9a-f]{16})")
 _VERSION = 1
-#: Of all that a checkpoint has beside its arrays. A header of safetensors may have 100 MB.
+#: The most bytes of a checkpoint beside its arrays. A header of safetensors may have 100 MB.
 MAX_DOCUMENT_BYTES = 32 << 20
 _ARRAY_TYPES = {"jax.Array", "np.ndarray", "scalar"}
 
 
 class Location(NamedTuple):
-    """Where an array of a checkpoint is."""
+    """The location of an array in a checkpoint."""
 
-    #: Folder of the OCDBT database that has it, in the checkpoint; None if the array is a folder.
+    #: The folder of the OCDBT database that has the array; None if the array is a folder itself.
     database: str | None
-    #: In the database, or in the checkpoint.
+    #: Its path in the database, or in the checkpoint.
     path: str
     #: The driver of tensorstore: ``"zarr"`` or ``"zarr3"``.
     driver: str
-    #: Whether a chunk that is missing is a damage, and not one of zeros.
+    #: Whether a missing chunk is damage, instead of zeros.
     has_all_chunks: bool
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All of a checkpoint but the data of its arrays; paths have slashes.
+    """Everything in a checkpoint but the data of its arrays; paths have slashes.
 
     `files` has the content of files by path, including the metadata of arrays that are folders.
-    `databases` has, by the folder of an OCDBT database and by key, the metadata of its arrays.
+    `databases` has the metadata of the arrays in OCDBT databases, by folder and key.
     """
 
     files: Mapping[str, bytes]
     databases: Mapping[str, Mapping[str, bytes]]
 
     def arrays(self) -> dict[str, Location]:
-        """Return the arrays by name: the path, without the item's folder if there is one item.
+        """Return the arrays by name: their paths, without the folder of an only item.
 
         Raises StoreError if an item's metadata are missing or unreadable, or list missing arrays.
         """
@@ -103,14 +103,14 @@ class Checkpoint:
 
     @cached_property
     def _items(self) -> list[str]:
-        """The folders of items, which were saved together, the innermost first."""
+        """The folders of the items that were saved together, the innermost first."""
         return sorted({*self._trees, *self.databases}, key=len, reverse=True)
 
     def _item_of(self, path: str) -> str:
         return next((item for item in self._items if path.startswith(_joined(item, ""))), "")
 
     def _locate(self, database: str | None, key: str) -> Location | None:
-        """Return the array that has its metadata under a key, if it is a key of one."""
+        """Return the array whose metadata have a key; None if the key is not an array's."""
         where = _joined(database, key)
         raw = self.files[key] if database is None else self.databases[database][key]
         if not _is_of_array(where, raw):
@@ -130,7 +130,8 @@ class Checkpoint:
             for file in (_TREE, _AGGREGATE)
         ):
             return
-        # Orbax takes these for a tree of arrays alone, and for an array without a tree.
+        # Without a description, Orbax reads a folder of nothing but arrays as a tree, and an array
+        # named _AGGREGATE alone.
         is_bare = location.database is None and not self._has_documents(folder)
         if not is_bare and name != _AGGREGATE:
             where = _joined(location.database if location.database is not None else folder, _TREE)
@@ -166,7 +167,7 @@ class Checkpoint:
             raise StoreError(f"{where} lists arrays that are missing: {few(missing, 3):.300}")
 
     def to_text(self) -> str:
-        """Return all of it as JSON."""
+        """Return the checkpoint's documents as JSON."""
         document = {
             "version": _VERSION,
             "files": _texts(self.files),
@@ -176,7 +177,7 @@ class Checkpoint:
 
     @classmethod
     def from_text(cls, text: str) -> Checkpoint:
-        """Parse `to_text`'s result; raise StoreError if it is invalid, or paths lead outside."""
+        """Parse a result of `to_text`; raise StoreError if it is invalid, or a path leads out."""
         try:
             document = json.loads(text)
             if document["version"] != _VERSION:
@@ -200,7 +201,7 @@ class Checkpoint:
 
 
 def is_orbax(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is an Orbax checkpoint, an unfinished one, or a folder of some."""
+    """Return whether a path is an Orbax checkpoint, an unfinished one, or a folder of some."""
     root = Path(path)
     if not root.is_dir():
         return False
@@ -208,13 +209,13 @@ def is_orbax(path: str | os.PathLike[str]) -> bool:
 
 
 def parent_checkpoint(path: Path) -> Path | None:
-    """Return the checkpoint, or item of one, in whose folder a path is; None if there is none."""
+    """Return the checkpoint, or the item of one, whose folder has a path; None without one."""
     parent = Path(absolute(path)).parent
     return parent if _has_marker(parent) else None
 
 
 def other_than_checkpoint(root: Path) -> str:
-    """Say why a path is no checkpoint, of one step and complete; nothing if it is one."""
+    """Return why a path is not a complete checkpoint of one step; "" if it is one."""
     if not root.is_dir():
         return "it is no folder, as Orbax checkpoints are"
     inner = _folders(root)
@@ -223,7 +224,7 @@ def other_than_checkpoint(root: Path) -> str:
         return f"an Orbax checkpoint that was not finished ({unfinished}): take another"
     steps = [path.name for path in inner if (path / _CHECKPOINT).is_file()]
     if not any(map(_has_marker, (root, *inner))):
-        # Of Orbax before 2024, whose steps have no file of their own.
+        # Steps of Orbax before 2024 have no marker of their own, but their items do.
         steps = [path.name for path in inner if any(map(_has_marker, _folders(path)))]
     if steps:
         last = max(steps, key=lambda name: (len(name), name))
@@ -232,7 +233,7 @@ def other_than_checkpoint(root: Path) -> str:
 
 
 def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]]) -> Checkpoint:
-    """Read all documents of a checkpoint: one step, of those that a `CheckpointManager` has.
+    """Read all documents of a checkpoint: with a `CheckpointManager`, those of one step.
 
     `read_database` returns the metadata of an OCDBT database's arrays, by key. Raises StoreError if
     this is not one finished checkpoint, and for files that `walk_tree` refuses.
@@ -241,7 +242,7 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
         raise StoreError(f"{root}: {why}")
     try:
         for _ in walk_tree(root, follow=True):
-            pass  # links that tensorstore would follow without end, and pipes, are refused
+            pass  # refuses pipes, and links that tensorstore would follow without end
     except FileNotFoundError as e:
         raise StoreError(f"{e.filename}: {e.strerror}") from e
     files: dict[str, bytes] = {}
@@ -249,7 +250,7 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     nbytes = 0
     for folder, manifests, names in _walk(root):
         path = "" if folder == root else folder.relative_to(root).as_posix()
-        # tensorstore reads manifests whole: they are measured before it opens the database.
+        # tensorstore reads whole manifests, so they are measured before it opens the database.
         for name in (*manifests, *names):
             nbytes += (folder / name).stat().st_size
             if nbytes > MAX_DOCUMENT_BYTES:
@@ -270,7 +271,7 @@ def _has_marker(folder: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder, its manifests if it is a database, and its documents: no chunks."""
+    """Yield each folder with its manifests, if it is a database, and its documents, not chunks."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -279,14 +280,14 @@ def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     for folder, folders, names in os.walk(root, onerror=fail):
         manifests: list[str] = []
         if _DATABASE in names:
-            # Its data, and what the processes wrote before they were merged.
+            # Skip its data, and the databases of single processes, which were merged into it.
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
             manifests = sorted(filter(_MANIFEST.fullmatch, names))
             names = [name for name in names if name not in manifests]
         documents = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
         paths = (Path(folder, name) for name in documents)
         is_array = any(_is_of_array(str(path), _read(path)) for path in paths)
-        # All else in an array's folder, and in folders of it, are chunks.
+        # All other files in the folder of an array, and in folders below, are chunks.
         if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
             names = documents
@@ -306,7 +307,7 @@ def _read(path: Path) -> bytes:
 
 
 def too_many_documents(where: Path, path: str) -> StoreError:
-    """Return the error of more beside the arrays than is kept: with `path`, it is too much."""
+    """Return the error for too many bytes beside the arrays; with `path`, they are too many."""
     return StoreError(
         f"{where}: more than {MAX_DOCUMENT_BYTES >> 20} MiB beside its arrays, with {path!r:.300}:"
         " leave out what is no part of the model, or take another copy"
@@ -314,7 +315,7 @@ def too_many_documents(where: Path, path: str) -> StoreError:
 
 
 def _joined(*parts: str | None) -> str:
-    """Join parts of a path; an empty last one adds a slash to a folder's."""
+    """Join parts of a path; an empty last part leaves a slash at the end."""
     *folders, last = parts
     start = "/".join(part for part in folders if part)
     return f"{start}/{last}" if start else last or ""
@@ -325,7 +326,7 @@ def _name(path: str) -> str:
 
 
 def _is_of_array(path: str, raw: bytes) -> bool:
-    """Parse metadata, and return whether they are an array's; deep JSON would crash tensorstore."""
+    """Return whether metadata are an array's, and refuse deep JSON, which crashes tensorstore."""
     name = os.path.basename(path)
     if name not in (".zarray", "zarr.json"):
         return False
@@ -344,7 +345,7 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _texts(files: Mapping[str, bytes]) -> dict[str, str | list[str]]:
-    """Return the content of files for JSON: text, or in a list what is none."""
+    """Return the content of files for JSON: text, or a list with base64 for other bytes."""
 
     def text(raw: bytes) -> str | list[str]:
         try:

@@ -1,4 +1,4 @@
-"""Orbax checkpoints from model stores."""
+"""Restore Orbax checkpoints from model stores."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def zarr_to_orbax(
     sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
-    """Restore the Orbax checkpoint that `orbax_to_zarr` made a store of.
+    """Restore an Orbax checkpoint from a store that `orbax_to_zarr` made.
 
-    Arrays have the same bits, and the same chunks and codecs. All other files are the same, but
-    those of OCDBT databases, which are made anew.
+    Arrays get the same bits, chunks and codecs. All other files are the same, except those of OCDBT
+    databases, which are written anew.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def zarr_to_orbax(
     dst
         The folder to make. It appears only when it is complete.
     threads, base, storage_options, max_bytes, sync
-        As for `bf16codecs.convert.zarr_to_safetensors`.
+        See `bf16codecs.convert.zarr_to_safetensors`.
     overwrite
         Replace an existing checkpoint.
     verify
-        Read the finished checkpoint again and compare it with the digest of what was converted.
+        Read the finished checkpoint again and compare it with the digest of the original.
     progress
-        Called now and then with the phase (``"restore"``, ``"verify"``), the bytes done and the
+        Called repeatedly with the phase (``"restore"``, ``"verify"``), the bytes done and the
         total bytes.
 
     Returns
@@ -78,11 +78,11 @@ def zarr_to_orbax(
     Raises
     ------
     StoreError
-        If the store is not one of a checkpoint, or incomplete.
+        If the store was not made from a checkpoint, or is incomplete.
     bf16codecs.errors.CodecError
-        If data are damaged. The target is not made then.
+        If data are damaged. Then the target is not made.
     FileExistsError
-        If the target exists and `overwrite` is false, or it is no checkpoint.
+        If the target exists and `overwrite` is false, or it is not a checkpoint.
     """
     start = time.perf_counter()
     opening = Opening(storage_options, Limits(max_bytes), base=base)
@@ -104,7 +104,7 @@ def zarr_to_orbax(
 
 
 def _opened(store: str | os.PathLike[str], opening: Opening) -> ModelReader:
-    """Open a store; of an address, say in an error that no checkpoint is read from it."""
+    """Open a store; errors about addresses add that checkpoints are not read from these."""
     try:
         return open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)
     except (NoGroupError, FileNotFoundError) as e:
@@ -114,7 +114,7 @@ def _opened(store: str | os.PathLike[str], opening: Opening) -> ModelReader:
 
 
 def _kept(reader: ModelReader) -> tuple[Header, Checkpoint]:
-    """Return the header of the file that a store has, and the documents of a checkpoint in it."""
+    """Return the header of a store's file, and the checkpoint's documents in its metadata."""
     header, *others = reader.headers
     if others or KEY not in header.metadata:
         raise StoreError(
@@ -185,7 +185,7 @@ def _verify(
     scratch: Path,
     progress: Progress | None,
 ) -> None:
-    """Read a checkpoint as what was converted, and compare all of it."""
+    """Read the restored checkpoint, and compare all of it with the original."""
     with closing(open_checkpoint(root, scratch, DEFAULT_LIMITS, header)) as found:
         _compare(reader, header, checkpoint, found, progress)
 

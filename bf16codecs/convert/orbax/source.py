@@ -1,4 +1,4 @@
-"""An Orbax checkpoint as the safetensors file that it would be, which is never on disk."""
+"""An Orbax checkpoint as a model of one virtual safetensors file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 
 __all__ = ["CheckpointReader", "open_checkpoint"]
 
-# Tensors that are kept decoded: threads are at neighbouring ones.
+# Decoded tensors in the cache: threads read adjacent ones.
 _KEPT = 4
-# Tensors that may be copies are first compared by 2,048 items. Decoding a tensor for that would be
-# for nothing: it is dropped long before the conversion comes to it.
+# Possible copies are first compared by 2,048 items. Decoding a whole tensor for that would be a
+# waste: the cache drops it long before the conversion reaches it.
 _SAMPLE_BYTES = 2048 * 8
 
 
 class _Decoded:
-    """The tensors of a checkpoint: the last few that were read, decoded in temporary files."""
+    """The tensors of a checkpoint, with the last few decoded in temporary files."""
 
     def __init__(self, arrays: list[OrbaxArray], folder: Path) -> None:
         self._arrays, self._folder = arrays, folder
@@ -40,7 +40,7 @@ class _Decoded:
         self._samples: dict[int, tuple[int, bytes]] = {}
 
     def read(self, number: int, start: int, out: Bytes) -> None:
-        """Read bytes of a tensor; one thread decodes at a time, which bounds the memory."""
+        """Read bytes of a tensor; one thread decodes at a time, to bound the memory."""
         with self._lock:
             if self._read_sample(number, start, out):
                 return
@@ -55,7 +55,7 @@ class _Decoded:
                 self._drop()
 
     def _read_sample(self, number: int, start: int, out: Bytes) -> bool:
-        """Read from a tensor that is not decoded, unless more than one sample is wanted of it."""
+        """Read a single sample of a tensor without decoding it; return False for other reads."""
         item_size = self._arrays[number].item_size
         if number in self._kept or out.size > _SAMPLE_BYTES or start % item_size:
             return False
@@ -80,7 +80,7 @@ class _Decoded:
 
     def _drop(self) -> None:
         _, scratch = self._kept.popitem(last=False)
-        scratch.close()  # once those who read it have closed it, too
+        scratch.close()  # takes effect once its readers have closed it as well
 
 
 class CheckpointReader(FilesReader):
@@ -104,7 +104,7 @@ class CheckpointReader(FilesReader):
         self.root, self.checkpoint, self._decoded = root, checkpoint, decoded
 
     def close(self) -> None:
-        """Remove what is decoded."""
+        """Remove the decoded tensors."""
         super().close()
         self._decoded.close()
 
@@ -120,7 +120,7 @@ def _state(root: Path) -> dict[str, Any]:
 def open_checkpoint(
     root: Path, scratch: Path, limits: Limits, header: Header | None = None
 ) -> CheckpointReader:
-    """Open a checkpoint; raise StoreError if the file's known `header` is of other tensors.
+    """Open a checkpoint; raise StoreError if a given `header` has other tensors.
 
     `scratch` is a folder with room for a few decoded tensors.
     """
@@ -132,8 +132,8 @@ def open_checkpoint(
     if not arrays:
         raise StoreError(f"{root}: an Orbax checkpoint without arrays")
     if header is None:
-        forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-        header = make_header(forms, {KEY: checkpoint.to_text()}, str(root))
+        specs = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        header = make_header(specs, {KEY: checkpoint.to_text()}, str(root))
     if arrays.keys() != {tensor.name for tensor in header.tensors}:
         raise StoreError(f"{root}: has other arrays than the original")
     ordered = [arrays[tensor.name] for tensor in header.tensors]
