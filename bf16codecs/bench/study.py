@@ -25,7 +25,7 @@ _WORD = re.compile(r"\b\w|(?<![A-Z])[A-Z](?=[a-z])")
 
 
 def begins_like(name: str, beginnings: Sequence[str]) -> bool:
-    """Tell whether a word of a name begins with one of these, in any case.
+    """Return whether a word of a name begins with one of these, in any case.
 
     Words begin after a space, and at a capital between a non-capital and a lower-case letter, as
     "Huffman" does in "BF16Huffman".

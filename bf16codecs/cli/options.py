@@ -214,7 +214,7 @@ def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None
 
 
 def is_store(path: str) -> bool:
-    """Tell whether a path is a model store."""
+    """Return whether a path is a model store."""
     try:
         return detect(path) in (Kind.FOLDER, Kind.ZIP, Kind.HDF5)
     except (OSError, ValueError):

@@ -16,7 +16,7 @@ from bf16codecs._base.paths import and_parents
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.opening import own_attributes
+from bf16codecs.store.opening import model_attributes
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.zarr.folder import APPENDING
 from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, read_json, read_root
@@ -61,7 +61,7 @@ def _info_of(path: Path) -> StoreInfo | None:
     if os.path.lexists(path / APPENDING):
         return None
     try:
-        return StoreInfo.from_attributes({ATTRIBUTES_KEY: own_attributes(path)}, str(path))
+        return StoreInfo.from_attributes({ATTRIBUTES_KEY: model_attributes(path)}, str(path))
     except BF16CodecsError:
         return None
 

@@ -100,16 +100,16 @@ def _in_torch(array: Any, kind: str, device: Any) -> torch.Tensor:
 def load_torch(
     tensors: list[LazyTensor], device: Any, metadata: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Load tensors; those that are tied by the metadata become one tensor.
+    """Load tensors; tensors that the metadata tie become one tensor.
 
-    Others that have one array in the store only happen to be equal, such as norms of a new model.
+    Other tensors that share an array in the store are equal only by chance, as norms of new models.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
     tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
     # Metadata are not trusted.
-    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
-    # Tied tensors that are stored twice are compared once they are loaded: stores do so with small
-    # and constant tensors, safetensors files with all.
+    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].matches(by_name[o])}
+    # Tied tensors that are stored twice are compared after loading: stores repeat small and
+    # constant tensors, and safetensors files repeat all.
     copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}
     alone = [tensor for name, tensor in by_name.items() if name not in copies]
     loaded = _loaded(alone, device)
@@ -134,12 +134,12 @@ def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
 
 
 def _is_host(device: Any) -> bool:
-    """Tell whether a device that was checked is the CPU."""
+    """Return whether a device that was checked is the CPU."""
     return device is None or str(device) == "cpu"
 
 
 def _are_same(tensor: Any, other: Any) -> bool:
-    """Tell whether tensors of one dtype and shape have the same bytes; on "meta" they have none."""
+    """Return whether tensors of one dtype and shape have the same bytes; none do on "meta"."""
     import torch
 
     parts = (t.reshape(-1).view(torch.uint8) for t in (tensor, other))

@@ -127,7 +127,7 @@ def torch_selection(
 
 
 def _is_view(item: Any) -> bool:
-    """Tell whether PyTorch selects as NumPy does with one part of a selection."""
+    """Return whether PyTorch selects as NumPy does with one part of a selection."""
     if isinstance(item, slice):
         return item == slice(None)
     return item is None or item is Ellipsis or isinstance(item, int)

@@ -53,7 +53,7 @@ Opened = Callable[[], ModelReader]
 
 
 def _is_local(reader: ModelReader) -> bool:
-    """Tell whether reading a model, and its base, asks no server."""
+    """Return whether reading a model, and its base, asks no server."""
     while path_of(reader.location[0]) is not None:
         if reader.base is None:
             return True

@@ -68,7 +68,7 @@ class StoredArrays(ABC):
         """Open an array with zarr; ValueError if it is none of Zarr's."""
 
     def needs_header(self, path: str) -> bool:
-        """Tell whether to compare an array with the header of its tensor."""
+        """Return whether to compare an array with the header of its tensor."""
         return self.is_near
 
     @property

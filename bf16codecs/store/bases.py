@@ -92,7 +92,7 @@ def location_of(reference: BaseReference, where: str) -> str:
 
 
 def is_nameable(address: str) -> bool:
-    """Tell whether a store may name an address as its base's.
+    """Return whether a store may name an address as its base's.
 
     Opening a stranger's store also opens its base. fsspec and obstore accept more than plain
     addresses: chains, files that list other files, leading blanks. Some of these lead from a server
@@ -117,7 +117,7 @@ def _parts(address: str) -> tuple[str, str, str]:
 
 
 def is_beside(address: str, other: str) -> bool:
-    """Tell whether two addresses have the same host or bucket."""
+    """Return whether two addresses have the same host or bucket."""
     return _parts(address)[:2] == _parts(other)[:2]
 
 

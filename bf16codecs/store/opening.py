@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Opening",
+    "model_attributes",
     "names_run",
     "open_any",
     "open_either",
     "open_run_store",
     "open_store",
-    "own_attributes",
     "split_step",
 ]
 
@@ -115,18 +115,17 @@ def open_run_store(
 
 
 def names_run(path: Path) -> bool:
-    """Tell whether the attributes of a store say that it is a run, be they valid or not.
+    """Return whether the attributes of a store, which are not checked, are those of a run.
 
-    Errors are those of `own_attributes`.
+    Errors are those of `model_attributes`.
     """
-    return "run" in own_attributes(path)
+    return "run" in model_attributes(path)
 
 
-def own_attributes(path: Path) -> Mapping[str, Any]:
-    """Return a local store's attributes, be they valid or not; none if it is no model store.
+def model_attributes(path: Path) -> Mapping[str, Any]:
+    """Return this package's attributes of a local store, unchecked; empty without a model store.
 
-    BF16CodecsError is raised if it is damaged so that it does not tell, OSError if it cannot be
-    read.
+    Raises BF16CodecsError if they are damaged, and OSError if the store cannot be read.
     """
     kind = detect(path)
     if kind in (None, Kind.SAFETENSORS):

@@ -55,12 +55,12 @@ def _restored_array(array: UnitArray, attributes: Mapping[str, Any]) -> UnitArra
 
 
 def _check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
-    """Refuse an array whose attributes say that it is not that of a tensor, or its rounding."""
+    """Refuse an array whose attributes do not name the tensor: as first, copy or rounding."""
     if "tensor" not in attributes:
         return
     others = attributes.get("roundings" if is_rounded else "copies", [])
-    is_own = attributes["tensor"] == name and not is_rounded
-    if not is_own and not (isinstance(others, list) and name in others):
+    is_first = attributes["tensor"] == name and not is_rounded
+    if not is_first and not (isinstance(others, list) and name in others):
         raise StoreError(advised(f"the array is that of {attributes['tensor']!r:.80}"))
 
 

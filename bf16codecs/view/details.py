@@ -30,7 +30,7 @@ _KEPT = 256
 
 
 def is_far(model: Model) -> bool:
-    """Tell whether a model is read from a server."""
+    """Return whether a model is read from a server."""
     return path_of(model.where) is None
 
 

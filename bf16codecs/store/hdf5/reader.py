@@ -60,7 +60,7 @@ class _Opened:
         self.decoding = Decoding(True, limits.max_bytes is not None, given)
 
     def has_changed(self) -> bool:
-        """Tell whether another process has written to the file since it was opened."""
+        """Return whether another process has written to the file since it was opened."""
         return has_changed(self._where, self._state)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def _errno_of(error: BaseException) -> int:
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:
-    """Tell whether another process has written to a file, or is about to."""
+    """Return whether another process has written to a file, or is about to."""
     try:
         now = os.stat(path)
     except OSError:
@@ -149,7 +149,7 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
 
 
 def _is_no_run(where: str, limits: Limits) -> bool:
-    """Tell whether a file has a journal although it is no run: only runs have journals.
+    """Return whether a file has a journal although it is no run: only runs have journals.
 
     After a journal that is half carried out, libhdf5 may fail to open the file, or never return: it
     follows the sizes of objects in a heap, and an object of zero bytes precedes itself. Strangers
@@ -307,7 +307,7 @@ def _open_names() -> list[bytes]:
 
 
 def _is_open(path: str) -> bool:
-    """Tell whether HDF5 has a file open in this process, under the name that it has now."""
+    """Return whether HDF5 has a file open in this process, under the name that it has now."""
     try:
         names = _open_names()
     except RuntimeError:

@@ -76,7 +76,7 @@ def _names_in(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lacks_credentials(error: BaseException) -> bool:
-    """Tell whether botocore, which is not imported for this, has found no credentials."""
+    """Return whether botocore, which is not imported for this, has found no credentials."""
     return any(type(cause).__name__ == "NoCredentialsError" for cause in causes(error))
 
 

@@ -91,7 +91,7 @@ class StoreSource(KeySource):
         raise failure
 
     def _is_absent(self, key: str, error: BaseException) -> bool:
-        """Tell whether there may be no such key, and note the server's answer."""
+        """Return whether there may be no such key, and note the server's answer."""
         if is_refused(error):
             self._refusals[key] = one_line(error)
             return True

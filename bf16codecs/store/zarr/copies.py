@@ -123,7 +123,7 @@ def _differing(
 
 
 def _is_longer(shape: Any, than: Any) -> bool:
-    """Tell whether an array has one step more than another, and otherwise the same shape."""
+    """Return whether an array has one step more than another, and otherwise the same shape."""
     is_shape = isinstance(than, list) and bool(than) and isinstance(than[0], int)
     return is_shape and bool(shape == [than[0] + 1, *than[1:]])
 

@@ -81,7 +81,7 @@ def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Tell whether a path is none of an array in a store: keys are made of it."""
+    """Return whether a path is none of an array in a store: keys are made of it."""
     return len(path) > _LONGEST_PATH or any(map(_is_no_name, path.split("/")))
 
 
@@ -188,7 +188,7 @@ def shown_codecs(codecs: list[dict[str, Any]]) -> str:
 
 
 def stated_versions(codecs: list[dict[str, Any]]) -> int:
-    """Return how many versions the codecs of an array say that its chunks have."""
+    """Return the number of versions in a chunk, according to an array's codecs."""
     configuration = codecs[0].get("configuration")
     steps = configuration.get("steps") if isinstance(configuration, dict) else None
     return steps if type(steps) is int and steps > 0 else 1
@@ -197,15 +197,15 @@ def stated_versions(codecs: list[dict[str, Any]]) -> int:
 def growing_steps(zarr_format: int, document: dict[str, Any]) -> int:
     """Return for how many steps the chunks of an array can be growing frames; 0 if for none.
 
-    They are where this package has the array's codec, without another one, and its keys.
+    They can if a codec of this package is the only one, and keys are those that it writes.
     """
     parsed, codecs = parse_array(zarr_format, document), array_codecs(zarr_format, document)
     if parsed is None or len(codecs) != 1 or codecs[0]["name"] not in _GROWING_CODECS:
         return 0
     configuration, index = codecs[0].get("configuration", {}), tuple(range(len(parsed.shape)))
-    is_own = configuration.get("dtype", "bfloat16") == layout_for(parsed.dtype)
-    is_own &= parsed.key(index) == chunk_key(zarr_format)(index)
-    return stated_versions(codecs) if is_own else 0
+    is_ours = configuration.get("dtype", "bfloat16") == layout_for(parsed.dtype)
+    is_ours &= parsed.key(index) == chunk_key(zarr_format)(index)
+    return stated_versions(codecs) if is_ours else 0
 
 
 def named_shape(document: dict[str, Any]) -> tuple[int | None, ...] | None:

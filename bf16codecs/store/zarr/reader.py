@@ -135,7 +135,7 @@ class ZarrArrays(StoredArrays):
         return self._asked_sizes[path]
 
     def needs_header(self, path: str) -> bool:
-        """Tell whether to compare an array with the header of its tensor."""
+        """Return whether to compare an array with the header of its tensor."""
         # A server is asked for the header only where the array does not say its shape twice, or
         # whose it is.
         if path.endswith(ROUNDED) or path in self.info.differences:

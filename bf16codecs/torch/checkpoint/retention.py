@@ -25,7 +25,7 @@ from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
 from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import location_of
 from bf16codecs.store.kinds import detect
-from bf16codecs.store.opening import Opening, open_either, own_attributes
+from bf16codecs.store.opening import Opening, model_attributes, open_either
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Retention", "check_series", "previous_of", "release"]
@@ -142,7 +142,7 @@ def _attributes_of(path: Path) -> _Attributes:
 
 
 def _read_attributes(path: Path) -> _Attributes:
-    document = own_attributes(path)
+    document = model_attributes(path)
     return _Attributes(bool(document), "checkpoint" in document, _base_location(document, path))
 
 

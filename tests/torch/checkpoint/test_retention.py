@@ -206,14 +206,14 @@ def test_checkpoints_that_are_not_readable_for_now(
     for step in (1, 2):
         save(tmp_path, step, base="previous")
     retention._known.clear()
-    tell = retention.own_attributes
+    read = retention.model_attributes
 
     def fail(path: Path) -> Any:
         if path.name == "step-2.zarr":
             raise OSError(24, "Too many open files", str(path))
-        return tell(path)
+        return read(path)
 
-    monkeypatch.setattr(retention, "own_attributes", fail)
+    monkeypatch.setattr(retention, "model_attributes", fail)
     with pytest.warns(CheckpointWarning, match="Too many open files"):
         save(tmp_path, 3, keep_last=2)
     assert steps(tmp_path) == [1, 2, 3]
