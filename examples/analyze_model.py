@@ -15,7 +15,7 @@ from bf16codecs import analysis
 
 
 def report(result: analysis.Analysis) -> None:
-    """Print the results, in bits a value."""
+    """Print the results, in bits per value."""
     print(f"{'tensors of':<12} {'count':>5} {'exponent':>8} {'rest':>6} {'fast':>7} {'best':>7}")
     for group in [*result.kinds, result.model]:
         entropies = group.statistics.entropies
@@ -31,7 +31,7 @@ def report(result: analysis.Analysis) -> None:
     largest = sorted(result.tensors, key=lambda t: -t.statistics.values)[:10]
     worst = max(largest, key=lambda t: t.bits["arithmetic best"])
     bits = worst.bits["arithmetic best"]
-    print(f"{worst.name} compresses least among the largest: {bits:.2f} bits a value.")
+    print(f"{worst.name} compresses least among the largest: {bits:.2f} bits per value.")
 
 
 def draw(result: analysis.Analysis, folder: Path) -> None:

@@ -43,7 +43,7 @@ def main() -> None:
         assert weights.tobytes() == checkpoint.tobytes()
     assert bf16codecs.decode(steps[0]) == np.stack(checkpoints).tobytes()
 
-    print(f"each alone                {bits(alone, checkpoints):6.2f} bits a value")
+    print(f"each alone                {bits(alone, checkpoints):6.2f} bits per value")
     print(f"each on the one before    {bits(chain, checkpoints):6.2f}")
     print(f"steps of one array        {bits(steps, checkpoints):6.2f}, at most 3 others away")
 

@@ -38,7 +38,7 @@ def train(folder: Path, n: int) -> list[str]:
 
 
 def report(result: analysis.Analysis) -> None:
-    """Print a line for each checkpoint, in bits a value."""
+    """Print a line for each checkpoint, in bits per value."""
     print(f"{'step':>8} {'alone':>7} {'difference':>10} {'values changed':>14}  most changed bit")
     for step in result.steps:
         bits, change = step.model.bits, step.model.statistics.change

@@ -136,7 +136,7 @@ def _show(found: Analysis) -> None:
     for line in tables.summary(found):
         say(printable(line))
     show("")
-    say("Entropies of fields, and sizes with codecs, in bits a value:")
+    say("Entropies of fields, and sizes with codecs, in bits per value:")
     groups = [*found.kinds, *found.dtypes]
     rows = _cells(map(tables.kind_row, groups))
     count = len(found.kinds)
@@ -148,11 +148,11 @@ def _show(found: Analysis) -> None:
     ]
     if changes:
         show("")
-        say("Changes, and sizes of differences, in bits a value:")
+        say("Changes, and sizes of differences, in bits per value:")
         print_table(_columns(tables.CHANGES, _CHANGE_RANKS), _cells(changes))
     if found.steps:
         show("")
-        say("Each checkpoint, alone and as a difference to the one before it, in bits a value:")
+        say("Each checkpoint, alone and as a difference to the one before it, in bits per value:")
         rows = _cells(map(tables.step_row, found.steps))
         print_table(_columns(tables.STEPS, _STEP_RANKS), rows)
     show("")

@@ -99,7 +99,7 @@ def bench_run(
 ) -> None:
     """Measure the sizes of CHECKPOINTs of one run, each alone, with a base, and as steps of a run.
 
-    Sizes are in bits a value. "smallest" is the smallest of a whole store and of stores with an
+    Sizes are in bits per value. "smallest" is the smallest of a whole store and of stores with an
     earlier step as base, which the next column names. "wrote" is what appending writes in relation
     to what the step takes in the run. Times are medians of restoring the step.
     """

@@ -204,7 +204,7 @@ def _best(
     values = sum(sample.data.size // np.dtype(sample.dtype).itemsize for sample in samples)
     bits = 8 / max(1, values)
     listed = ", ".join(f"{path.name} {size * bits:.2f}" for size, path in found[:_SHOWN])
-    text = f"by a sample: {alone * bits:.2f} bits a value alone, as a difference to {listed}"
+    text = f"by a sample: {alone * bits:.2f} bits per value alone, as a difference to {listed}"
     if not found or found[0][0] > (1 - _LEAST_GAIN) * alone:
         return None, f"no base is worth it, {text}"
     return found[0][1], text

@@ -86,7 +86,7 @@ class Exponents:
 
     @property
     def bits(self) -> float:
-        """The entropy of the exponents, in bits a value."""
+        """The entropy of the exponents, in bits per value."""
         return entropy(self.counts)
 
     @property

@@ -133,7 +133,7 @@ def test_auto_reports_its_pick(base: Path, fine: Path) -> None:
     done("st2zarr", base, "bases/base.zarr")
     out = done("st2zarr", fine, "m.zarr", "--base", "auto:bases")
     assert re.search(
-        r"\nbase bases/base\.zarr: 3 of 3 tensors as differences; by a sample: \S+ bits a value"
+        r"\nbase bases/base\.zarr: 3 of 3 tensors as differences; by a sample: \S+ bits per value"
         r" alone, as a difference to base\.zarr \S+\n$",
         out,
     )

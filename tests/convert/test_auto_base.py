@@ -47,8 +47,8 @@ def test_the_nearest_step_is_picked(kind: str, steps: dict[int, Path], bases: Pa
     (bases / "empty").mkdir()
     store, said = made(steps[400], bases)
     match = re.fullmatch(
-        r"base bases/(step399\.\S+): 2 of 2 tensors as differences; by a sample: (\S+) bits a value"
-        r" alone, as a difference to (\S+) (\S+), step300\.\S+ (\S+)",
+        r"base bases/(step399\.\S+): 2 of 2 tensors as differences; by a sample: (\S+) bits per"
+        r" value alone, as a difference to (\S+) (\S+), step300\.\S+ (\S+)",
         said,
     )
     assert match
@@ -88,7 +88,7 @@ def test_none_that_is_worth_it(bases: Path) -> None:
     convert("zarr3", other, bases / "stranger")
     store, said = made(source, bases)
     assert re.fullmatch(
-        r"no base is worth it, by a sample: (\S+) bits a value alone, as a difference to"
+        r"no base is worth it, by a sample: (\S+) bits per value alone, as a difference to"
         r" stranger\.zarr (\S+)",
         said,
     )
