@@ -257,9 +257,9 @@ def _predictions(counts: Counts, all_bits: float | None) -> tuple[Prediction, ..
 
 
 def _prediction(side: str, plane: str, pairs: NDArray[np.uint64]) -> Prediction:
-    there = np.flatnonzero(pairs.reshape(-1) > 0)  # few: most of the table is empty
-    found = pairs.reshape(-1)[there]
-    neighbour, value = there >> 8, there & 0xFF
+    indices = np.flatnonzero(pairs.reshape(-1) > 0)  # few: most of the table is empty
+    found = pairs.reshape(-1)[indices]
+    neighbour, value = indices >> 8, indices & 0xFF
     known = np.bincount(neighbour, found)
     return Prediction(
         neighbour=side,

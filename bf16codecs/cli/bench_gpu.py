@@ -131,10 +131,10 @@ def _check_names(study: GpuStudy, only: Sequence[str]) -> None:
     if not all(only):
         raise click.UsageError("the name of a codec is empty: leave it out to measure all")
     if only and not study.wanted():
-        there = ", ".join(replace(study, only=()).wanted())
+        measurable = ", ".join(replace(study, only=()).wanted())
         raise click.UsageError(
             f"no word of a codec's name begins with {' or '.join(map(repr, only))}; there are"
-            f" {'; '.join([there, *(f'{peer.name}: {peer.why}' for peer in study.absent())])}"
+            f" {'; '.join([measurable, *(f'{peer.name}: {peer.why}' for peer in study.absent())])}"
         )
 
 

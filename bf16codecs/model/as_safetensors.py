@@ -15,30 +15,30 @@ _BACKENDS = ("mmap", "pread")
 
 
 class safe_open(Model):
-    """Open a model as `safetensors.safe_open` opens a file, for code that takes either.
+    """A replacement of `safetensors.safe_open` that opens any model.
 
-    It has the methods of that class, with the same results, and those of `Model`. Errors are those
-    of `Model`, and no `SafetensorError`: a missing tensor raises `KeyError`, a closed model
-    `ValueError`, and a selection that does not fit `IndexError`.
+    It has the methods of that class, with the same results, and those of `Model`. It raises the
+    errors of `Model` instead of `SafetensorError`: `KeyError` for a missing tensor, `ValueError`
+    for a closed model, and `IndexError` for an invalid selection.
 
     Parameters
     ----------
     filename
         Any source of `open_model`, including safetensors files.
     framework : {"pt", "numpy", "flax"}
-        The framework of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. Those of
-        TensorFlow, MLX and Paddle are not supported.
+        The framework of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. TensorFlow,
+        MLX and Paddle are not supported.
     device
         The device of PyTorch's tensors.
     backend : {"mmap", "pread"}
-        Accepted, and without effect: stores are read, not mapped.
+        Has no effect: stores are read, not mapped.
     storage_options, max_bytes, base
-        As `open_model` takes them.
+        See `open_model`.
 
     Raises
     ------
     FileNotFoundError, bf16codecs.store.StoreError, ValueError
-        As `open_model` does, and if there is no such backend.
+        See `open_model`; ValueError also for an unknown backend.
 
     Examples
     --------

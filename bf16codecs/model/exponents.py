@@ -16,7 +16,7 @@ from bf16codecs._base.fields import FIELDS, entropy
 
 __all__ = ["Exponents", "Sampled"]
 
-# Exponents are counted in so many parts of this size: 256 KiB in all.
+# The number and the size of the parts in which exponents are counted: 256 KiB in all.
 _PARTS, _PART_BYTES = 8, 1 << 15
 
 
@@ -31,15 +31,15 @@ class Sampled(Protocol):
         """Return the dtype by its name in safetensors."""
 
     def sample(self, nbytes: int, parts: int) -> Bytes:
-        """Read about so many bytes, in so many parts."""
+        """Read about `nbytes` bytes in `parts` parts."""
 
 
 @dataclass
 class Exponents:
-    """Counts of exponents, as they are stored, in some values of a dtype of safetensors."""
+    """Counts of stored (biased) exponents in some values of a dtype of safetensors."""
 
     dtype: str
-    #: The number of values, of which some were counted; None if it is not known.
+    #: The number of all values, of which some were counted; None if it is not known.
     total: int | None
     counts: NDArray[np.uint64] = field(init=False)
 
@@ -48,10 +48,10 @@ class Exponents:
 
     @classmethod
     def of(cls, tensors: Sequence[Sampled], is_all: bool = True) -> Exponents | None:
-        """Count exponents in a few parts, evenly spread, of the dtype that most values have.
+        """Count exponents in a few evenly spread parts of the most frequent floating-point dtype.
 
-        `is_all` tells whether there are no other tensors. None is returned if there are no
-        floating-point numbers. BF16CodecsError, OSError or ValueError is raised if they cannot be
+        `is_all` is false if the model has more tensors than these. The result is None without
+        floating-point numbers. Raises BF16CodecsError, OSError or ValueError if they cannot be
         read.
         """
         sizes = Counter[str]()
@@ -100,7 +100,7 @@ class Exponents:
         return int(self.counts[-1]) if FIELDS[self.dtype].has_infinities else 0
 
     def normal(self) -> tuple[int, NDArray[np.uint64]]:
-        """Return the least power of two that values have, and how often it and others occur.
+        """Return the least exponent of normal numbers, and the counts of exponents from it on.
 
         Zeros, subnormal numbers, infinities and NaNs are left out.
         """

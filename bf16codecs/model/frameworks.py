@@ -1,4 +1,4 @@
-"""Output frameworks: arrays of NumPy or JAX, or tensors of PyTorch, and slices that give them."""
+"""Output frameworks: arrays of NumPy or JAX, or tensors of PyTorch, and slices that return them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FRAMEWORKS = {
 
 
 def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
-    """Return the framework's full name, and the device; refuse a device that it lacks."""
+    """Return the framework's full name and the device; refuse a device that it lacks."""
     name = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
     if name is None:
         kind = ValueError if isinstance(framework, str) else TypeError
@@ -147,9 +147,9 @@ def _are_same(tensor: Any, other: Any) -> bool:
 
 
 class Slice:
-    """A tensor of a model whose selections are of a framework; `Model.get_slice` makes it.
+    """A tensor of a model whose selections belong to a framework; `Model.get_slice` makes it.
 
-    Index it as a `LazyTensor`, of which `read` reads a selection.
+    Index it like a `LazyTensor`; `read` reads a selection of one.
     """
 
     def __init__(self, tensor: LazyTensor, read: Callable[[LazyTensor, Any], Any]) -> None:

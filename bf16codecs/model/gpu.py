@@ -1,4 +1,4 @@
-"""Tensors of a model read onto a GPU: sent as they are stored, and decoded there."""
+"""Tensors of a model read onto a GPU, which gets and decodes the stored bytes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 
-#: Threads that read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
-#: it, and a bus of the fifth generation takes 50.
+#: Threads that read at the same time: each copies about 5 GB/s from the page cache to pinned
+#: memory, and PCI Express 5 transfers 50.
 LOADING_THREADS = 8
 
 
@@ -46,43 +46,43 @@ class Readable(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's data type."""
+        """Data type of NumPy."""
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
 
     def get_dtype(self) -> str:
-        """Return the data type as safetensors calls it."""
+        """Return the data type by its name in safetensors."""
 
     def _reader(self) -> ArrayReader:
-        """Return its array, compared with the header."""
+        """Return the array, after a comparison with the header."""
 
     def _check_size(self, items: int, work: int) -> None:
-        """Refuse more than a call may decode."""
+        """Refuse to decode more than a call may."""
 
     def __getitem__(self, selection: Any) -> Any:
-        """Read a part of it on the host."""
+        """Read a selection on the host."""
 
 
 class Target(NamedTuple):
-    """Where a tensor goes, or a box of it: memory of a GPU that has its size."""
+    """The memory of a GPU for a tensor, or for a box of it."""
 
     tensor: Readable
     address: int
-    #: Indices along each axis, which follow each other; None for all of them.
+    #: Consecutive indices along each axis; None for all of them.
     axes: Sequence[range] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         if self.axes is None:
             return self.tensor.nbytes
         return math.prod(map(len, self.axes)) * self.tensor.dtype.itemsize
 
 
 def gpu_of(device: torch.device) -> Device | None:
-    """Return the GPU that a device of PyTorch is, if tensors can be decoded there."""
+    """Return the GPU behind a device of PyTorch, if it can decode tensors."""
     if device.type != "cuda":
         return None
     import torch
@@ -94,7 +94,7 @@ def gpu_of(device: torch.device) -> Device | None:
 def torch_tensors(
     tensors: Sequence[Readable], device: torch.device, gpu: Device
 ) -> dict[str, torch.Tensor]:
-    """Read whole tensors of one model, which are checked, into new tensors of PyTorch on a GPU."""
+    """Read whole tensors of one model, already checked, into new tensors of PyTorch on a GPU."""
     made = {tensor.name: _new(tensor, tensor.shape, device) for tensor in tensors}
     targets = [Target(tensor, made[tensor.name].data_ptr()) for tensor in tensors]
     read_into_torch(device, gpu, targets)
@@ -106,8 +106,8 @@ def torch_selection(
 ) -> torch.Tensor | None:
     """Read a selection of a tensor into a new tensor of PyTorch on a GPU.
 
-    None is returned if it has steps, or arrays of indices, or the tensor is not decoded on a GPU.
-    IndexError is raised with NumPy's messages, and LimitError if it is more than a call may decode.
+    The result is None if the selection has steps or arrays of indices, or GPUs cannot decode the
+    tensor. Raises IndexError with NumPy's messages, and LimitError for more than a call may decode.
     """
     parsed = parse_selection(selection, tensor.shape)
     if isinstance(parsed, Points) or not decodes_there(tensor._array):
@@ -145,20 +145,20 @@ def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.
 def read_into_torch(
     device: torch.device, gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS
 ) -> None:
-    """Read tensors of one model into memory of PyTorch's: see `read_onto`."""
+    """Read tensors of one model into memory of PyTorch: see `read_onto`."""
     _wait_for_torch(device)
     with suppress(MemoryError):
         return read_onto(gpu, targets, threads)
-    # PyTorch keeps freed memory, of which the driver knows nothing. By now, the memory of the first
-    # attempt, to which its error referred, is free as well.
+    # PyTorch caches freed memory, which the driver cannot use. The memory of the first attempt, to
+    # which the error referred, is free as well by now.
     _empty_cache()
     return read_onto(gpu, targets, threads)
 
 
 def _wait_for_torch(device: torch.device) -> None:
-    """Wait for the work that PyTorch has begun in the calling thread.
+    """Wait for work that PyTorch has begun in the calling thread.
 
-    The memory that it gives may still be in use by its former owner.
+    Memory that PyTorch allocates may still be in use by kernels of its former owner.
     """
     import torch
 
@@ -172,15 +172,15 @@ def _empty_cache() -> None:
 
 
 def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS) -> None:
-    """Read tensors of one model to a GPU, with several threads, after they are checked.
+    """Read tensors of one model, already checked, to a GPU with several threads.
 
-    It returns when all are read. Beside the tensors, this takes less than 256 MB of the host's
-    memory and of the GPU's, if the store is local. DeviceError is raised if the GPU fails, or
-    decodes something else than the host does.
+    It returns when all are read. Beside the tensors, this takes less than 256 MB of memory on the
+    host and on the GPU, if the store is local. Raises DeviceError if the GPU fails, or decodes to
+    other bytes than the host.
     """
     from bf16codecs.cuda.loading import Loader
 
-    # This thread reads the arrays that only HDF5 can read. Few remote chunks are in flight.
+    # Only this thread reads arrays that need the HDF5 library. Few remote chunks are in flight.
     arrays = [target.tensor._array for target in targets]
     alone = [i for i, array in enumerate(arrays) if array.concurrency == 0]
     others = [i for i, array in enumerate(arrays) if array.concurrency != 0]
@@ -198,5 +198,5 @@ def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THR
             run_all(jobs(numbers), concurrency, largest)
         failed = loader.finish()
     for tensor, _, axes in (target for i, target in enumerate(targets) if i in failed):
-        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises the error of the host
+        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises the host's error
         raise gpu_only_failure(f"tensor {tensor.name!r:.80}", gpu)

@@ -50,7 +50,7 @@ def line(text: str) -> str:
 
 
 def details(title: str, lines: Iterable[str]) -> str:
-    """Return lines that a click shows; nothing if there are none."""
+    """Return lines that a click shows, or "" without lines."""
     shown = "".join(map(line, lines))
     return f"<details><summary>{_text(title)}</summary>{shown}</details>" if shown else ""
 
@@ -61,9 +61,9 @@ def table(
     sums: Sequence[Sequence[str]] = (),
     count: int | None = None,
 ) -> str:
-    """Return a table that scrolls, of its first rows, with sums below it.
+    """Return a scrolling table of the first rows, with sums below it.
 
-    The first column has names. `count` is how many rows there are, if not all are in `rows`.
+    The first column has names. `count` is the number of all rows, if `rows` does not have all.
     """
     marks = [' class="text"' if i == 0 or c.is_text else "" for i, c in enumerate(columns)]
 
@@ -87,7 +87,7 @@ def table(
 
 
 def histogram(found: Exponents) -> str:
-    """Draw how often exponents occur, with the number of values in the caption."""
+    """Draw the counts of exponents, with the number of values in the caption."""
     return f"<figure>{_bars(found)}<figcaption>{_text(_caption(found))}</figcaption></figure>"
 
 
@@ -99,7 +99,7 @@ def _bars(found: Exponents) -> str:
     step = _WIDTH / max(16, counts.size)
     left = (_WIDTH - step * counts.size) / 2
     heights = (base - top) * counts.astype(np.float64) / float(counts.max())
-    # Every bar is visible.
+    # Make the lowest bars visible.
     heights = np.where(counts > 0, np.maximum(heights, 0.75), 0)
     bars = "".join(
         f"M{left + i * step:.2f} {base}v{-height:.2f}h{0.85 * step:.2f}V{base}z"

@@ -17,7 +17,7 @@ __all__ = ["Info", "info_of"]
 class Info:
     """A description of a model, a run or one of its steps, made by `Model.info` and `Run.info`.
 
-    Printed, it is what ``bf16codecs info`` prints. Notebooks show it as a table.
+    Its text is the output of ``bf16codecs info``. Notebooks show it as a table.
     """
 
     def __init__(self, contents: Contents) -> None:
@@ -38,7 +38,7 @@ class Info:
         return {name: [row[name] for row in rows] for name in names}
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it, as ``bf16codecs info --json`` prints it."""
+        """Return the document of ``bf16codecs info --json``."""
         return self._contents.to_json()
 
     def __str__(self) -> str:
@@ -57,14 +57,14 @@ class Info:
         return self.html(html.details("files", file_lines(self._contents)))
 
     def html(self, *below: str) -> str:
-        """Return the HTML for a notebook, with more of it below."""
+        """Return the HTML for a notebook, followed by further HTML."""
         title, *lines = summary_lines(self._contents)
         table = html.table(*table_of(self._contents))
         return html.block(title, *map(html.line, lines), table, *below)
 
 
 def info_of(reader: ModelReader, where: str, sort: str, sizes: bool) -> Info:
-    """Describe an opened model or run that is at a path or address, as `Model.info` does."""
+    """Describe an open model or run, as `Model.info` does; `where` is its path or address."""
     if sort not in SORTS:
         raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.80}")
     contents = contents_of(reader, where, sizes)

@@ -43,7 +43,7 @@ def open_model(
     ----------
     path : str, path or zarr.abc.store.Store
         A Zarr store (a folder or a ZIP file), an HDF5 file, or the address of a store:
-        ``s3://``, ``http://``, ``memory://`` and whatever else fsspec or obstore know. Also
+        ``s3://``, ``http://``, ``memory://`` or any other that fsspec or obstore supports. Also
         safetensors: a file, a folder of shards, or a ``*.safetensors.index.json``.
     storage_options : dict, optional
         Options of the address's file system: credentials, endpoints, timeouts.
@@ -67,17 +67,17 @@ def open_model(
     Raises
     ------
     FileNotFoundError
-        If nothing is at that path.
+        If the path does not exist.
     bf16codecs.store.StoreError
-        If it is not a model store, or a damaged one, or its base is missing. Reading raises it for
-        data that are larger than `max_bytes`.
+        If it is not a model store, is damaged, or its base is missing. Reading raises it for data
+        that are larger than `max_bytes`.
     bf16codecs.errors.BaseMismatchError
         If its base does not match. Reading raises it where the base has other bytes.
     TypeError
         If an argument has a wrong type.
     ValueError
-        If `path` is empty, a path and not an address has `storage_options`, or there is no such
-        framework or device.
+        If `path` is empty, `storage_options` are given for a local path, or the framework or the
+        device is unknown.
     ImportError
         If the framework is not installed.
     RuntimeError
@@ -180,7 +180,7 @@ class Model(TensorMapping[LazyTensor]):
         return self.keys()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return `model[name]`, or `default` if there is none."""
+        """Return `model[name]`, or `default` if the model lacks the tensor."""
         return self[name] if name in self._names else default
 
     def __contains__(self, name: object) -> bool:
@@ -201,7 +201,7 @@ class Model(TensorMapping[LazyTensor]):
 
     @property
     def loss(self) -> HalfLoss | None:
-        """The loss of a lossy store's FP32 tensors; None if nothing is lost."""
+        """The loss of a lossy store's FP32 tensors; None for a lossless store."""
         return self._home.opened.info.loss
 
     def get_slice(
@@ -214,8 +214,7 @@ class Model(TensorMapping[LazyTensor]):
         Returns
         -------
         LazyTensor or Slice
-            The former is `model[name]`, and gives arrays of NumPy; the latter gives those of JAX,
-            or tensors of PyTorch.
+            A `LazyTensor` returns arrays of NumPy, a `Slice` those of JAX or tensors of PyTorch.
         """
         framework, device = self._wanted(framework, device)
         tensor = self[_checked_name(name)]
@@ -242,9 +241,9 @@ class Model(TensorMapping[LazyTensor]):
         Raises
         ------
         TypeError
-            If `name` is no string.
+            If `name` is not a string.
         KeyError
-            If there is no such tensor.
+            If the model lacks the tensor.
         """
         return self.load(framework, [_checked_name(name)], device)[name]
 
@@ -278,7 +277,7 @@ class Model(TensorMapping[LazyTensor]):
         Raises
         ------
         TypeError
-            If `names` are no strings.
+            If `names` are not strings.
         KeyError
             If the model lacks one of the names.
         bf16codecs.store.StoreError, bf16codecs.errors.CodecError
@@ -288,7 +287,7 @@ class Model(TensorMapping[LazyTensor]):
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names, not one string, {names!r:.80}")
         if names is None and not self._names:
-            # Tensors are compared with the headers when they are read: here there are none.
+            # Without tensors, whose reading checks the headers, check them here.
             _ = self._home.opened.headers
         wanted = self.keys() if names is None else map(_checked_name, names)
         tensors = [self[name] for name in wanted]
@@ -300,7 +299,7 @@ class Model(TensorMapping[LazyTensor]):
         return load_torch(tensors, device, self.metadata() or {})
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
-        """Return framework and device; by default those of the model."""
+        """Return the framework and the device, by default those of the model."""
         framework = self._framework if framework is None else framework
         if device is None and checked_framework(framework, None)[0] == self._framework:
             device = self._device
@@ -314,17 +313,17 @@ class Model(TensorMapping[LazyTensor]):
         sort : {"file", "name", "size", "ratio"}
             Order of the tensors: as in the files, by name, or with the largest size or ratio first.
         sizes
-            Ask a server that lists no sizes for the size of each chunk, in a request for each.
+            Ask a server that lists no sizes for the size of each chunk, one request each.
 
         Returns
         -------
         Info
-            Printed, it is what ``bf16codecs info`` prints.
+            Its text is the output of ``bf16codecs info``.
 
         Raises
         ------
         ValueError
-            If there is no such order, or the model is closed.
+            If the order is unknown, or the model is closed.
         bf16codecs.store.StoreError
             If metadata or headers are damaged.
         """
@@ -345,7 +344,7 @@ class Model(TensorMapping[LazyTensor]):
         Raises
         ------
         KeyError
-            If there is none of that name.
+            If the model has no object of that name.
         bf16codecs.errors.CodecError, bf16codecs.store.StoreError
             If it is damaged, or larger than `max_bytes`.
         """

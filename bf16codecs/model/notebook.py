@@ -17,11 +17,11 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Shown", "model_html", "tensor_html"]
 
-# Errors of damaged data and metadata, and of stores that are gone or closed.
+# Errors of damaged data and metadata, and of missing or closed stores.
 _FAILURES = (BF16CodecsError, OSError, ValueError)
-# With more, it takes seconds to find the stored size of each.
+# With more tensors, finding the stored size of each takes seconds.
 _MOST_TENSORS = 1000
-# At an address, each header of a file is a request.
+# At an address, reading the header of a file takes a request.
 _MOST_FILES = 2
 _COLUMNS = [
     Column("tensor"),
@@ -43,7 +43,7 @@ class Shown(Sampled, Protocol):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Shape of the chunks it is stored in."""
+        """Shape of the stored chunks."""
 
 
 _NOT_READ = html.line("No histogram: at an address, values are not read to be shown.")
@@ -53,7 +53,7 @@ Opened = Callable[[], ModelReader]
 
 
 def _is_local(reader: ModelReader) -> bool:
-    """Return whether reading a model, and its base, asks no server."""
+    """Return whether a model and its bases are on local disks."""
     while path_of(reader.location[0]) is not None:
         if reader.base is None:
             return True
@@ -66,7 +66,7 @@ def tensor_html(
 ) -> str:
     """Return the HTML of a tensor for a notebook, with notes below the histogram.
 
-    `opened` and `paths` return its model, and the paths of its arrays there.
+    `opened` returns its model, and `paths` the paths of its arrays.
     """
     about = f"{_shape(tensor.shape)} {tensor.get_dtype()}: {counted(tensor.size, 'value')}"
     parts = [html.line(f"{about}, {format_size(tensor.nbytes)}")]
@@ -112,7 +112,7 @@ def _counted(names: Sequence[str], tensor: Callable[[str], Shown]) -> Exponents 
 
 
 def _exponents(count: Callable[[], Exponents | None], *notes: str) -> str:
-    """Return a histogram with notes below it, or why there is none."""
+    """Return a histogram with notes below it, or the reason why it is missing."""
     try:
         found = count()
     except _FAILURES as e:
@@ -121,7 +121,7 @@ def _exponents(count: Callable[[], Exponents | None], *notes: str) -> str:
 
 
 def _names(names: Sequence[str], tensor: Callable[[str], Shown]) -> str:
-    """Return a table of names, dtypes, shapes and sizes, which take no reading."""
+    """Return a table of names, dtypes, shapes and sizes, which needs no reading."""
 
     def cells(name: str) -> tuple[str, ...]:
         try:

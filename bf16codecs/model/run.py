@@ -49,9 +49,9 @@ def open_run(
     Raises
     ------
     FileNotFoundError
-        If nothing is at that path.
+        If the path does not exist.
     bf16codecs.store.StoreError
-        If it is not a run store, or a damaged one.
+        If it is not a run store, or is damaged.
     """
     return Run(RunHome(path, storage_options, max_bytes))
 
@@ -80,9 +80,9 @@ class Run(TensorMapping["RunTensor"]):
     """The checkpoints of a run; `open_run` makes it.
 
     ``run[600]`` is the model at step 600, ``run["name"]`` a tensor with the step as first axis:
-    index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. A tensor that
-    changes its shape or dtype has several names, ``name@0`` and ``name@500``, each for its variant
-    from that step on. Steps that are appended after the run was opened are not seen.
+    its index *i* is step ``run.steps[i]``. A run is a mapping from names to tensors. A tensor that
+    changes its shape or dtype has several names, such as ``name@0`` and ``name@500``, each for its
+    variant from that step on. A run does not have steps that are appended after it was opened.
     """
 
     _home: RunHome
@@ -99,7 +99,7 @@ class Run(TensorMapping["RunTensor"]):
         return self._reader.run.numbers
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return `run[key]`, or `default` if there is none."""
+        """Return `run[key]`, or `default` if the run lacks it."""
         is_known = key in self
         return self[key] if is_known else default
 
@@ -115,7 +115,7 @@ class Run(TensorMapping["RunTensor"]):
         Raises
         ------
         StepNotFoundError, TensorNotFoundError
-            If there is none.
+            If the run has no such step or tensor.
         """
         if isinstance(key, str):
             return self._tensor(key)
@@ -186,7 +186,7 @@ class RunTensor(LazyTensor):
 
     @property
     def steps(self) -> list[int]:
-        """The steps that have it; at others, it is NaN, or 0 if its dtype has no NaN."""
+        """The steps that have the tensor; at others, it is NaN, or 0 if its dtype has no NaN."""
         return self._home.opened.steps_of(self.name)
 
     def _sampled(self) -> tuple[int, int]:

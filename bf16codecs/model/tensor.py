@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
+import ml_dtypes  # noqa: F401  (registers its names with numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
-# Dtypes of one byte that are stored as bytes.
+# Dtypes of one byte that arrays store as uint8.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
 # Bytes that may be decoded for each part of a sample: twice the chunks that are decoded whole.
@@ -55,16 +55,16 @@ Opened = TypeVar("Opened", bound=ModelReader)
 
 
 class Home(Generic[Opened]):
-    """An opened model, and what another process needs to open it again.
+    """An open model, with the arguments to open it again in another process.
 
-    `source`, `options`, `max_bytes` and `base` are what `open_model` takes; the base may also be
-    the home of an open model. `step` is the number of a step, if a run is opened and one of its
-    steps is wanted. `opened` is the model, if it is open.
+    `source`, `options`, `max_bytes` and `base` are arguments of `open_model`; the base may also be
+    the home of an open model. `step` is the step to open of a run. `opened` is the model, if it is
+    already open.
     """
 
     #: Its name in messages.
     kind = "model"
-    #: The home of the run, if this is a step's and closed with it.
+    #: The home of the run if this is a step, which is closed with the run.
     _run: Home[Any] | None = None
 
     def __init__(
@@ -80,7 +80,7 @@ class Home(Generic[Opened]):
             kind = type(options).__name__
             raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
         source, base = _fixed(source, "model"), _fixed(base, "base")
-        #: The arguments that open it again, also in another process.
+        #: The arguments to open it again, even in another process.
         self.arguments = source, options, max_bytes, base, step
         if opened is None:
             opened_base = base.opened if isinstance(base, Home) else base
@@ -95,9 +95,9 @@ class Home(Generic[Opened]):
 
     @property
     def opened(self) -> Opened:
-        """The opened model; not after `close`."""
+        """The open model; raises ValueError after `close`."""
         if self._run is not None:
-            _ = self._run.opened  # whose files a step reads
+            _ = self._run.opened  # raises if the run, whose files a step reads, is closed
         if self._opened is None:
             raise ValueError(f"{self.arguments[0]}: the {self.kind} is closed: open it again")
         return self._opened
@@ -113,7 +113,7 @@ class Home(Generic[Opened]):
 
 
 class RunHome(Home[RunReader]):
-    """An opened run, and what another process needs to open it again."""
+    """An open run, with the arguments to open it again in another process."""
 
     kind = "run"
 
@@ -122,9 +122,9 @@ class RunHome(Home[RunReader]):
         return open_run_store(source, opening)
 
     def at_step(self, number: int) -> Home[ModelReader]:
-        """Return the home of a step of this run, which shares all that is open.
+        """Return the home of a step, which shares the open files of the run.
 
-        StepNotFoundError is raised if there is no such step.
+        Raises StepNotFoundError if the run lacks the step.
         """
         step = self.opened.step(number)
         home: Home[ModelReader] = Home(*self.arguments[:-1], number, opened=step)
@@ -141,10 +141,10 @@ def _fixed(source: Any, what: str) -> Any:
 
 
 class LazyTensor:
-    """A tensor in a model store; indexing reads only what the selection touches.
+    """A tensor in a model store; indexing reads only the blocks that the selection touches.
 
     Index it as in NumPy: by integers, slices of any step, integer and boolean arrays, ``...`` and
-    ``None``. The result is an ndarray. A pickled tensor holds where its data are, not the data.
+    ``None``. The result is an ndarray. A pickled tensor refers to its store, without the data.
 
     `bf16codecs.open_model` returns models of these.
 
@@ -184,7 +184,7 @@ class LazyTensor:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Shape of the chunks it is stored in."""
+        """Shape of the stored chunks."""
         return self._array.chunks
 
     def get_shape(self) -> list[int]:
@@ -244,8 +244,8 @@ class LazyTensor:
         Returns
         -------
         RangeReader or None
-            It rounds FP32 if this is BF16, and widens BF16 if this is FP32. None if
-            the other tensor has another shape, or any other dtype.
+            It rounds FP32 if this tensor is BF16, and widens BF16 if this one is FP32. None if the
+            other tensor has another shape, or any other dtype.
         """
         base._reader()
         name, dtype = base.name, self._array.dtype.name
@@ -259,12 +259,12 @@ class LazyTensor:
         Parameters
         ----------
         device
-            As PyTorch takes it: ``"cuda:1"``, a `torch.device`.
+            A device of PyTorch: a `torch.device`, or a name such as ``"cuda:1"``.
 
         Raises
         ------
         TypeError, ValueError, RuntimeError
-            If it is no device, or one of CUDA's while PyTorch was built without CUDA.
+            If it is not a device, or is one of CUDA and PyTorch was built without CUDA.
         """
         from bf16codecs._base.torch_tensors import as_tensor, checked_device
         from bf16codecs.model.gpu import gpu_of, torch_tensors
@@ -282,12 +282,12 @@ class LazyTensor:
         Parameters
         ----------
         chunks
-            As dask takes them; by default the chunks of the store.
+            Chunks of the dask array; by default those of the store.
         """
         with from_extra("dask", "LazyTensor.dask()"):
             import dask.array
 
-        self._reader()  # checks it before a graph of all its chunks is made
+        self._reader()  # checks the tensor before making a graph of all of its chunks
         if chunks is None:
             chunks = self.chunks if self.size else -1
         return dask.array.from_array(self, chunks, asarray=False, inline_array=True)
@@ -296,13 +296,13 @@ class LazyTensor:
     def zarr(self) -> zarr.Array:
         """The tensor's array, opened by zarr. Reading a missing chunk raises `StoreError`.
 
-        Of a step of a run, it is the array of all steps.
+        For a step of a run, it is the array of all steps.
         """
         self._reader()
         return self._home.opened.zarr_array(self.name)
 
     def sample(self, nbytes: int, parts: int) -> Bytes:
-        """Read about `nbytes` of its values in evenly spread parts, or all if it has fewer.
+        """Read about `nbytes` bytes of values in evenly spread parts, or all if it has fewer.
 
         Returns
         -------
@@ -312,7 +312,7 @@ class LazyTensor:
         Raises
         ------
         LimitError
-            If more than 32 MiB a part would be decoded for it.
+            If that takes decoding more than 32 MiB for each part.
         """
         first, last = self._sampled()
         size, count = self.dtype.itemsize, last - first
@@ -332,11 +332,11 @@ class LazyTensor:
         return out.reshape(-1)
 
     def _sampled(self) -> tuple[int, int]:
-        """Return the first of the values to sample, and the one after the last."""
+        """Return the range of values to sample: the first, and the one after the last."""
         return 0, self.size
 
     def _paths(self) -> list[str]:
-        """Return the paths of its arrays."""
+        """Return the paths of the tensor's arrays."""
         return [self._home.opened.info.paths[self.name]]
 
     def _repr_html_(self) -> str:
@@ -353,7 +353,7 @@ class LazyTensor:
         return type(self).__name__, str(source), step, self.name, _version(source)
 
     def _reader(self) -> ArrayReader:
-        # Not in the constructor: a list of all tensors need not read the header.
+        # Not in the constructor, so that listing tensors does not read headers.
         self._home.opened.check_header(self.name)
         return self._array
 
@@ -373,7 +373,7 @@ class LazyTensor:
 def _reopened_tensor(
     kind: type[LazyTensor], home: type[Home[Any]], arguments: tuple[Any, ...], name: str
 ) -> LazyTensor:
-    # Hundreds of tensors of one model arrive in a worker one by one.
+    # A worker gets hundreds of tensors of one model one by one, so cache the open model.
     reference = pickle.dumps((home, arguments, _version(arguments[0])))
     return kind(_reopened(reference), name)
 
@@ -386,7 +386,7 @@ def _reopened(reference: bytes) -> Home[Any]:
 
 
 def _version(source: Any) -> Any:
-    """Return a token that changes when another store takes a local store's path."""
+    """Return a token that changes when another store replaces a local one."""
     source, _ = split_step(source)
     if isinstance(source, str) and "://" not in source:
         for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
@@ -397,7 +397,7 @@ def _version(source: Any) -> Any:
 
 
 def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
-    """Read whole tensors of one model into new arrays, all of them in parallel."""
+    """Read whole tensors of one model into new arrays, in parallel."""
     tensors = list(tensors)
     arrays: dict[str, NDArray[Any]] = {}
 
@@ -412,13 +412,13 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
 
 
 def read_into(tensors: Sequence[LazyTensor], arrays: Iterable[NDArray[Any]]) -> None:
-    """Read whole tensors of one model, all of them in parallel, after `check_together`.
+    """Read whole tensors of one model in parallel, after `check_together`.
 
-    `arrays` yields an array of the shape and dtype of each, which chunks are decoded straight into.
-    They are taken one by one, as work proceeds.
+    `arrays` yields an array of the shape and dtype of each, into which its chunks are decoded. It
+    is iterated as work proceeds.
     """
-    # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
-    # the others to one thread.
+    # At least 1: this thread holds no lock of HDF5, and a single tensor that needs the HDF5 library
+    # must not confine the others to one thread.
     concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
     largest = max((t._array.scratch_nbytes for t in tensors if t.size), default=0)
     pairs = zip(tensors, arrays, strict=True)
@@ -426,10 +426,9 @@ def read_into(tensors: Sequence[LazyTensor], arrays: Iterable[NDArray[Any]]) -> 
 
 
 def check_together(tensors: Sequence[LazyTensor]) -> None:
-    """Check whole tensors of one model, as far as possible before they are read.
+    """Check whole tensors of one model, as far as possible before reading them.
 
-    StoreError is raised if they are more than a call may decode, or a tensor contradicts its
-    header.
+    Raises StoreError if they are more than a call may decode, or a tensor contradicts its header.
     """
     if not tensors:
         return

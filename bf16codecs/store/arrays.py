@@ -1,4 +1,4 @@
-"""The interface of a store's arrays, whatever holds them: what each container knows of a path."""
+"""The interface of a store's arrays, which each container implements."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckSize", "Fault", "StoredArrays", "faults"]
 
-#: The name of a tensor, or the path of an array or a group, and what is wrong with it.
+#: The name of a tensor, or the path of an array or a group, and its error.
 Fault = tuple[str, BF16CodecsError]
-#: Raises LimitError if so many decoded bytes are too many; the text names the data, for messages.
+#: Raises LimitError if a number of decoded bytes is too large; the text names the data.
 CheckSize = Callable[[int, str], None]
 
 
 class StoredArrays(ABC):
     """The arrays of a store, by path; several threads may read.
 
-    A `ModelReader` reads a model on them; a run and each of its steps are models on the same ones.
-    `info` is what the store at `where` says of itself.
+    A `ModelReader` reads a model from them; a run and all of its steps share their arrays. `info`
+    has the attributes of the store, whose path or address is `where`.
     """
 
-    #: Whether reading a small part, such as a header, costs little: no request to a server.
+    #: Whether reading a small part, such as a header, is cheap, without a request to a server.
     is_near = True
-    #: Whether arrays say their shape twice: if not, a tensor's header is read when it is opened.
+    #: Whether arrays repeat their shape in the names of their dimensions. If not, opening a tensor
+    #: reads its header.
     names_dimensions = True
-    #: Of a store in Zarr, 3 or 2; of others, 0.
+    #: 3 or 2 for stores in Zarr, and 0 for others.
     zarr_format = 0
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
@@ -43,20 +44,20 @@ class StoredArrays(ABC):
         self.where, self.info, self.limits = where, info, limits
 
     def label(self, path: str) -> str:
-        """Return the store and what an array of it holds, for messages."""
+        """Return a description of an array, with its store, for messages."""
         return f"{self.where}: {self.info.labels.get(path, path[:300])}"
 
     @abstractmethod
     def open(self, path: str, check_size: CheckSize) -> UnitArray:
-        """Open an array; raise StoreError if it is missing, or its metadata make no sense.
+        """Open an array; raise StoreError if it is missing, or its metadata are invalid.
 
-        `check_size` is called before a library opens it: the model knows the size of its base.
+        `check_size`, which knows the size of the base as well, is called before a library opens it.
         """
 
     def open_difference(
         self, path: str, difference: Difference, find_base: Callable[[], RangeReader]
     ) -> UnitArray:
-        """Open what is stored as a difference to what `find_base` returns."""
+        """Open an array that is stored as a difference to the result of `find_base`."""
         raise StoreError(f"{self.label(path)}: it is a difference, which only Zarr and HDF5 have")
 
     @abstractmethod
@@ -65,7 +66,7 @@ class StoredArrays(ABC):
 
     @abstractmethod
     def open_zarr(self, path: str, check_size: CheckSize) -> zarr.Array:
-        """Open an array with zarr; ValueError if it is none of Zarr's."""
+        """Open an array with zarr; raise ValueError if the store is not in Zarr."""
 
     def needs_header(self, path: str) -> bool:
         """Return whether to compare an array with the header of its tensor."""
@@ -73,7 +74,7 @@ class StoredArrays(ABC):
 
     @property
     def knows_sizes(self) -> bool:
-        """Whether sizes in the store are found without a request to a server for each chunk."""
+        """Whether stored sizes are known without a request to a server for each chunk."""
         return True
 
     @abstractmethod
@@ -85,7 +86,7 @@ class StoredArrays(ABC):
         """Return the size of the whole store."""
 
     def size_of_at_least(self, enough: int) -> int:
-        """Return the store's size, or less if that is enough and costs less to find out."""
+        """Return the store's size, or a lower bound of at least `enough` if that is cheaper."""
         return self.total_nbytes()
 
     @abstractmethod
@@ -93,15 +94,15 @@ class StoredArrays(ABC):
         """Return the name of an array's codec, as `bf16codecs info` shows it."""
 
     def codec_level(self, path: str) -> str:
-        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
+        """Return the level of an array's arithmetic codec, or ``""`` for other codecs."""
         return ""
 
     def growing_steps(self, path: str) -> int | None:
-        """Return for how many steps an array has growing frames; None if metadata do not tell."""
+        """Return for how many steps an array has growing frames; None if metadata lack that."""
         return None
 
     def document_faults(self) -> Iterator[Fault]:
-        """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
+        """Yield faults in metadata that this package ignores, but other readers use or refuse."""
         return iter(())
 
     @abstractmethod
@@ -110,7 +111,7 @@ class StoredArrays(ABC):
 
 
 def faults(names: Iterable[str], check: Callable[[str], object]) -> Iterator[Fault]:
-    """Yield the names for which a check fails, and why."""
+    """Yield the names for which a check fails, with the errors."""
     for name in names:
         try:
             check(name)

@@ -104,7 +104,7 @@ class CodecChoice:
             raise ValueError(f"codec {self.name!r} has no levels")
 
     def at(self, level: str | None) -> CodecChoice:
-        """Return the choice with another level, or as it is for None."""
+        """Return the choice with another level, or unchanged for None."""
         return self if level is None else replace(self, level=level)
 
     def check_hdf5(self) -> None:
@@ -145,7 +145,7 @@ class CodecChoice:
         return type(codec).from_config({**codec.get_config(), "steps": group})
 
     def for_dtype(self, dtype: str, zarr_format: int = 3) -> Codec | None:
-        """Return the codec of arrays of a data type, or None to store them as they are."""
+        """Return the codec of arrays of a data type, or None to store them uncompressed."""
         from bf16codecs import codecs
 
         if self.name == "none":

@@ -49,8 +49,8 @@ _UNPADDED = RawFormat(is_padded=False)
 class ModelFile(NamedTuple):
     """A file of a model.
 
-    The header says where tensors are in `content`, from its own size on; only their bytes are read.
-    `location` is the file's path or address, for messages.
+    The header has the offsets of tensors in `content`, which begins behind it; only their bytes are
+    read. `location` is the file's path or address, for messages.
     """
 
     name: str
@@ -60,17 +60,17 @@ class ModelFile(NamedTuple):
 
 
 class ReadBytes(StoredChunk):
-    """The bytes of a file that does not exist, given by a function.
+    """The bytes of a virtual file, which a function returns.
 
-    `read` is called with an offset in the file and memory to fill from there on: a part of one
-    tensor, in whole items.
+    `read` is called with an offset in the file and a buffer to fill from there on, which is a part
+    of one tensor in whole items.
     """
 
     def __init__(self, read: Callable[[int, Bytes], None], size: int) -> None:
         self._read, self.size = read, size
 
     def read(self, request: Request) -> Sequence[Bytes]:
-        """Return ranges of it."""
+        """Read ranges of the file."""
         assert self.size is not None
         ranges = [(0, self.size)] if isinstance(request, AtMost) else request
         parts = [np.empty(stop - start, np.uint8) for start, stop in ranges]
@@ -85,9 +85,9 @@ class ReadBytes(StoredChunk):
 
 
 class _FileArrays(StoredArrays):
-    """The arrays that a store of files would have: tensors, and documents by their paths."""
+    """The tensors and documents of files, as arrays of a store."""
 
-    is_near = False  # the arrays are made of the headers
+    is_near = False  # the arrays come from the headers already
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _FileArrays(StoredArrays):
 
     @cached_property
     def _plans(self) -> dict[str, ArrayPlan]:
-        """All arrays by path, when needed: conversions of thousands of checkpoints need none."""
+        """All arrays by path, made on demand: conversions of many checkpoints need none."""
         _, plans = plan_arrays([file.header for file in self._files], _PIECE_BYTES)
         documents = self._documents.items()
         plans += [plan_bytes(path, len(raw), len(raw)) for path, raw in documents]
@@ -115,7 +115,7 @@ class _FileArrays(StoredArrays):
         return attributes
 
     def open_zarr(self, path: str, check_size: CheckSize) -> NoReturn:
-        """Raise: there is none."""
+        """Raise ValueError: files have no Zarr arrays."""
         raise ValueError(
             f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
         )

@@ -35,7 +35,7 @@ from bf16codecs.store.runs.layout import RunInfo
 
 __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 
-#: The newest layout; `StoreInfo.layout` says which one a store needs.
+#: The newest layout; `StoreInfo.layout` is the one that a store needs.
 LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
 # Keys of files in layout 2.
@@ -146,7 +146,7 @@ class StoreInfo:
     def from_attributes(
         cls, attributes: Mapping[str, Any], where: str, otherwise: str = "a group"
     ) -> StoreInfo:
-        """Check a group's attributes; `otherwise` says what it is if it is not a model store.
+        """Check a group's attributes; `otherwise` describes a group that is not a model store.
 
         StoreError is raised if the group is not a model store, or its attributes are invalid;
         UnsupportedVersionError if its layout is newer than this release.

@@ -66,17 +66,17 @@ class Opening:
     #: Options of the file system behind an address.
     options: Mapping[str, Any] | None = None
     limits: Limits = DEFAULT_LIMITS
-    #: The model's base, if it is not where the model says; an open one is not closed with it.
+    #: The model's base, if it has moved; an open base stays open when the model is closed.
     base: Any = None
-    #: Which step of a run is opened as a model, if the source does not say.
+    #: The step of a run to open as a model, if the source does not name one.
     step: int | None = None
-    #: Whether the base is opened at once, and not when it is first needed.
+    #: Whether the base is opened at once, instead of when it is first needed.
     with_base: bool = True
-    #: Advice about a run where a model is wanted, for messages.
+    #: Advice for the error about a run in place of a model.
     for_runs: str = ""
-    #: Whether a step of a run is taken for a model.
+    #: Whether a step of a run is accepted as a model.
     takes_steps: bool = True
-    #: The stores that were opened on the way here, each the base of the one before.
+    #: The stores opened so far in a chain, each the base of the one before.
     chain: tuple[str, ...] = ()
 
 
@@ -96,7 +96,7 @@ def open_run_store(
 ) -> RunReader:
     """Open a run of any kind; errors are those of `open_any`.
 
-    `advice` says what to do with one model.
+    `advice` is for the error about a model in place of a run.
     """
     path, step = split_step(source)
     if step is not None:
@@ -226,7 +226,7 @@ def _with_base(reader: ModelReader, opening: Opening) -> ModelReader:
 
 
 def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
-    """Open the base of a model, and compare it with what the model says of it."""
+    """Open the base of a model, and compare it with the model's reference to it."""
     reference = reader.info.base
     assert reference is not None
     if isinstance(opening.base, ModelReader):
@@ -260,7 +260,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
         advice = "" if base_advice() in text else f"; {base_advice()}"
         kind: type[Exception] = type(e) if isinstance(e, BF16CodecsError) else StoreError
         if isinstance(e, OSError) and path_of(name) is None:
-            kind = OSError  # of a server, as for the model itself
+            kind = OSError  # errors of servers are OSErrors for the model itself as well
         raise kind(f"{reader.where}{_CANNOT}{text}{advice}") from e
     try:
         check_base(reference, base, reader.where)

@@ -90,7 +90,7 @@ def _escape_first(segment: str) -> str:
 
 
 def _digest(text: str) -> str:
-    # "==" and so many digits arise in no other way: they cannot equal an unshortened path.
+    # No unshortened path has "==" and this many digits, so a shortened path is unique.
     return "==" + hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
 

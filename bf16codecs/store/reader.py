@@ -139,12 +139,13 @@ class ModelReader:
         return list(self.info.paths)
 
     def array(self, path: str) -> UnitArray:
-        """Return an array of the store, or one that is made of others.
+        """Return an array of the store, or one that is derived from others.
 
-        StoreError is raised if it is missing, or its metadata make no sense.
+        Raises StoreError if it is missing, or its metadata are invalid.
         """
-        # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
-        arrays = self._arrays  # these, also if another thread closes the store meanwhile
+        # Without a lock, since opening may wait for a server or for HDF5's lock; opening an array
+        # twice does no harm. Keep the dict, since another thread may close the store.
+        arrays = self._arrays
         if path not in arrays:
             array = self._open_any(path)
             with named_errors(self.label(path)):
@@ -170,16 +171,16 @@ class ModelReader:
         array = self.stored.open_difference(path, difference, partial(self.base_array, path))
         if self._opened_base is not None:
             array.base_label = self._opened_base.where
-            # Some bases are read by the thread that asks for it alone, others by several at a time.
+            # Some bases are read only by the calling thread, others by several threads.
             below = self.base_array(path).concurrency
             array.concurrency = max(array.concurrency, below) if below else 0
         return array
 
     @cached_property
     def base(self) -> ModelReader | None:
-        """The model that this store has differences to, opened when it is first asked for.
+        """The model that this store has differences to, opened on first use.
 
-        StoreError or OSError is raised if it cannot be opened, BaseMismatchError if it is another
+        Raises StoreError or OSError if it cannot be opened, BaseMismatchError if it is another
         model.
         """
         return None if self.info.base is None else self.open_base(self)
@@ -206,14 +207,14 @@ class ModelReader:
     def tensor(self, name: str) -> StoredTensor:
         """Return the array of a tensor.
 
-        StoreError is raised if it is missing, or its attributes contradict it.
+        Raises StoreError if it is missing, or its attributes contradict it.
         """
         tensors = self._tensors
         if name not in tensors:
             path = self.info.paths[name]
             array, attributes = self.array(path), self._attributes_of(path)
             with named_errors(self.label(path)):
-                # An array of a run may be that of other tensors at other steps.
+                # In a run, an array may belong to different tensors at different steps.
                 if self.location[1] is None:
                     _check_owner(name, attributes, path.endswith(ROUNDED))
                 check_attributes(name, array, attributes, self.is_stepped)
@@ -226,11 +227,11 @@ class ModelReader:
         return tensors[name]
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
-        """Return the array that a difference to this model is to: a tensor, perhaps converted.
+        """Return this model's tensor that a difference refers to, converted if needed.
 
-        The name, dtype and shape are those of the array of the tensor that is stored as one. FP32
-        as BF16 is rounded, and BF16 as FP32 widened; None is returned if no tensor has that dtype
-        and shape.
+        The name, dtype and shape are those of the tensor that is stored as a difference. FP32 is
+        rounded to BF16, and BF16 widened to FP32; otherwise the result is None if the model's
+        tensor has another dtype or shape, or does not exist.
         """
         if name not in self.info.paths:
             return None
@@ -245,13 +246,13 @@ class ModelReader:
         return self.ranges(array)
 
     def ranges(self, array: ArrayReader) -> RangeReader:
-        """Return a reader of ranges of an array's bytes, in order as a rule."""
+        """Return a reader of ranges of an array's bytes, which is fastest in order."""
         if isinstance(array, UnitArray) and not array.reads_ranges:
             return PiecewiseArray(array, self._kept)
         return array
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
-        """Return the attributes of the tensor at a path, whether it has an array or not."""
+        """Return the attributes of the tensor at a path, even if it has no array."""
         if path.endswith(ROUNDED):
             return {**self._attributes_of(path.removesuffix(ROUNDED)), "dtype": "BF16"}
         difference = self.info.differences.get(path)
@@ -274,8 +275,8 @@ class ModelReader:
     def headers(self) -> list[Header]:
         """The headers of the store's files, read and checked.
 
-        SafetensorsError is raised if a header breaks the format's rules, or does not fit the size
-        of its file; StoreError if one is missing, or has other tensors than the store lists.
+        Raises SafetensorsError if a header breaks the format's rules, or contradicts the size of
+        its file; StoreError if one is missing, or has other tensors than the store lists.
         """
         headers = [self._header(file) for file in self.info.files]
         names = {tensor.name for header in headers for tensor in header.tensors}
@@ -293,13 +294,13 @@ class ModelReader:
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
-        """Return each restored file's digests: all known, or of safetensors, these kinds."""
+        """Return the digests of each restored file; files of safetensors compute these kinds."""
         return [file.restored for file in self.info.files]
 
     def state(self) -> Mapping[str, Any]:
-        """Return a token for each file on a disk, by its path, that differs once it has changed.
+        """Return a token for each file on a disk, by path, which differs after a change.
 
-        Files with digests or checksums are checked as they are read, and have none here.
+        Files with digests or checksums need no token, since reading checks them.
         """
         return {}
 
@@ -314,7 +315,7 @@ class ModelReader:
         return f"{self.where}: {self.info.files[file].name}"
 
     def read_range(self, file: int, offset: int, out: Bytes) -> None:
-        """Read bytes of tensors as one of the model's files has them, from an offset in it on."""
+        """Read bytes of tensors from an offset in one of the model's files on."""
         header = self.headers[file]
         while out.size:
             number, start = header.find(offset)
@@ -325,21 +326,21 @@ class ModelReader:
             offset, out = offset + count, out[count:]
 
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
-        """Refuse data that are larger than the caller allows, or than the store makes credible.
+        """Refuse data that exceed the caller's limit, or by default a multiple of the store's size.
 
-        `work` is the bytes of the chunks that are decoded for the data. The caller's limit does not
-        apply to it: a column may be small, and lie in every chunk.
+        `work` is the size of the chunks to decode for the data. The caller's limit does not apply
+        to it, since a small column may be in every chunk.
         """
         if self.limits.max_bytes is None and work > nbytes:
             nbytes, what = work, f"the chunks of {what}"
-        if nbytes > self._largest_allowed:  # asked for once: to find the size may take a request
+        if nbytes > self._largest_allowed:  # cached, since finding the size may take a request
             self.limits.check(nbytes, self._size_with_base, f"{self.where}: {what}")
             self._largest_allowed = nbytes
 
     def _size_with_base(self, enough: int) -> int:
-        """Return the size of the store and of its bases, as far as they are open.
+        """Return the size of the store and of its open bases.
 
-        Weights that did not change take next to nothing: a 30000th of their size.
+        Bases count, since unchanged weights take only a 30,000th of their size.
         """
         size = self.stored.size_of_at_least(enough)
         if self._opened_base is not None and size < enough:
@@ -347,15 +348,15 @@ class ModelReader:
         return size
 
     def label(self, path: str) -> str:
-        """Return the store and what an array of it holds, for messages."""
+        """Return a description of an array, with its store, for messages."""
         return f"{self.where}: {self.info.labels.get(path, path[:300])}"
 
     def plan(self, path: str) -> ArrayPlan:
-        """Describe an array in pieces that are each one range of its bytes."""
+        """Return the pieces of an array, each a range of its bytes."""
         return self.array(path).plan(path)
 
     def read(self, piece: Piece, chunk: Bytes) -> None:
-        """Read a piece of `plan`; `chunk` has room for a whole one, padding included."""
+        """Read a piece of `plan`; `chunk` has room for a whole chunk with padding."""
         self.array(piece.array.path).read_piece(piece, chunk)
 
     def _open(self, path: str) -> UnitArray:
@@ -372,7 +373,7 @@ class ModelReader:
 
     @property
     def knows_sizes(self) -> bool:
-        """Whether sizes in the store are found without a request to a server for each chunk."""
+        """Whether stored sizes are known without a request to a server for each chunk."""
         return self.stored.knows_sizes
 
     def stored_nbytes(self, path: str) -> int:
@@ -384,7 +385,7 @@ class ModelReader:
         return self.stored.total_nbytes()
 
     def storage(self, path: str) -> Storage:
-        """Return how an array, or one that is made of others, is stored."""
+        """Return how an array, or one that is derived from others, is stored."""
         if path.endswith(ROUNDED):
             return Storage("rounded", "")
         if self.info.base is not None and path in self.info.differences:
@@ -395,7 +396,7 @@ class ModelReader:
     def text(self, path: str) -> bytes:
         """Read an array of bytes: a header, or the index.
 
-        StoreError is raised if the array is missing, or is of anything else than bytes.
+        Raises StoreError if the array is missing, or does not have bytes.
         """
         plan, label, stored = self.plan(path), self.label(path), partial(self.stored_nbytes, path)
         if plan.dtype != "uint8" or len(plan.shape) != 1:
@@ -416,7 +417,7 @@ class ModelReader:
         steps = self.stored.growing_steps(path)
         if steps is not None:
             return steps
-        # HDF5 only says that chunks are frames of so many steps: those of a run grow.
+        # HDF5 has only the number of steps in a chunk; chunks of runs are growing frames.
         grows = self.stored.codec_name(path) in ("arithmetic", "huffman")
         return self.array(path).versions if grows else 0
 
@@ -426,16 +427,16 @@ class ModelReader:
         self.stored.close()
 
     def _forget(self) -> None:
-        """Drop arrays: they refer to this, and memory in a cycle waits for the collector."""
+        """Drop arrays, which refer to this reader: a cycle would keep memory until a collection."""
         if self._opened_base is not None and self.closes_base:
             self._opened_base.close()
         self._arrays, self._tensors, self._bases = {}, {}, {}
 
 
 def stored_arrays(reader: ModelReader, headers: Sequence[Header]) -> list[ArrayPlan]:
-    """Return the arrays of all tensors, in the order in which their bytes lie in the files.
+    """Return the arrays of all tensors, in the order of their bytes in the files.
 
-    StoreError is raised if an array is missing, or lacks the dtype and shape of its tensor.
+    Raises StoreError if an array is missing, or has another dtype or shape than its tensor.
     """
     arrays = []
     for number, header in enumerate(headers):
