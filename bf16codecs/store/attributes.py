@@ -150,7 +150,7 @@ def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
 def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
     """Return the loss of an array's tensors, or None if the store has them exactly.
 
-    StoreError is raised if the array's attributes do not state it.
+    Raises StoreError if the array's attributes do not state it.
     """
     if "lossy" not in attributes:
         return None

@@ -1,4 +1,4 @@
-"""Bases of stores: where they are, and how they are recognised.
+"""Bases of stores: their locations and identities.
 
 docs/store.md, "Differences to a base", is the normative description.
 """
@@ -41,7 +41,7 @@ _ADDRESS = re.compile(
 )
 
 #: The longest chain of bases: a model's base, the base of that, and so on. Reading recurses through
-#: it; with 100, Python's limit of 1000 calls was reached.
+#: it, and with 100 it reached Python's limit of 1000 calls.
 MOST_BASES = 32
 
 

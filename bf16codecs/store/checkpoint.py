@@ -98,7 +98,7 @@ class Checkpoint:
 def check_names(names: Mapping[str, Sequence[Any]]) -> None:
     """Refuse invalid keys, and ones that would make readers build far more than they justify.
 
-    ValueError is raised if nested dictionaries and lists have no such keys, are too deep, or a list
+    Raises ValueError if nested dictionaries and lists have no such keys, are too deep, or a list
     has a length that neither the keys nor gaps explain.
     """
     root, total, longest = _Container(), 0, (0, "")

@@ -1,4 +1,4 @@
-"""Collects the description of a model, a run or one of its steps, and lays it out as text."""
+"""The description of a model, a run or one of its steps, and its layout as text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
     "table_of_steps",
 ]
 
-# Keys of the orders: the largest first, and rows of one size as in the files.
+# Sort keys: the largest row first, and rows of equal size in the order of the files.
 _ORDERS: dict[str, Callable[[Row], Any]] = {
     "name": lambda row: row.name,
     "size": lambda row: -row.nbytes,
@@ -47,12 +47,12 @@ _SHARED = Storage("shared", "")
 
 
 def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
-    """Return the original size over the stored one; None if that is zero or not known."""
+    """Return the original size over the stored one; None if the latter is zero or unknown."""
     return nbytes / stored_nbytes if stored_nbytes else None
 
 
 def _dtypes_of(rows: Iterable[Row]) -> Counter[str]:
-    """Return how many tensors have each dtype."""
+    """Return the number of tensors of each dtype."""
     return Counter(row.dtype for row in rows)
 
 
@@ -84,13 +84,13 @@ class Row:
 
     @property
     def way(self) -> str:
-        """The way it is stored: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
+        """The kind of storage: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
         if self.storage.codec in ("shared", "rounded"):
             return self.storage.codec
         return "difference" if self.storage.codec.startswith("difference+") else "whole"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON has it."""
+        """Return the row as a JSON object."""
         return {
             "name": self.name,
             "dtype": self.dtype,
@@ -118,14 +118,14 @@ class Contents:
     zarr_format: int
     rows: list[Row]
     nbytes: int
-    #: None, as in the rows, if it is not known: asking would take a request for each chunk.
+    #: None, as in the rows, if finding the size would take a request for each chunk.
     stored_nbytes: int | None
-    #: Original files, the index last; a run has them step by step.
+    #: Original files, the index last; those of a run, step by step.
     files: list[StoredFile] = field(default_factory=list)
     base: BaseReference | None = None
     loss: HalfLoss | None = None
     run: RunInfo | None = None
-    #: The stored size of each step of a run, if it was asked for: chunks are read for it.
+    #: The stored size of each step of a run, if requested, since it takes reading chunks.
     stored_steps: list[int] | None = None
     #: The number of the step, if it is one of a run.
     step: int | None = None
@@ -138,7 +138,7 @@ class Contents:
 
     @property
     def is_store(self) -> bool:
-        """Whether it is stored otherwise than as the original files."""
+        """Whether the model is in a store, and not in the original files."""
         return self.kind is not Kind.SAFETENSORS
 
     @property
@@ -167,22 +167,22 @@ class Contents:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the tensors have, in a run those of its last step."""
+        """The number of values of all tensors, in a run those of the last step."""
         return sum(math.prod(row.shape) for row in self.present)
 
     @property
     def codecs(self) -> Counter[str]:
-        """How many tensors have each codec."""
+        """The number of tensors with each codec."""
         return Counter(row.codec for row in self.rows)
 
     @property
     def dtypes(self) -> Counter[str]:
-        """How many tensors have each dtype."""
+        """The number of tensors of each dtype."""
         return _dtypes_of(self.rows)
 
     @property
     def of_tensors(self) -> tuple[int, int | None]:
-        """Size, and stored size, of all tensors together."""
+        """The size and the stored size of all tensors together."""
         nbytes = sum(row.nbytes for row in self.rows)
         if self.stored_nbytes is None:
             return nbytes, None
@@ -190,7 +190,7 @@ class Contents:
 
     @property
     def rest(self) -> tuple[int, int | None]:
-        """Size, and stored size, of all but tensors: headers, index and metadata."""
+        """The size and the stored size of everything but tensors: headers, index and metadata."""
         tensors, stored = self.of_tensors
         rest = max(0, self.nbytes - tensors)
         if self.stored_nbytes is None or stored is None:
@@ -198,9 +198,9 @@ class Contents:
         return rest, max(0, self.stored_nbytes - stored)
 
     def only(self, names: Sequence[str]) -> Contents:
-        """Return these contents with the rows of some tensors alone.
+        """Return these contents with only the rows of some tensors.
 
-        TensorNotFoundError is raised if one of them is missing.
+        Raises TensorNotFoundError if one of them is missing.
         """
         known = [row.name for row in self.rows]
         for name in names:
@@ -210,12 +210,12 @@ class Contents:
         return replace(self, rows=[r for r in self.rows if r.name in names], is_whole=False)
 
     def sort(self, by: str) -> None:
-        """Order the tensors: by one of `SORTS`."""
+        """Sort the tensors by one of `SORTS`."""
         if by != "file":
             self.rows.sort(key=_ORDERS[by])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents as JSON has them: docs/cli.md explains the keys."""
+        """Return the contents as a JSON object, whose keys docs/cli.md explains."""
         run = self.run
         return {
             "path": self.path,
@@ -280,7 +280,7 @@ def contents_of(
     with_sizes: bool = True,
     with_steps: bool = False,
 ) -> Contents:
-    """Collect what a model that was opened at a path or an address holds.
+    """Collect the contents of an open model.
 
     `ask_sizes` finds out the sizes in a store whose server does not list them, which takes a
     request for each chunk; otherwise they are left out. Without `with_sizes`, not even a list is
@@ -327,7 +327,7 @@ def _stored_steps(run: RunReader) -> list[int]:
 
 
 def storage_of(reader: ModelReader, paths: Sequence[str]) -> tuple[Storage, int]:
-    """Return how a tensor is stored, in one array or several, and what these take."""
+    """Return how a tensor is stored, in one array or several, and their stored size."""
     return reader.storage(paths[-1]), sum(_stored_nbytes(reader, path, False) for path in paths)
 
 
@@ -347,7 +347,7 @@ def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
 
 
 def _stored_nbytes(reader: ModelReader, path: str, is_seen: bool) -> int:
-    """Return an array's size, 0 if it is counted already, or made of another array."""
+    """Return an array's size; 0 if it was counted before, or is derived from another array."""
     return 0 if is_seen or path.endswith(ROUNDED) else reader.stored_nbytes(path)
 
 
@@ -382,12 +382,12 @@ _NAME = Column("tensor")
 _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
 _SIZES = [Column("size"), Column("stored"), Column("ratio")]
 _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
-# The first column to be left out: the summary also has the codecs.
+# The column that is left out first, since the summary has the codecs as well.
 _CODEC = Column("codec", is_text=True, rank=6)
 
 
 def summary_lines(contents: Contents) -> Iterator[str]:
-    """Yield lines about the whole: its kind, its size, its storage."""
+    """Yield lines about the whole model: its kind, its size, its storage."""
     yield f"{contents.path}: {contents.title}"
     has_gone = len(contents.present) < len(contents.rows)
     which = "parameters of the last step" if has_gone else "parameters"
@@ -440,7 +440,7 @@ def _counts(counts: Counter[str], noun: str = "") -> str:
 
 
 def _ways(rows: list[Row]) -> Iterator[str]:
-    """Yield a line with the numbers of tensors by the way they are stored, if not all are whole."""
+    """Yield a line with the numbers of tensors by kind of storage, if not all are whole."""
     count = Counter(row.way for row in rows)
     if set(count) <= {"whole"}:
         return
@@ -487,7 +487,7 @@ def table_of_steps(contents: Contents) -> tuple[list[Column], list[Cells], list[
 def table_of(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
     """Return the columns of a table, a row for each tensor, and rows below these.
 
-    Those count all else that the store has, so that sizes add up to that of the whole.
+    The latter count everything else in the store, so that sizes add up to that of the whole.
     """
     columns = [_NAME, *_SHAPE]
     if contents.is_store:
@@ -527,7 +527,7 @@ def _cells(
     sizes: tuple[int, int | None],
     loss: HalfLoss | None = None,
 ) -> Cells:
-    """Return name, dtype, shape and codec, sizes and errors, as far as the table has them."""
+    """Return name, dtype, shape, codec, sizes and errors, for the columns of the table."""
     nbytes, stored = sizes
     cells = (*(about if contents.is_store else about[:-1]), format_size(nbytes))
     if contents.has_stored_sizes:
@@ -541,7 +541,7 @@ def _cells(
 
 
 def file_lines(contents: Contents) -> Iterator[str]:
-    """Yield lines about the original files, and about sizes that are not known."""
+    """Yield lines about the original files, and about unknown sizes."""
     for file in contents.files:
         yield f"{os.path.basename(file.name)}: {file.size} bytes"
         yield from _digests(file.restored, "")

@@ -161,7 +161,7 @@ def _without_query(address: str) -> str:
 def plain_address(address: str) -> str:
     """Return an address with its scheme in lower case, the only one that fsspec knows.
 
-    StoreError is raised if there is nothing behind the scheme of a host or bucket.
+    Raises StoreError if there is nothing behind the scheme of a host or bucket.
     """
     last, _, host = address.rpartition("://")
     if not host.strip("/") and last.rpartition("::")[2].lower() in _HOST_SCHEMES:

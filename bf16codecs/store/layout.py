@@ -102,7 +102,7 @@ class StoreInfo:
     def to_attributes(self) -> dict[str, Any]:
         """Return the group's attributes.
 
-        StoreError is raised if readers would reject them: a run with such attributes could no
+        Raises StoreError if readers would reject them: a run with such attributes could no
         longer be opened.
         """
         content = self._content()
@@ -148,7 +148,7 @@ class StoreInfo:
     ) -> StoreInfo:
         """Check a group's attributes; `otherwise` describes a group that is not a model store.
 
-        StoreError is raised if the group is not a model store, or its attributes are invalid;
+        Raises StoreError if the group is not a model store, or its attributes are invalid;
         UnsupportedVersionError if its layout is newer than this release.
         """
         content = attributes.get(ATTRIBUTES_KEY)

@@ -14,7 +14,7 @@ __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
     """Return a store's objects and names, or None if it is not a checkpoint of a training job.
 
-    StoreError is raised if it is damaged.
+    Raises StoreError if it is damaged.
     """
     paths = reader.info.checkpoint
     if paths is None:
@@ -35,7 +35,7 @@ def read_checkpoint(reader: ModelReader) -> Checkpoint | None:
 def read_object(reader: ModelReader, extent: tuple[int, int]) -> bytes:
     """Read an object's bytes, given its offset and size from `read_checkpoint`.
 
-    CodecError or StoreError is raised if they are damaged, or more than the caller allows.
+    Raises CodecError or StoreError if they are damaged, or more than the caller allows.
     """
     paths, (start, size) = reader.info.checkpoint, extent
     assert paths is not None

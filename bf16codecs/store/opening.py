@@ -83,7 +83,7 @@ class Opening:
 def open_any(source: Any, opening: Opening = Opening()) -> ModelReader:
     """Open a model of any kind: a path, an address, or a store of zarr's.
 
-    StoreError is raised if it is not a model, or its base cannot be opened; BaseMismatchError if
+    Raises StoreError if it is not a model, or its base cannot be opened; BaseMismatchError if
     its base is another model; OSError if nothing is at the path, or it cannot be read; ValueError
     if the path is empty.
     """

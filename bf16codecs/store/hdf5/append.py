@@ -110,17 +110,18 @@ class Hdf5RunWriter:
             self._grow_in_place(extent, growth, len(directory))
         else:
             grown = _grown(self._read(extent, 0, extent.size), growth)
-            # As large as those that are there, on average: one that is hardly anything says little.
+            # Expect versions of the mean size so far: the size of a single one, which may be tiny,
+            # predicts little.
             ends = [*_core.GrowingIndex(directory).ends, end]
             guess = (end - ends[0]) // (len(ends) - 1)
-            # The old chunk stays in the file: so the new one gets no more room than content.
+            # The old chunk stays in the file, so the new one gets no more spare room than content.
             room = min(len(grown), _room(array.codec.steps - slot - 1, guess, len(grown)))
             self.put(array, index, bytes(grown + bytes(room)))
             nbytes = len(grown)
         return Appended(nbytes, (array.path, origin), last.at, len(last.content))
 
     def put(self, array: RunArray, index: tuple[int, ...], content: bytes) -> None:
-        """Write a whole chunk as it is to be stored."""
+        """Write a whole encoded chunk."""
         origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
         with hdf5_errors(self._path), phil:
             self._dataset(array.path).write_direct_chunk(origin, content)
@@ -151,7 +152,7 @@ class Hdf5RunWriter:
             return 8 * (last - first)
 
     def finish(self, info: StoreInfo) -> int:
-        """Write the attributes, and let others see the file as it is now."""
+        """Write the attributes, and commit all changes of the file."""
         with hdf5_errors(self._path):
             attributes = info.to_attributes()[ATTRIBUTES_KEY]
             self._file.attrs[ATTRIBUTES_KEY] = json.dumps(attributes)
@@ -269,7 +270,7 @@ class Hdf5RunWriter:
         return bytes(content.ljust(extent.size, b"\0"))
 
     def _find(self, dataset: Any, origin: tuple[int, ...]) -> _Extent | None:
-        """Return where the file has a chunk, None if there is none."""
+        """Return the extent of a chunk in the file, or None if the chunk is missing."""
         with hdf5_errors(self._path), phil:
             info = dataset.get_chunk_info_by_coord(origin)
         return None if info.byte_offset is None else _Extent(info.byte_offset, info.size)
@@ -330,7 +331,7 @@ class _Extent(NamedTuple):
 
 
 def _grown(before: bytes, growth: Growth) -> bytearray:
-    """Return a chunk with what makes it grow."""
+    """Return a chunk with its growth applied."""
     content = bytearray(before)
     for write in [*growth.frames, *growth.entries]:
         end = write.at + len(write.content)

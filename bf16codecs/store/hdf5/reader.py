@@ -40,7 +40,7 @@ _TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
 # A part of every run's attribute, and of nothing else: docs/store.md.
 _RUN = b'"run": {"group": '
 
-# How often a file is opened that changes meanwhile.
+# The most attempts to open a file that changes meanwhile.
 _OPENINGS = 10
 
 
@@ -133,7 +133,7 @@ def has_changed(path: str, before: os.stat_result) -> bool:
 def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
     """Open a model store in HDF5; first finish an append that a dead process left complete.
 
-    OSError is raised if it cannot be opened, or an append that is complete cannot be finished.
+    Raises OSError if it cannot be opened, or an append that is complete cannot be finished.
     """
     where = os.fspath(path)
     for left in reversed(range(_OPENINGS)):
@@ -149,11 +149,11 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> ModelReader:
 
 
 def _is_no_run(where: str, limits: Limits) -> bool:
-    """Return whether a file has a journal although it is no run: only runs have journals.
+    """Return whether a file has a journal although it is not a run: only runs have journals.
 
-    After a journal that is half carried out, libhdf5 may fail to open the file, or never return: it
-    follows the sizes of objects in a heap, and an object of zero bytes precedes itself. Strangers
-    can forge such a journal, hence the file itself has to contain the attribute of a run.
+    After a partly applied journal, libhdf5 may fail to open the file, or never return: it follows
+    the sizes of objects in a heap, and an object of zero bytes precedes itself. A journal may be
+    forged, so the file itself has to contain the attribute of a run.
     """
     if not os.path.lexists(journal_of(where)):
         return False
@@ -202,11 +202,11 @@ class Hdf5Arrays(StoredArrays):
         return attributes if isinstance(attributes, Mapping) else {}
 
     def open_zarr(self, path: str, check_size: CheckSize) -> NoReturn:
-        """Raise: there is none."""
+        """Raise ValueError: HDF5 files have no Zarr arrays."""
         raise ValueError(f"{self.where}: HDF5 files have no Zarr arrays")
 
     def stored_nbytes(self, path: str) -> int:
-        """Return the size that an array's data take in the file."""
+        """Return the stored size of an array's data."""
         return int(self._ask(path, lambda dataset: dataset.get_storage_size()))
 
     def total_nbytes(self) -> int:
@@ -307,12 +307,12 @@ def _open_names() -> list[bytes]:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether HDF5 has a file open in this process, under the name that it has now."""
+    """Return whether this process has a file open in HDF5 under its current name."""
     try:
         names = _open_names()
     except RuntimeError:
-        # While h5py makes objects of the files that it counted, the garbage collector may close an
-        # unreferenced one. After a collection, none is left.
+        # While h5py makes objects for the files that it counted, the garbage collector may close an
+        # unreferenced one. After a collection, all are referenced.
         gc.collect()
         names = _open_names()
     for name in names:

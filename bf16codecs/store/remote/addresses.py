@@ -103,7 +103,7 @@ _NO_RANGES = "range requests", "Cannot seek streaming HTTP file", IGNORES_RANGES
 def remote_store(url: str, options: dict[str, Any]) -> Store:
     """Open an address as a store of zarr's.
 
-    StoreError is raised if a package is missing that knows such addresses, the server ignores
+    Raises StoreError if a package is missing that knows such addresses, the server ignores
     ranges, which ZIP files take, or a ZIP file is damaged; FileNotFoundError if a ZIP file, which
     is opened at once, is not there; OSError if it cannot be opened.
     """

@@ -35,9 +35,9 @@ __all__ = ["open_address", "open_given", "strict_store"]
 def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelReader:
     """Open a model, or a run, at an address; `options` are for its file system.
 
-    StoreError is raised if it is none, or of a kind that is read from local disks alone; OSError if
-    the server fails, or has nothing there; ValueError if the file system does not take one of the
-    options.
+    Raises StoreError if it is not a model, or of a kind that is read only from local disks; OSError
+    if the server fails, or has nothing at the address; ValueError if the file system rejects an
+    option.
     """
     url = plain_address(url)
     kind = kind_of_address(url)
@@ -81,7 +81,7 @@ def _lacks_credentials(error: BaseException) -> bool:
 
 
 def open_given(store: Any, limits: Limits) -> ModelReader:
-    """Open a model store, or a run, in a store of zarr's; raise TypeError if it is none."""
+    """Open a model store, or a run, in a store object of zarr; raise TypeError for others."""
     if not isinstance(store, Store):
         kind = type(store).__name__
         raise TypeError(

@@ -91,7 +91,7 @@ class StoreSource(KeySource):
         raise failure
 
     def _is_absent(self, key: str, error: BaseException) -> bool:
-        """Return whether there may be no such key, and note the server's answer."""
+        """Return whether an error may mean that a key is missing, and note the server's refusal."""
         if is_refused(error):
             self._refusals[key] = one_line(error)
             return True
@@ -144,7 +144,7 @@ class _RemoteChunk(StoredChunk):
 
 
 async def _get(store: Store, key: str, request: Request) -> list[Any]:
-    """Ask for all ranges at once; None where there is no such key."""
+    """Request all ranges at once; results are None if the key is missing."""
     prototype = default_buffer_prototype()
     if isinstance(request, AtMost) and has_bounded_replies(store):
         with largest_body(request.nbytes):

@@ -70,7 +70,7 @@ class StepReader(_OnRun):
 
     @property
     def knows_sizes(self) -> bool:
-        """As for the run: only a chunk itself says how much of it a step takes."""
+        """Whether the store is near: only chunks themselves have the size of a step in them."""
         return self.stored.is_near
 
     def stored_nbytes(self, path: str) -> int:
@@ -104,7 +104,7 @@ class RunReader(_OnRun):
 
     def __init__(self, store: ModelReader) -> None:
         assert store.info.run is not None
-        # Tensors with several placements get one path here; `tensor` reads them all.
+        # `info` has one path for tensors with several placements; `tensor` reads all of them.
         tensors = store.info.run.tensors.items()
         paths = {name: placements[-1].path for name, placements in tensors if placements}
         super().__init__(store, store.where, StoreInfo((), None, paths, run=store.info.run))
@@ -139,7 +139,7 @@ class RunReader(_OnRun):
         return self._tensors[name]
 
     def describe(self, name: str) -> TensorOverTime:
-        """Describe a tensor, named as for `tensor`, without reading headers."""
+        """Describe a tensor without reading headers; its name is that for `tensor`."""
         array, dtype = self.tensor(name)
         paths = [placement.path for placement in self._variant(name)]
         shape = self._attributes_of(paths[0]).get("shape", array.shape[1:])
@@ -149,7 +149,7 @@ class RunReader(_OnRun):
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr.
 
-        ValueError is raised if it has none, or one that holds another tensor at some steps.
+        Raises ValueError if it has none, or one that holds another tensor at some steps.
         """
         placement, *others = self._variant(name)
         if placement.path.endswith(ROUNDED) or others:
@@ -180,13 +180,13 @@ class RunReader(_OnRun):
         return [f"{name}@{number}" for number, _ in self._by_step(self.variants(name))]
 
     def steps_of(self, name: str) -> list[int]:
-        """Return the numbers of the steps that have a tensor, named as for `tensor`."""
+        """Return the numbers of the steps that have a tensor; its name is that for `tensor`."""
         numbers = self.run.numbers
         found = (placement.indices(len(numbers)) for placement in self._variant(name))
         return [numbers[index] for index in sorted(chain.from_iterable(found))]
 
     def _variant(self, name: str) -> list[Placement]:
-        """Return the placements that a name as for `tensor` stands for."""
+        """Return the placements of a variant by its name for `tensor`."""
         tensor, number = self._split(name)
         variants = self.variants(tensor)
         if number is not None:
@@ -196,7 +196,7 @@ class RunReader(_OnRun):
         return variants[0]
 
     def _split(self, name: str) -> tuple[str, int | None]:
-        """Split a name as for `tensor` into the tensor's and the first step."""
+        """Split a name for `tensor` into the tensor's own name and the first step."""
         if name in self.run.tensors:
             return name, None
         tensor, _, number = name.rpartition("@")
@@ -207,7 +207,7 @@ class RunReader(_OnRun):
         return ((numbers[_first_index(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
-        """Raise StoreError if a tensor, named as for `tensor`, contradicts a header.
+        """Raise StoreError if a tensor contradicts a header; its name is that for `tensor`.
 
         The header is that of the first step that has the tensor.
         """
@@ -235,7 +235,7 @@ class RunReader(_OnRun):
         for placement, (array, _) in zip(placements, stored, strict=True):
             for index in placement.indices(n):
                 sources[index] = array
-        # More steps than the root says: an append is under way, or was killed.
+        # An array with more steps than the root has: an append is in progress, or was killed.
         if first.shape[0] == n and all(source is first for source in sources):
             return first
         return StepsArray(sources, fill_value(first.dtype))

@@ -136,7 +136,7 @@ class RunWriter(Protocol):
 def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
     """Return a new chunk whose version `slot` is the first that is not filled.
 
-    StoreError is raised if there have to be versions before it.
+    Raises StoreError if there have to be versions before it.
     """
     before: list[Version] = []
     if slot:

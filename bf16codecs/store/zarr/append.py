@@ -36,7 +36,7 @@ class ZarrRunWriter:
     that was killed has left is undone first.
 
     If it is `durable`, all is flushed to the disk, in the order that a loss of power asks for.
-    BlockingIOError is raised if another process is adding a step.
+    Raises BlockingIOError if another process is adding a step.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class ZarrDocuments:
     def __init__(self, zarr_format: int) -> None:
         self._format = zarr_format
         self._templates: dict[Any, dict[str, Any]] = {}
-        #: Of arrays, by path and name.
+        #: Documents of arrays, by path and name.
         self._arrays: dict[str, dict[str, Any]] = {}
 
     def add(self, array: ArrayPlan, codec: Codec | DeltaChain | None) -> None:
@@ -179,7 +179,7 @@ def array_documents(
 ) -> dict[str, Any]:
     """Return the metadata of an array by the names of their files, without attributes.
 
-    A codec of numcodecs that is none of this package's is Zstandard.
+    The only codec that is not of this package is numcodecs' Zstandard.
     """
     if zarr_format == 2:
         return {".zarray": _format_2(array, codec), ".zattrs": {}}

@@ -20,17 +20,17 @@ from bf16codecs.store.zarr.sinks import make_folder
 
 __all__ = ["APPENDING", "LOCK", "RunFolder", "refuse_appends"]
 
-#: Where an append has its files, in the folder of the steps' numbers: no Zarr library looks for
-#: arrays and groups there.
+#: The folder of an append's files. It is in the array of step numbers, where Zarr libraries do not
+#: look for arrays and groups.
 APPENDING = f"{STEP_PATH}/.appending"
-#: The file in it whose lock tells whether the appending process is alive.
+#: A file in it that the appending process locks while it is alive.
 LOCK = "lock"
 
 
 class RunFolder(FolderSource):
-    """A run in a folder, which may be a stranger's: nothing in it is reached through a link.
+    """A run in a folder that is not trusted: links in it are not followed.
 
-    The folder is held open: what takes its path later is not the run.
+    The folder is held open, so that nothing that takes its path later is mistaken for the run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -78,12 +78,12 @@ class RunFolder(FolderSource):
         self._folder.remove(key)
 
     def find(self, key: str) -> LocalChunk | None:
-        """Open a file to read, or return None if there is none."""
+        """Open a file for reading, or return None if it is missing."""
         with self._named(key):
             return super().find(key)
 
     def read_part(self, key: str, offset: int, size: int) -> bytes | None:
-        """Read at most `size` bytes from an offset in a file; return None if there is no file."""
+        """Read at most `size` bytes from an offset in a file; return None if it is missing."""
         chunk = self.find(key)
         if chunk is None:
             return None

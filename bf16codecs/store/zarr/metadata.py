@@ -1,4 +1,4 @@
-"""Metadata of Zarr groups and arrays, as far as they are read without zarr."""
+"""Metadata of Zarr groups and arrays, parsed without zarr."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = [
     "stated_versions",
 ]
 
-#: Names of the documents of an array, and of a group, by Zarr format. Appends replace a root's in
-#: this order: the last one says what the store has.
+#: Names of the documents of an array, and of a group, by Zarr format. Appends replace those of a
+#: root in this order: the last one decides which steps the store has.
 ARRAY_DOCUMENTS = {2: (".zarray", ".zattrs"), 3: ("zarr.json",)}
 GROUP_DOCUMENTS = {2: (".zgroup", ".zattrs", ".zmetadata"), 3: ("zarr.json",)}
-#: The root's document that has copies of those below it: consolidated metadata.
+#: The root's document with consolidated metadata: copies of the documents below.
 COPIES = {2: ".zmetadata", 3: "zarr.json"}
 
 # Differences of 16-bit integers.
@@ -81,12 +81,12 @@ def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Return whether a path is none of an array in a store: keys are made of it."""
+    """Return whether a path, of which keys are made, may lead out of a store."""
     return len(path) > _LONGEST_PATH or any(map(_is_no_name, path.split("/")))
 
 
 def _is_no_name(part: str) -> bool:
-    # In addresses, `%` may stand for any sign, `?` and `#` end the path.
+    # In addresses, `%` may stand for any character, and `?` and `#` end the path.
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
@@ -110,7 +110,7 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
     """Return what reading an array's chunks takes of its metadata.
 
     None is returned for uncommon metadata: zarr has to read the array.
-    StoreError is raised if they make no sense.
+    Raises StoreError if they are invalid.
     """
     try:
         _check_order(zarr_format, document)
@@ -135,10 +135,10 @@ def check_keys(zarr_format: int, document: dict[str, Any]) -> None:
 
 
 def _check_order(zarr_format: int, document: dict[str, Any]) -> None:
-    """Refuse an array whose items, or their bytes, stand in another order than docs/store.md says.
+    """Refuse an array whose items, or their bytes, have another order than in docs/store.md.
 
-    Nothing else would tell where chunks have no checksum of their items: one bit makes `<i8` of
-    `>i8`.
+    If chunks have no checksum of their items, no other check would find such damage: `<i8` and
+    `>i8` differ in one bit.
     """
     if zarr_format == 2:
         is_big, is_c_order = str(document.get("dtype")).startswith(">"), document["order"] == "C"
@@ -209,9 +209,9 @@ def growing_steps(zarr_format: int, document: dict[str, Any]) -> int:
 
 
 def named_shape(document: dict[str, Any]) -> tuple[int | None, ...] | None:
-    """Return the shape that the names of dimensions have, if they are those of docs/store.md.
+    """Return the shape in the names of dimensions, if these follow docs/store.md.
 
-    Of a run, None stands for the first axis: its name has no size.
+    For the first axis of a run, whose name has no size, the result has None.
     """
     attributes = document.get("attributes")
     if document.get("zarr_format") == 2 and isinstance(attributes, dict):
@@ -306,7 +306,7 @@ class Root(NamedTuple):
 
     zarr_format: int
     attributes: dict[str, Any]
-    #: The document `COPIES`; empty if there is none.
+    #: The document `COPIES`; empty if it is missing.
     copies: dict[str, Any]
     #: The copies of arrays' documents by path, unchecked; in format 2 with their attributes.
     arrays: dict[str, Any]
@@ -354,7 +354,7 @@ def _no_root(where: str, source: KeySource) -> StoreError:
 
 
 def _no_group(where: str, zip_names: Sequence[str]) -> str:
-    """Say that there is no group, and where there is one in a ZIP file."""
+    """Return a message that the group is missing, with the folder of one in a ZIP file."""
     parts = [name.rpartition("/") for name in zip_names]
     groups = [folder for folder, _, name in parts if name in ZARR_MARKERS]
     if groups:
@@ -393,7 +393,7 @@ def check_refusals(where: str, source: KeySource, *keys: str) -> None:
 
 
 def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:
-    """Read a metadata document; None if there is none."""
+    """Read a metadata document; return None if it is missing."""
     with named_errors(f"{where}: {key}", OSError):
         data = source.read(key)
     if data is None:

@@ -136,8 +136,8 @@ class ZarrArrays(StoredArrays):
 
     def needs_header(self, path: str) -> bool:
         """Return whether to compare an array with the header of its tensor."""
-        # A server is asked for the header only where the array does not say its shape twice, or
-        # whose it is.
+        # At a server, the header is read only for arrays that do not repeat their shape, or do not
+        # name their tensor and dtype.
         if path.endswith(ROUNDED) or path in self.info.differences:
             return self.is_near
         if self.is_near or named_shape(self._document(path)) is None:
@@ -145,7 +145,7 @@ class ZarrArrays(StoredArrays):
         return not {"tensor", "dtype"} <= self.attributes(path).keys()
 
     def _chunk_keys(self, path: str) -> Iterator[str]:
-        """Yield the keys of an array's chunks, one by one: its shape may say any number."""
+        """Yield the keys of an array's chunks lazily, since a damaged shape may have any number."""
         difference = self.info.differences.get(path)
         if difference is not None:
             parsed = self._parsed_difference(path, difference)
@@ -269,7 +269,7 @@ class ZarrArrays(StoredArrays):
             return zarr.Array.from_dict(store_path, self._with_attributes(path))
 
     def _made_array(self, path: str) -> zarr.Array:
-        """Let zarr make an array of the metadata that are here, without reading anything."""
+        """Return zarr's array for the metadata that were already read, without reading more."""
         import zarr
         from zarr.storage import StorePath
 
@@ -279,7 +279,7 @@ class ZarrArrays(StoredArrays):
             return zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
 
     def _with_attributes(self, path: str) -> dict[str, Any]:
-        # As the root's consolidated metadata have them, like everything else here.
+        # With the attributes in consolidated metadata, which all of this class reads.
         document = self._document(path)
         return {**document, "attributes": document.get("attributes") or {}}
 
@@ -335,7 +335,7 @@ class ZarrArrays(StoredArrays):
         )
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:
-        """Return what metadata of a difference's array would say."""
+        """Return the metadata that an array of a difference would have."""
         dtype, shape = difference_spec(difference)
         with named_errors(self.label(path)):
             if len(difference.chunks) != len(shape):

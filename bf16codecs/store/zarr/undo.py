@@ -155,7 +155,7 @@ def _cut_chunks(folder: RunFolder, key: Any, run: RunInfo) -> Iterator[Path]:
     grown, name = run.grown(), key((group,))
     for array in run.arrays:
         path = folder.path(array)
-        # The chunks that exist: they may be fewer than the shape says.
+        # Only chunks that exist, which may be fewer than those of the shape.
         for chunk in sorted(os.listdir(path) if path.is_dir() else ()):
             if chunk != name and not chunk.startswith(f"{name}."):
                 continue
@@ -167,7 +167,7 @@ def _cut_chunks(folder: RunFolder, key: Any, run: RunInfo) -> Iterator[Path]:
 
 
 def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
-    """Cut off versions from `slot` on; tell whether there were any."""
+    """Cut off versions from `slot` on; return whether any existed."""
     with folder.open(key) as chunk:
         size = chunk.size
         directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()
