@@ -138,8 +138,8 @@ class Analysis:
         Returns
         -------
         dict of list
-            Columns for ``pandas.DataFrame(...)`` or ``polars.DataFrame(...)``. All sizes are in
-            bits per value, but `payload` and `payload_given_previous` in bits per byte.
+            Columns for ``pandas.DataFrame(...)`` or ``polars.DataFrame(...)``. Entropies and coded
+            sizes are in bits per value; `payload` and `payload_given_previous` in bits per byte.
         """
         return _columns([{"name": t.name, **_row(t)} for t in self.tensors])
 

@@ -159,7 +159,7 @@ def _base_location(document: Mapping[str, Any], path: Path) -> str | None:
 
 
 # The most differences in a chain, after a checkpoint that is stored whole: reading the last one
-# decodes them all. With 8 checkpoints in a chain, steps of a run took 1.9 bits a value instead of
+# decodes them all. With 8 checkpoints in a chain, steps of a run took 1.9 bits per value instead of
 # 10.5; with 16, 1.3 (docs/experiments.md).
 _LONGEST_CHAIN = 7
 
