@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bf16codecs._files.folders import Folder
+from bf16codecs._files.folders import Folder, walk
 from bf16codecs._files.locks import LifeLock, take_lock
 from bf16codecs.errors import StoreError
 
@@ -120,3 +120,11 @@ def test_what_is_not_removed_is_named_whole(top: Path) -> None:
     finally:
         (top / "inner").chmod(0o700)
     assert caught.value.filename == str(top / "inner" / "file")
+
+
+def test_a_walk_leaves_out_no_folder(top: Path) -> None:
+    found = {path: (folders, files) for path, folders, files in walk(top)}
+    assert found == {str(top): (["inner"], []), str(top / "inner"): ([], ["file"])}
+    with pytest.raises(FileNotFoundError) as caught:
+        list(walk(top / "missing"))
+    assert caught.value.filename == str(top / "missing")

@@ -16,7 +16,7 @@ from bf16codecs._base.paths import absolute
 from bf16codecs._files.reading import READ_FLAGS, require_regular
 from bf16codecs.errors import StoreError
 
-__all__ = ["Entry", "Folder", "walk_tree"]
+__all__ = ["Entry", "Folder", "walk", "walk_tree"]
 
 # Why something in a folder that may be a stranger's is not opened, and what to do.
 _LINK_REFUSAL = (
@@ -260,6 +260,15 @@ class Folder:
         return descriptor
 
 
+def walk(top: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder as `os.walk` does, and raise an error where `os.walk` skips a folder."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(os.fspath(top), onerror=fail)
+
+
 def walk_tree(
     top: Path, *, follow: bool, skip: Callable[[str, Entry], bool] = lambda name, entry: False
 ) -> Iterator[tuple[str, Entry]]:
@@ -287,7 +296,7 @@ def walk_tree(
         If something cannot be read, or a link leads nowhere.
     """
 
-    def walk(folder: str | Path, prefix: str) -> Iterator[tuple[str, Entry]]:
+    def below(folder: str | Path, prefix: str) -> Iterator[tuple[str, Entry]]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
@@ -297,9 +306,9 @@ def walk_tree(
             if not skip(name, entry):
                 yield name, entry
                 if entry.is_dir():
-                    yield from walk(entry.path, f"{name}/")
+                    yield from below(entry.path, f"{name}/")
 
-    return walk(top, "")
+    return below(top, "")
 
 
 def _fault(entry: Entry, name: str, follow: bool) -> str:

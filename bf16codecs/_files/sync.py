@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs._base.threads import run_all
+from bf16codecs._files.folders import walk
 
 try:
     from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined, unused-ignore]
@@ -73,7 +74,7 @@ def sync_tree(path: Path) -> None:
         return
     files: list[str] = []
     folders: dict[int, list[str]] = {}
-    for root, _, names in os.walk(path, onerror=_raise):
+    for root, _, names in walk(path):
         files.extend(os.path.join(root, name) for name in names)
         folders.setdefault(root.count(os.sep), []).append(root)
     # A name is of use only when its file is there: files first, inner folders before outer ones.
@@ -99,7 +100,3 @@ def sync_names(root: Path, paths: Iterable[Path]) -> None:
             folders.setdefault(len(path.parts), set()).add(path)
     for depth in sorted(folders, reverse=True):
         sync_files(path for path in folders[depth] if path.exists())
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -13,6 +13,7 @@ from pathlib import Path
 from bf16codecs._arrays.sources import FolderSource
 from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.paths import and_parents
+from bf16codecs._files.folders import walk
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -75,7 +76,7 @@ def _groups_of(arrays: set[str]) -> set[str]:
 
 
 def _files_in(store: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(store, onerror=_raise):
+    for folder, folders, files in walk(store):
         folders.sort()
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in sorted(files + links):
@@ -158,7 +159,3 @@ def _foreign_object(path: Path, info: StoreInfo) -> str:
         return other_object(path, arrays | _groups_of(arrays))
     except BF16CodecsError:  # damaged files may be replaced
         return ""
-
-
-def _raise(error: OSError) -> None:
-    raise error

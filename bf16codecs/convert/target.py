@@ -17,6 +17,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import DAMAGE_ADVICE, FILES_ADVICE, counted, one_line
 from bf16codecs._base.paths import absolute, names_folder, require_folder_of, resolved
+from bf16codecs._files.folders import walk
 from bf16codecs._files.journal import journal_of, settle_journal
 from bf16codecs._files.publish import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._files.sync import sync_tree
@@ -179,7 +180,7 @@ def other_names(path: Path, names: Sequence[str]) -> str:
     try:
         if not path.is_dir():
             return "is a file, where a folder has to be made: choose another name"
-        for folder, folders, files in os.walk(path, onerror=_raise):
+        for folder, folders, files in walk(path):
             for name in sorted(files + folders):
                 found = Path(folder, name).relative_to(path)
                 if found not in known:
@@ -188,10 +189,6 @@ def other_names(path: Path, names: Sequence[str]) -> str:
     except OSError as e:
         return f"cannot be read ({e.strerror})"
     return ""
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 def _content(path: Path) -> str:

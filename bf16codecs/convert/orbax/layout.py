@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute, and_parents
-from bf16codecs._files.folders import walk_tree
+from bf16codecs._files.folders import walk, walk_tree
 from bf16codecs._files.reading import open_to_read
 from bf16codecs.errors import StoreError
 
@@ -272,12 +272,8 @@ def _has_marker(folder: Path) -> bool:
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder with its manifests, if it is a database, and its documents, not chunks."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
     arrays: set[str] = set()
-    for folder, folders, names in os.walk(root, onerror=fail):
+    for folder, folders, names in walk(root):
         manifests: list[str] = []
         if _DATABASE in names:
             # Skip its data, and the databases of single processes, which were merged into it.
