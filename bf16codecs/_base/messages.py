@@ -25,6 +25,7 @@ from bf16codecs.errors import (
 __all__ = [
     "DAMAGE_ADVICE",
     "FILES_ADVICE",
+    "RESTORE_ADVICE",
     "advised",
     "as_memory_error",
     "causes",
@@ -42,8 +43,10 @@ __all__ = [
     "warn_caller",
 ]
 
+#: Advice about damaged data from `verify`, which must not advise to run itself.
+RESTORE_ADVICE = "restore it from its source or a copy"
 #: Advice about damaged data.
-DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
+DAMAGE_ADVICE = f"{RESTORE_ADVICE} (bf16codecs verify checks all of a store)"
 #: Advice where a process has as many files open as it may.
 FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 

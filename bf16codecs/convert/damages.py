@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bf16codecs._base.messages import DAMAGE_ADVICE, counted, one_line
+from bf16codecs._base.messages import DAMAGE_ADVICE, RESTORE_ADVICE, counted, one_line
 from bf16codecs.errors import (
     BF16CodecsError,
     Damage,
@@ -19,8 +19,6 @@ NO_DAMAGE = (LimitError, ServerError)
 
 # The most damage to collect: a damaged store may claim billions of chunks.
 _MOST = 10_000
-# Advice without the command that lists all damage, since this error lists it.
-_ADVICE = DAMAGE_ADVICE.partition(" (")[0]
 
 
 class Damages:
@@ -59,7 +57,7 @@ class Damages:
             self._first = error
         text = one_line(error)
         if text.endswith(f"; {DAMAGE_ADVICE}"):
-            text, self._advice = text.removesuffix(f"; {DAMAGE_ADVICE}"), f"; {_ADVICE}"
+            text, self._advice = text.removesuffix(f"; {DAMAGE_ADVICE}"), f"; {RESTORE_ADVICE}"
         for name in (self._where, self._store):
             text = text.removeprefix(f"{name}: ")
         self._found[Damage(step, tensor, chunk, text)] = None

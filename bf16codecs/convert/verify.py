@@ -17,7 +17,13 @@ from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
-from bf16codecs._base.messages import counted, named_errors, one_line
+from bf16codecs._base.messages import (
+    DAMAGE_ADVICE,
+    RESTORE_ADVICE,
+    counted,
+    named_errors,
+    one_line,
+)
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, differing_names, stored_index
@@ -85,7 +91,7 @@ def verify_store(
     """
     start, objects = time.perf_counter(), 0
     opening = Opening(storage_options, Limits(max_bytes), base=base)
-    with codec_threads(threads), closing(open_either(store, opening)) as reader:
+    with codec_threads(threads), closing(_opened(store, opening)) as reader:
         damages = Damages(reader.where, reader.location[0])
         try:
             if isinstance(reader, RunReader):
@@ -118,6 +124,17 @@ def verify_store(
         has_checksums=has_checksums,
         objects=objects,
     )
+
+
+def _opened(store: str | os.PathLike[str], opening: Opening) -> ModelReader:
+    """Open a store; an error about damage does not advise to verify the store."""
+    try:
+        return open_either(store, opening)
+    except BF16CodecsError as e:
+        text = str(e)
+        if not text.endswith(DAMAGE_ADVICE):
+            raise
+        raise type(e)(f"{text.removesuffix(DAMAGE_ADVICE)}{RESTORE_ADVICE}") from e
 
 
 def _verify_run(

@@ -52,7 +52,10 @@ def test_zarr_json_is_cut_off(source: Path, tmp_path: Path) -> None:
     assert text.startswith(f"{store}: damaged: zarr.json is not JSON: ")
     assert text.endswith(WITH_HINT)
     (store / "zarr.json").write_bytes(b"[]")
-    assert message(read, store) == f"{store}: damaged: zarr.json is not a JSON object{WITH_HINT}"
+    expected = f"{store}: damaged: zarr.json is not a JSON object"
+    assert message(read, store) == f"{expected}{WITH_HINT}"
+    # The command that verifies does not advise to verify.
+    assert message(verify_store, store) == f"{expected}{ADVICE}"
 
 
 def test_keys_of_an_array(source: Path, tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ def test_empty_files(name: str, tmp_path: Path) -> None:
     what = "not a model store: it is empty"
     expected = what if name == "m.bin" else f"damaged: it is empty{WITH_HINT}"
     assert message(read, path) == f"{path}: {expected}"
+    assert message(verify_store, path) == f"{path}: {expected.replace(WITH_HINT, ADVICE)}"
     path.write_bytes(bytes(100))
     what = "neither a folder, nor a ZIP, HDF5 or safetensors file"
     expected = f"not a model store: {what}" if name == "m.bin" else f"damaged: {what}{WITH_HINT}"
