@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -53,6 +53,8 @@ FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 # A message may quote what a store says, which may be of any length. Of a chain of stores, the last
 # one and the reason are at the end.
 _FIRST, _LAST = 600, 400
+# How alike a name and a near one are at least; at 0.6, "base" is near "absent".
+_ALIKE = 0.65
 # Of what a server says, or what it sends in the place of a header.
 _FROM_SERVER = 200
 
@@ -68,10 +70,14 @@ def few(names: Sequence[str], most: int) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def near_names(name: str, names: Iterable[str]) -> str:
-    """Say which names are like one that is not there, or contain it, for the end of a message."""
+def near_names(name: str, names: Iterable[str], key: Callable[[str], str] = str) -> str:
+    """Say which names are like a missing one, or contain it, for the end of a message.
+
+    `key` returns the part of a name that is compared.
+    """
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=3)
+    close = difflib.get_close_matches(key(name), {key(other) for other in known}, 3, _ALIKE)
+    near = [other for part in close for other in known if key(other) == part]
     if not near and name:
         near = [other for other in known if name.lower() in other.lower()]
     if not near:

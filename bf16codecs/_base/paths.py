@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+
+from bf16codecs._base.messages import near_names
 
 __all__ = [
     "absolute",
@@ -14,13 +18,17 @@ __all__ = [
     "index_stem",
     "index_suffix",
     "last_name",
+    "missing_path",
     "names_folder",
     "require_folder_of",
+    "require_path",
     "resolved",
 ]
 
 #: Of a variant, such as fp16, libraries put the name there, and before ``.safetensors`` elsewhere.
 _INDEX = re.compile(r"\.safetensors\.index(\.[^./]+)?\.json\Z")
+# How many names of a folder are compared with a missing one at most.
+_MOST_NAMES = 1000
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -41,6 +49,42 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
     if names_folder(text) and os.path.isfile(text.rstrip("/" + os.sep)):
         raise NotADirectoryError(errno.ENOTDIR, "It is a file: leave out the slash", text)
     return text
+
+
+def missing_path(
+    path: str | os.PathLike[str], text: str = os.strerror(errno.ENOENT)
+) -> FileNotFoundError:
+    """Return the error that nothing is at a local path; it suggests near names in the folder."""
+    return FileNotFoundError(errno.ENOENT, f"{text}{_near_paths(path)}", os.fspath(path))
+
+
+def require_path(path: str | os.PathLike[str]) -> None:
+    """Raise `missing_path` if nothing is at a local path; OSError if it cannot be looked at."""
+    try:
+        os.stat(path)
+    except FileNotFoundError as e:
+        raise missing_path(path) from e
+
+
+def _near_paths(path: str | os.PathLike[str]) -> str:
+    """Name files and folders that a missing path may mean, for the end of a message."""
+    folder, name = os.path.split(absolute(path))
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder, name = os.path.split(folder)
+    if os.path.lexists(os.path.join(folder, name)):
+        return ""  # a link that leads nowhere
+    names: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    visible = [other for other in names if not other.startswith(".")]
+    suffix = os.path.splitext(name)[1]
+    same = [other for other in visible if os.path.splitext(other)[1] == suffix]
+    # Names are compared without suffixes, which make any two of them alike.
+    return near_names(name, same, _stem) or near_names(name, visible, _stem)
+
+
+def _stem(name: str) -> str:
+    return os.path.splitext(name)[0]
 
 
 def names_folder(path: str | os.PathLike[str]) -> bool:
@@ -97,7 +141,7 @@ def absolute(path: str | os.PathLike[str]) -> str:
 def require_folder_of(target: Path) -> None:
     """Raise FileNotFoundError if the folder in which a file is to be made is not there."""
     if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
+        raise missing_path(target.parent, "No such folder")
 
 
 def and_parents(path: str) -> list[str]:

@@ -15,7 +15,7 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import counted, few, one_line
-from bf16codecs._base.paths import given_path, resolved
+from bf16codecs._base.paths import given_path, require_path, resolved
 from bf16codecs.codecs import encode_delta
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
@@ -163,7 +163,8 @@ def _pick(
     """Return the best base in a folder, None if it saves too little, and a line that says why."""
     if "://" in folder:
         raise ValueError(f"{AUTO}{folder}: only local folders are searched for a base")
-    paths = sorted(Path(given_path(folder, "folder of bases")).iterdir())
+    require_path(given_path(folder, "folder of bases"))
+    paths = sorted(Path(folder).iterdir())
     samples = [] if source is None else take_samples(source)
     excluded = {resolved(path) for path in (target, *([] if source is None else source.paths))}
     # A folder of shards is the source as well.

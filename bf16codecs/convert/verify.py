@@ -24,7 +24,7 @@ from bf16codecs._base.messages import (
     named_errors,
     one_line,
 )
-from bf16codecs._base.paths import given_path
+from bf16codecs._base.paths import given_path, require_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, differing_names, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE, Damages
@@ -179,7 +179,7 @@ def _sources(
         return [None] * len(steps)
     if len(steps) == 1:
         return [opened_source(src)]
-    os.stat(given_path(src, "source"))
+    require_path(given_path(src, "source"))
     folders = [Path(src, folder) for folder in step_folders(run.run)]
     paths = [
         folder / step.file_names[0] if len(step.file_names) == 1 else folder

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from bf16codecs._base.paths import given_path, index_suffix
+from bf16codecs._base.paths import given_path, index_suffix, require_path
 from bf16codecs._files.journal import HDF5_MAGIC
 from bf16codecs._files.publish import recover_missing
 from bf16codecs.errors import StoreError
@@ -22,6 +22,7 @@ __all__ = [
     "ZARR_MARKERS",
     "Kind",
     "detect",
+    "detect_given",
     "kind_of_address",
     "path_of",
     "plain_address",
@@ -97,6 +98,16 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     except OSError as e:
         e.filename = str(path)  # reading knows the descriptor alone
         raise
+
+
+def detect_given(path: str | os.PathLike[str]) -> Kind | None:
+    """Return the kind of a model at a path that a user named.
+
+    Errors are those of `detect`; where nothing is, FileNotFoundError suggests near names.
+    """
+    recover_missing(given_path(path, "store"))
+    require_path(path)
+    return detect(path)
 
 
 def _detect_file(file: BinaryIO) -> Kind | None:

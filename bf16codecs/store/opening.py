@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from bf16codecs.store.kinds import (
     RESTORERS,
     Kind,
     detect,
+    detect_given,
     kind_of_address,
     path_of,
     refuse_hdf5,
@@ -76,6 +76,8 @@ class Opening:
     for_runs: str = ""
     #: Whether a step of a run is accepted as a model.
     takes_steps: bool = True
+    #: Whether the path comes from a user, not from a store that names its base.
+    is_given: bool = True
     #: The stores opened so far in a chain, each the base of the one before.
     chain: tuple[str, ...] = ()
 
@@ -170,8 +172,9 @@ def _open_raw(source: Any, opening: Opening) -> ModelReader:
 
         return open_address(text, dict(opening.options or {}), opening.limits)
     _check_options(text, opening)
+    find = detect_given if opening.is_given else detect
     return open_unreplaced(
-        Path(path), lambda: _open_path(path, detect(path), opening.limits), ModelReader.close
+        Path(path), lambda: _open_path(path, find(path), opening.limits), ModelReader.close
     )
 
 
@@ -251,7 +254,7 @@ def _open_base(reader: ModelReader, opening: Opening) -> ModelReader:
     is_known = not is_store and path_of(name) is None
     options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
-        base = open_any(source, Opening(options, opening.limits, chain=chain))
+        base = open_any(source, Opening(options, opening.limits, is_given=given, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
         # In a chain, name the store that was to be opened, and the one whose base fails.
@@ -308,9 +311,7 @@ def open_store(
     """
     text, step = split_step(store)
     path = path_of(text)
-    kind = kind_of_address(text) if path is None else detect(path)
-    if path is not None and kind is Kind.SAFETENSORS and not os.path.exists(path):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)  # it is by its name
+    kind = kind_of_address(text) if path is None else detect_given(path)
     if path is None and kind is Kind.HDF5:
         refuse_hdf5(text)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):

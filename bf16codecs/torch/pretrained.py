@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bf16codecs._base.paths import given_path
+from bf16codecs._base.paths import given_path, missing_path
 from bf16codecs.store.kinds import Kind, detect, path_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.patching import Chosen, transformers_loads
@@ -146,7 +146,7 @@ def _located(text: str) -> tuple[str | None, Path | None]:
     without_step = split_step(path)[0]
     if not os.path.exists(without_step):
         # transformers would look for a model of that name on the hub.
-        raise FileNotFoundError(errno.ENOENT, "No such folder or store", text)
+        raise missing_path(without_step, "No such folder or store")
     if os.path.isdir(without_step) and detect(without_step) is not Kind.FOLDER:
         return None, Path(path)
     return path, None

@@ -138,8 +138,8 @@ def test_auto_reports_its_pick(base: Path, fine: Path) -> None:
         out,
     )
     os.rename("bases/base.zarr", "elsewhere.zarr")
-    line = refused("st2zarr", fine, "x.zarr", "--base", "auto:nowhere")
-    assert line == "st2zarr: nowhere: No such file or directory"
+    line = refused("st2zarr", fine, "x.zarr", "--base", "auto:absent")
+    assert line == "st2zarr: absent: No such file or directory"
     line = refused("st2zarr", fine, "x.zarr", "--base", "auto:bases")
     assert line == "st2zarr: auto:bases: no model in this folder can be the base"
 

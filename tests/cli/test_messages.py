@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import warnings
@@ -272,6 +274,75 @@ def test_a_missing_path_is_no_model(tmp_path, demo_model):
         for end in (".zarr", ".h5"):
             line = refused(restorer, tmp_path / f"absent{end}", tmp_path / store)
             assert line.endswith(f"absent{end}: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("bf16codecs info modle.zarr", "model.zarr"),
+        ("bf16codecs info modle.zarr@600", "model.zarr"),
+        ("bf16codecs verify modle.zarr", "model.zarr"),
+        ("bf16codecs verify model.zarr modle.safetensors", "model.safetensors"),
+        ("bf16codecs analyze modle.zarr", "model.zarr"),
+        ("bf16codecs bench modle.safetensors", "model.safetensors"),
+        ("bf16codecs view modle.zarr", "model.zarr"),
+        ("bf16codecs rebase modle.zarr", "model.zarr"),
+        ("bf16codecs undo-append modle.zarr", "model.zarr"),
+        ("bf16codecs orbax foldre x.zarr", "folder"),
+        ("bf16codecs pack-hf foldre x", "folder"),
+        ("st2zarr modle.safetensors x.zarr", "model.safetensors"),
+        ("st2zarr --series modle.safetensors x.zarr", "model.safetensors"),
+        ("st2zarr modle.safetensors x.zarr --append", "model.safetensors"),
+        ("st2zarr model.safetensors x.zarr --base modle.zarr", "model.zarr"),
+        ("st2zarr model.safetensors x.zarr --base auto:foldre", "folder"),
+        ("st2zarr model.safetensors foldre/x.zarr", "folder"),
+        ("st2h5 modle.safetensors x.h5", "model.safetensors"),
+        ("zarr2st modle.zarr x", "model.zarr"),
+        ("zarr2st --all modle.zarr x", "model.zarr"),
+        ("h52st modle.h5 x", "model.h5"),
+    ],
+)
+def test_a_missing_path_is_compared_with_its_folder(
+    line: str, near: str, demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.safetensors", ".modle.zarr", "other.zarr"):
+        shutil.copy(demo_model, name)
+    for name in ("model.h5", "folder"):
+        os.mkdir(name)
+    safetensors_to_zarr("model.safetensors", "model.zarr", verify=False)
+    command, *arguments = line.split()
+    assert refused(command, *arguments).endswith(f"; there is '{near}'")
+
+
+def test_a_missing_base_of_a_store_is_only_named(demo_model: Path, tmp_path: Path) -> None:
+    for name in ("base", "base-2"):
+        safetensors_to_zarr(demo_model, tmp_path / f"{name}.zarr")
+    safetensors_to_zarr(demo_model, tmp_path / "m.zarr", base=tmp_path / "base.zarr")
+    (tmp_path / "base.zarr").rename(tmp_path / "base-1.zarr")
+    line = refused("zarr2st", tmp_path / "m.zarr", tmp_path / "back")
+    assert line.endswith("base.zarr: No such file or directory; name its base with --base")
+    line = refused("bf16codecs", "verify", tmp_path / "m.zarr", "--base", tmp_path / "base-3.zarr")
+    assert "; there is 'base-2.zarr' and 'base-1.zarr'" in line
+
+
+def test_names_of_a_folder_that_are_compared(tmp_path: Path) -> None:
+    def hint(path: Path) -> str:
+        with pytest.raises(FileNotFoundError) as caught:
+            open_model(path)
+        assert caught.value.filename == str(path)
+        return caught.value.strerror.removeprefix(os.strerror(errno.ENOENT))
+
+    for name in ("m.h5", "m.zarr", "model-2.zarr", "model-3.zarr"):
+        (tmp_path / name).touch()
+    assert hint(tmp_path / "model-1.zarr") == "; there is 'model-3.zarr' and 'model-2.zarr'"
+    assert hint(tmp_path / "m.zar") == "; there is 'm.h5' and 'm.zarr'"
+    assert hint(tmp_path / "absent.zarr") == ""
+    assert hint(tmp_path / "absent" / "m.zarr") == ""
+    (tmp_path / "broken.zarr").symlink_to("absent")
+    assert hint(tmp_path / "broken.zarr") == ""
+    with pytest.raises(FileNotFoundError, match=r"there is 'm\.zarr'"):
+        bf16codecs.open_run(tmp_path / "mm.zarr")
 
 
 def test_names_and_metadata_are_shown_escaped(

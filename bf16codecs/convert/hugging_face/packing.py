@@ -17,7 +17,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._base.messages import few, one_line
-from bf16codecs._base.paths import and_parents, given_path, resolved
+from bf16codecs._base.paths import and_parents, given_path, missing_path, resolved
 from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.publish import WORKING_PREFIX
@@ -281,7 +281,7 @@ def _source_and_target(
             raise NotADirectoryError(
                 errno.ENOTDIR, "It is a file, not a model's folder", str(source)
             )
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(source))
+        raise missing_path(source, "No such folder")
     target = absolute_target(given_path(to, "target"), [source], "folder")
     if resolved(source) in resolved(target).parents:
         raise ValueError(f"{to}: lies in the folder {given}")

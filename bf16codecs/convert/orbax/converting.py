@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.limits import Limits
-from bf16codecs._base.paths import absolute, given_path, resolved
+from bf16codecs._base.paths import absolute, given_path, require_path, resolved
 from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.orbax.layout import MARKERS, is_orbax, parent_checkpoint
@@ -16,7 +16,7 @@ from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import StoreError
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, path_of, suffix_of
+from bf16codecs.store.kinds import RESTORERS, Kind, detect, detect_given, path_of, suffix_of
 from bf16codecs.store.plan import header_path
 
 __all__ = ["ADDRESS_ADVICE", "is_to_convert", "local_checkpoint", "orbax_to_zarr"]
@@ -98,7 +98,7 @@ def is_to_convert(src: str, dst: str) -> bool:
         return False
     if is_orbax(path):
         return True
-    kind = detect(path)
+    kind = detect_given(path)
     if kind not in (Kind.FOLDER, Kind.ZIP) or _is_part(Path(path), kind):
         raise StoreError(f"{src}: {_other(Path(path))}")
     return False
@@ -110,7 +110,7 @@ def local_checkpoint(src: str | os.PathLike[str]) -> Path:
     if path is None:
         raise StoreError(f"{os.fspath(src)}: {ADDRESS_ADVICE}")
     root = Path(absolute(path))
-    os.stat(root)
+    require_path(root)
     if root.is_dir() and not is_orbax(root):
         raise StoreError(f"{root}: {_other(root)}")
     return root

@@ -40,7 +40,7 @@ from bf16codecs.store.choice import (
     MAX_HDF5_CHUNK,
     CodecChoice,
 )
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import Kind, detect_given
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo
@@ -340,7 +340,7 @@ def opened_to_change(
     `durable` flushes all writes to the disk. Raises StoreError if it is not a run that can change;
     BlockingIOError if another process is changing it.
     """
-    kind = detect(target)
+    kind = detect_given(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
         rule = "only Zarr folders and HDF5 files can gain or lose steps"
         if kind is Kind.ZIP:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bf16codecs._base.messages import named_errors
-from bf16codecs._base.paths import given_path, resolved
+from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.files import open_safetensors
@@ -52,6 +52,8 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelR
             raise SafetensorsError(
                 f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
             ) from e
+        if isinstance(e, FileNotFoundError) and not os.path.lexists(path):
+            raise missing_path(path) from e
         raise
     if to_store:
         check_names_to_store(source.paths)

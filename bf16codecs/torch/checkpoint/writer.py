@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from torch.futures import Future
 
 from bf16codecs import _core
 from bf16codecs._base.arguments import positive
-from bf16codecs._base.paths import absolute, given_path
+from bf16codecs._base.paths import absolute, given_path, missing_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.sync import make_folders
@@ -276,7 +275,7 @@ def _check_base(base: str) -> None:
     path, _ = split_step(base)
     recover_missing(path)
     if not os.path.lexists(path):
-        raise FileNotFoundError(errno.ENOENT, "No such model to be the base", base)
+        raise missing_path(path, "No such model to be the base")
 
 
 def _local(path: str | os.PathLike[str]) -> str:
