@@ -9,11 +9,12 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
+from bf16codecs._base.arguments import for_caller
 from bf16codecs.errors import (
     BF16CodecsError,
     CodecError,
@@ -38,6 +39,7 @@ __all__ = [
     "named_errors",
     "near_names",
     "one_line",
+    "other_tensors",
     "raise_named",
     "system_text",
     "warn_caller",
@@ -84,6 +86,16 @@ def near_names(name: str, names: Iterable[str], key: Callable[[str], str] = str)
         return ""
     quoted = list(map(repr, near))
     return f"; there is {' and '.join(quoted) if len(near) < 3 else few(quoted, 3)}"
+
+
+def other_tensors(name: str, names: Collection[str]) -> str:
+    """Name tensors like a missing one, or say how to list all, for the end of a message."""
+    near = near_names(name, names)
+    if near or not names:
+        return near or "; there are no tensors"
+    first, lists = next(iter(names)), for_caller("keys()", "bf16codecs info")
+    count = counted(len(names), "tensor")
+    return f"; it has {count}, such as {first!r:.300}: {lists} lists all names"
 
 
 def one_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted, near_names
+from bf16codecs._base.messages import counted, other_tensors
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.frameworks import (
     Slice,
@@ -187,8 +187,9 @@ class Model(TensorMapping[LazyTensor]):
         return name in self._names
 
     def __getitem__(self, name: str) -> LazyTensor:
-        if name not in self._names:
-            raise TensorNotFoundError(f"{self._where}: no tensor {name!r}{self._hint(name)}")
+        if _checked_name(name) not in self._names:
+            hint = other_tensors(name, self._names)
+            raise TensorNotFoundError(f"{self._where}: no tensor {name!r:.300}{hint}")
         return LazyTensor(self._home, name)
 
     def metadata(self) -> dict[str, str] | None:
@@ -217,7 +218,7 @@ class Model(TensorMapping[LazyTensor]):
             A `LazyTensor` returns arrays of NumPy, a `Slice` those of JAX or tensors of PyTorch.
         """
         framework, device = self._wanted(framework, device)
-        tensor = self[_checked_name(name)]
+        tensor = self[name]
         if framework == "numpy":
             return tensor
         return Slice(tensor, read_jax if framework == "jax" else partial(read_torch, device))
@@ -245,7 +246,7 @@ class Model(TensorMapping[LazyTensor]):
         KeyError
             If the model lacks the tensor.
         """
-        return self.load(framework, [_checked_name(name)], device)[name]
+        return self.load(framework, [name], device)[name]
 
     def get_tensors(self) -> dict[str, Any]:
         """Read all tensors, as `load` does."""
@@ -289,8 +290,7 @@ class Model(TensorMapping[LazyTensor]):
         if names is None and not self._names:
             # Without tensors, whose reading checks the headers, check them here.
             _ = self._home.opened.headers
-        wanted = self.keys() if names is None else map(_checked_name, names)
-        tensors = [self[name] for name in wanted]
+        tensors = [self[name] for name in (self.keys() if names is None else names)]
         if framework != "torch":
             arrays = read_all(tensors)
             if framework == "jax":
@@ -349,7 +349,7 @@ class Model(TensorMapping[LazyTensor]):
             If it is damaged, or larger than `max_bytes`.
         """
         if name not in self._objects:
-            raise KeyError(f"{self._where} has no object {name!r:.300}")
+            raise KeyError(f"{self._where} has no object {name!r:.300}: objects() lists all")
         return read_object(self._home.opened, self._objects[name])
 
     def _repr_html_(self) -> str:
@@ -361,9 +361,6 @@ class Model(TensorMapping[LazyTensor]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (type(self), self._framework, self._device, *self._home.arguments)
 
-    def _hint(self, name: object) -> str:
-        return near_names(str(name), self._names)
-
 
 def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) -> Model:
     return cls._at(Home(*arguments), framework, device)
@@ -371,7 +368,10 @@ def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) ->
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
+        # A number may be meant as that of a step.
+        advice = "; bf16codecs.open_run gives steps by number" if isinstance(name, int) else ""
         raise TypeError(
-            f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__})"
+            f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__}): keys()"
+            f" lists the names{advice}"
         )
     return name

@@ -6,14 +6,15 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._base.messages import counted, near_names
-from bf16codecs.errors import TensorNotFoundError
+from bf16codecs._base.messages import counted, other_tensors
+from bf16codecs.errors import StepNotFoundError, TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model, TensorMapping
 from bf16codecs.model.notebook import model_html, tensor_html
 from bf16codecs.model.tensor import Home, LazyTensor, RunHome
 from bf16codecs.store.opening import open_either
 from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -122,7 +123,16 @@ class Run(TensorMapping["RunTensor"]):
         try:
             number = operator.index(key)
         except TypeError:
-            raise TypeError(f"a run has steps and names of tensors, not {key!r:.80}") from None
+            kind = type(key).__name__
+            raise TypeError(
+                f"a run has steps and names of tensors, not {key!r:.80} ({kind}): run.steps and"
+                " run.keys() list them"
+            ) from None
+        if number < 0 and self.steps:  # as an index of a list
+            raise StepNotFoundError(
+                f"{self._where}: no step {number}; there are {listed(self.steps)}: the last one is"
+                " run[run.steps[-1]]"
+            )
         return Model._at(self._home.at_step(number))
 
     def xarray(self) -> xarray.Dataset:
@@ -174,7 +184,9 @@ class Run(TensorMapping["RunTensor"]):
         if name not in known and (
             tensor not in known or name not in self._reader.variant_names(tensor)
         ):
-            hint = near_names(name, self._names)
+            hint = other_tensors(name, self._names)
+            if name.isdecimal():
+                hint += f"; a step's number is no string: there are {listed(self.steps)}"
             raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")
         return RunTensor(self._home, name)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted, named_errors, near_names
+from bf16codecs._base.messages import counted, named_errors, other_tensors
 from bf16codecs._base.tables import Column, format_size
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
@@ -205,7 +205,7 @@ class Contents:
         known = [row.name for row in self.rows]
         for name in names:
             if name not in known:
-                hint = near_names(name, known)
+                hint = other_tensors(name, known)
                 raise TensorNotFoundError(f"{self.path}: no tensor {name!r:.300}{hint}")
         return replace(self, rows=[r for r in self.rows if r.name in names], is_whole=False)
 

@@ -136,6 +136,11 @@ def test_one_tensor(demo_model: Path) -> None:
     assert found in whole
     line = refused("bf16codecs", "info", "m.zarr", "--tensor", "embed")
     assert line.endswith("no tensor 'embed'; there is 'model.embed_tokens.weight'")
+    line = refused("bf16codecs", "info", "m.zarr", "--tensor", "zzz")
+    assert line.endswith(
+        "no tensor 'zzz'; it has 39 tensors, such as 'lm_head.weight': bf16codecs info lists all"
+        " names"
+    )
 
 
 @pytest.mark.parametrize("run", ["run.zarr", "run.h5"])

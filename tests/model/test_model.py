@@ -245,7 +245,24 @@ def test_names_that_do_not_exist(path):
             assert "'model.embed_tokens.weight'" in message
         with pytest.raises(TensorNotFoundError) as error:
             model["zzz"]
-        assert str(error.value) == f"{path}: no tensor 'zzz'"
+        assert str(error.value) == (
+            f"{path}: no tensor 'zzz'; it has {len(ARRAYS)} tensors, such as {model.keys()[0]!r}:"
+            " keys() lists all names"
+        )
+
+
+def test_keys_that_are_no_names(path):
+    with open_model(path) as model:
+        for get in (model.__getitem__, model.get_tensor, model.get_slice):
+            for key in (None, 1.5, b"steps", ("steps",), [1], slice(0, 1)):
+                with pytest.raises(TypeError, match=r"must be a string, not .*: keys\(\) lists"):
+                    get(key)
+            with pytest.raises(
+                TypeError, match=r"not 600 \(int\): .*open_run gives steps by number"
+            ):
+                get(600)
+        assert 600 not in model
+        assert model.get(600) is None
 
 
 def test_a_closed_model_is_not_read(path):

@@ -199,10 +199,17 @@ def test_missing_names_are_reported(run: bf16codecs.Run, path: Path) -> None:
             run[name]
     with pytest.raises(StepNotFoundError, match=r"no step 41; there are 0, 10, 11, \.\.\., 51, 52"):
         run[41]
-    with pytest.raises(KeyError):
+    with pytest.raises(StepNotFoundError, match=r"no step -1; .*52.*: the last one is run\[run"):
         run[-1]
-    with pytest.raises(TypeError, match=r"steps and names of tensors, not 1\.5"):
-        run[1.5]
+    with pytest.raises(TensorNotFoundError, match=r"a step's number is no string: there are 0, 10"):
+        run["40"]
+    with pytest.raises(
+        TensorNotFoundError, match=r"'zzz'; it has \d+ tensors, such as 'embed': keys"
+    ):
+        run["zzz"]
+    for key in (1.5, None, ("embed",), slice(0, 1)):
+        with pytest.raises(TypeError, match=r"steps and names of tensors, not .*: run\.steps and"):
+            run[key]
     assert_is_step(run[np.int64(40)], STEPS[40])
     with pytest.raises(StepNotFoundError):
         bf16codecs.open_model(f"{path}@41")
