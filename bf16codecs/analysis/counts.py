@@ -51,7 +51,7 @@ class Counts:
         self.items += data.size // self.item_size
         for word in range(max(1, self.item_size // 2)):
             self._count_words(("word", word), data)
-        self._count("pairs", 65536, data, 0, 1)
+        self._count("pairs", data, 0, 1)
         top = _top(data, self.item_size)
         if self.item_size > 1:
             self._add_neighbours("left", top[1:], top[:-1])
@@ -101,20 +101,20 @@ class Counts:
             counts = self._counts.setdefault(key, np.zeros(256, np.uint64))
             _core.count_bytes(data, counts)
             return
-        self._count(key, 65536, data, self.item_size - 2 - 2 * key[1], self.item_size)
+        self._count(key, data, self.item_size - 2 - 2 * key[1], self.item_size)
 
-    def _count(self, key: Any, size: int, data: Any, start: int, stride: int) -> None:
-        counts = self._counts.setdefault(key, np.zeros(size, np.uint64))
+    def _count(self, key: Any, data: Any, start: int, stride: int) -> None:
+        counts = self._counts.setdefault(key, np.zeros(65536, np.uint64))
         _core.count_words(data, counts, start, stride)
 
     def _add_neighbours(self, side: str, value: Words, neighbour: Words) -> None:
         high = (neighbour & 0xFF00) | (value >> 8)
-        self._count((side, PLANES[0]), 65536, high, 0, 2)
+        self._count((side, PLANES[0]), high, 0, 2)
         exponent = ((neighbour << 1) & 0xFF00) | ((value >> 7) & 0xFF)
-        self._count((side, PLANES[1]), 65536, exponent, 0, 2)
+        self._count((side, PLANES[1]), exponent, 0, 2)
         if self.item_size == 2:
-            self._count((side, "delta"), 65536, value - neighbour, 0, 2)
-            self._count((side, "XOR"), 65536, value ^ neighbour, 0, 2)
+            self._count((side, "delta"), value - neighbour, 0, 2)
+            self._count((side, "XOR"), value ^ neighbour, 0, 2)
 
 
 def _top(data: Bytes, item_size: int) -> Words:

@@ -155,8 +155,8 @@ def measure_run(
         return RunResult(
             steps,
             disk_size(run),
-            _median(lambda: open_run(run).close(), _OPENINGS),
-            _median(lambda: open_model(whole).close(), _OPENINGS),
+            _median(lambda: open_run(run).close()),
+            _median(lambda: open_model(whole).close()),
         )
 
 
@@ -260,11 +260,11 @@ def _measure_step(
     )
 
 
-def _median(call: Callable[[], None], times: int) -> float:
-    """Return the median seconds of a call, without the first."""
+def _median(call: Callable[[], None]) -> float:
+    """Return the median seconds of `_OPENINGS` calls, without a first one."""
     call()
     seconds = []
-    for _ in range(times):
+    for _ in range(_OPENINGS):
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)

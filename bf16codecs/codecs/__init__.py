@@ -125,7 +125,7 @@ class BF16Huffman(_StepsCodec):
 
     def __init__(self, dtype: str = "bfloat16", checksum: bool = True, steps: int = 1) -> None:
         super().__init__(
-            dtype=dtype_name(dtype), checksum=_flag("checksum", checksum), **_steps(steps)
+            dtype=dtype_name(dtype), checksum=_checked_checksum(checksum), **_steps(steps)
         )
 
 
@@ -179,7 +179,7 @@ class BF16Arithmetic(_StepsCodec):
         super().__init__(
             dtype=dtype_name(dtype),
             level=one_of("level", level, _core.LEVELS),
-            checksum=_flag("checksum", checksum),
+            checksum=_checked_checksum(checksum),
             **_steps(steps),
         )
 
@@ -224,7 +224,7 @@ class BF16Zstd(_ChecksumCodec):
         super().__init__(
             level=as_integer("level", level, ZSTD_LEVELS),
             dtype=dtype_name(dtype),
-            checksum=_flag("checksum", checksum),
+            checksum=_checked_checksum(checksum),
         )
 
     @property
@@ -251,9 +251,9 @@ CODECS: dict[str, type[FrameCodec]] = {
 }
 
 
-def _flag(name: str, value: Any) -> bool:
+def _checked_checksum(value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
+        raise TypeError(f"checksum must be True or False, not {value!r}")
     return bool(value)
 
 

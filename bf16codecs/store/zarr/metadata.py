@@ -317,7 +317,7 @@ def read_root(where: str, source: KeySource) -> Root:
     root = read_json(where, source, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":
-            raise _is_array(where)
+            raise _array_error(where)
         consolidated = _object(where, root, "consolidated_metadata")
         copies = dict(_object(where, consolidated, "metadata"))
         return Root(3, _object(where, root, "attributes"), root, copies)
@@ -325,7 +325,7 @@ def read_root(where: str, source: KeySource) -> Root:
     if collected is None:
         attributes = read_json(where, source, ".zattrs")
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
-            raise _is_array(where)
+            raise _array_error(where)
         if attributes is None:
             if read_json(where, source, ".zgroup") is None:
                 raise _no_root(where, source)
@@ -370,7 +370,7 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
     return f"no Zarr group is there{'' if is_local else advice}"
 
 
-def _is_array(where: str) -> NoGroupError:
+def _array_error(where: str) -> NoGroupError:
     return NoGroupError(f"{where}: not a model store, but a Zarr array: {_ADVICE}")
 
 
