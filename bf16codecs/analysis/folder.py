@@ -27,7 +27,8 @@ def check_folder(out: str) -> None:
     require_folder_of(folder)
     if os.path.lexists(folder):
         if not folder.is_dir() or any(folder.iterdir()):
-            raise FileExistsError(errno.EEXIST, "is there already: name a new folder", out)
+            text = "exists and is not an empty folder: name a new one"
+            raise FileExistsError(errno.EEXIST, text, out)
         with _new_folder_in(folder):
             pass
     else:

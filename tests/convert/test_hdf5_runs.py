@@ -114,7 +114,7 @@ def test_steps_in_order_and_of_this_run(tmp_path: Path) -> None:
     paths, run = checkpoints(tmp_path, 3), tmp_path / "run.h5"
     safetensors_to_run(paths[:2], run, steps=[0, 7], as_hdf5=True)
     before = run.read_bytes()
-    with pytest.raises(ValueError, match="has step 7 already"):
+    with pytest.raises(ValueError, match="has step 7 already: append one after 7, the last"):
         append_to_run(paths[1], run, 7)
     with pytest.raises(ValueError, match="step 2 is before the last one, 7"):
         append_to_run(paths[2], run)

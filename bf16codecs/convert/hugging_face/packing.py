@@ -284,7 +284,7 @@ def _source_and_target(
         raise missing_path(source, "No such folder")
     target = absolute_target(given_path(to, "target"), [source], "folder")
     if resolved(source) in resolved(target).parents:
-        raise ValueError(f"{to}: lies in the folder {given}")
+        raise ValueError(f"{to}: lies in the folder {given}: choose another place")
     kind = suffix_of(target.name)[1]
     if kind is not None:
         raise ValueError(f"{to}: the name of {kind.value}, not of a folder: choose another name")

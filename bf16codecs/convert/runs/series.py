@@ -415,7 +415,10 @@ def choice_of_run(
 def _check_order(run: RunReader, number: int) -> None:
     numbers = run.run.numbers
     if number in numbers:
-        raise ValueError(f"{run.where}: has step {number} already")
+        raise ValueError(
+            f"{run.where}: has step {number} already: append one after {numbers[-1]}, the last"
+            f" ({argument('step')})"
+        )
     if numbers and number < numbers[-1]:
         raise ValueError(
             f"{run.where}: step {number} is before the last one, {numbers[-1]}: steps are appended"

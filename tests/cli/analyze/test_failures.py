@@ -35,7 +35,7 @@ def test_folders_that_are_refused(model: Path) -> None:
     Path("full/mine").touch()
     Path("dangling").symlink_to("nowhere")
     for path in ("full", "dangling", model):
-        assert "is there already: name a new folder" in refused(*ANALYZE, model, "--out", path)
+        assert "exists and is not an empty folder: name" in refused(*ANALYZE, model, "--out", path)
     assert "No such folder" in refused(*ANALYZE, model, "--out", "no/where")
     assert "is empty" in refused(*ANALYZE, model, "--out", "")
     assert {path.name for path in Path().iterdir()} == {model.name, "full", "dangling"}
