@@ -186,7 +186,7 @@ class Run(TensorMapping["RunTensor"]):
         ):
             hint = other_tensors(name, self._names)
             if name.isdecimal():
-                hint += f"; a step's number is no string: there are {listed(self.steps)}"
+                hint += f"; steps are integers: there are {listed(self.steps)}"
             raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")
         return RunTensor(self._home, name)
 

@@ -201,7 +201,7 @@ def test_missing_names_are_reported(run: bf16codecs.Run, path: Path) -> None:
         run[41]
     with pytest.raises(StepNotFoundError, match=r"no step -1; .*52.*: the last one is run\[run"):
         run[-1]
-    with pytest.raises(TensorNotFoundError, match=r"a step's number is no string: there are 0, 10"):
+    with pytest.raises(TensorNotFoundError, match=r"steps are integers: there are 0, 10"):
         run["40"]
     with pytest.raises(
         TensorNotFoundError, match=r"'zzz'; it has \d+ tensors, such as 'embed': keys"
