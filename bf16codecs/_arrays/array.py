@@ -17,7 +17,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
-from bf16codecs._arrays.sources import Source
+from bf16codecs._arrays.storage import Source
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Place

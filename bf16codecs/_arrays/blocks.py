@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from bf16codecs import _core
-from bf16codecs._arrays.sources import Range, Reading
+from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place

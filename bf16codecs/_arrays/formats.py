@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.sources import (
+from bf16codecs._arrays.storage import (
     AtMost,
     InMemory,
     Known,

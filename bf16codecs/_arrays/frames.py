@@ -12,7 +12,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task, block_ranges
 from bf16codecs._arrays.formats import read_whole
 from bf16codecs._arrays.heads import FrameHead, GrowingHead, head_bytes
-from bf16codecs._arrays.sources import InMemory, Known, Range, Reading, drive
+from bf16codecs._arrays.storage import InMemory, Known, Range, Reading, drive
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes, ThreadBuffer

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 from bf16codecs import _core
 from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
-from bf16codecs._arrays.sources import Range, Reading
+from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place, decode_blocks

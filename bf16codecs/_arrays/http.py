@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from bf16codecs._arrays.sources import IGNORES_RANGES
+from bf16codecs._arrays.storage import IGNORES_RANGES
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import CONNECT_SECONDS, LEAST_RATE, MAX_BODY_BYTES, READ_SECONDS
 from bf16codecs._base.messages import causes, counted

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._arrays.indexing import Axis
-from bf16codecs._arrays.sources import Range
+from bf16codecs._arrays.storage import Range
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place

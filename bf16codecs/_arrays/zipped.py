@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arrays.sources import AtMost, InMemory, LocalChunk, LocalKeys, OpenPart, Request
+from bf16codecs._arrays.storage import AtMost, InMemory, LocalChunk, LocalKeys, OpenPart, Request
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import check_metadata, check_parsed

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from bf16codecs._arrays.sources import FolderSource
+from bf16codecs._arrays.storage import FolderSource
 from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.paths import and_parents
 from bf16codecs._files.folders import walk

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import install_extra
-from bf16codecs.cuda._driver import (
+from bf16codecs.cuda.nvidia import (
     FileStreamProgramCache,
     call,
     compiler_version,

@@ -10,7 +10,9 @@ import numpy as np
 
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import counted
-from bf16codecs.cuda._driver import (
+from bf16codecs.cuda.compiling import compiled, newer_than_driver
+from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned
+from bf16codecs.cuda.nvidia import (
     CudaVersion,
     call,
     core,
@@ -18,8 +20,6 @@ from bf16codecs.cuda._driver import (
     driver_version,
     named_errors,
 )
-from bf16codecs.cuda.compiling import compiled, newer_than_driver
-from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned
 from bf16codecs.cuda.streams import ForeignStream, Stream
 from bf16codecs.errors import DeviceError
 

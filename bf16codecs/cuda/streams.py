@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from bf16codecs.cuda._driver import call, core, driver, named_errors
+from bf16codecs.cuda.nvidia import call, core, driver, named_errors
 
 __all__ = ["Current", "Event", "ForeignStream", "Stream"]
 

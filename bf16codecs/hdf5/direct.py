@@ -34,7 +34,7 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import chunk_counts
 from bf16codecs._arrays.indexing import Axis, as_index
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.sources import FilePart, FileSource, InMemory
+from bf16codecs._arrays.storage import FilePart, FileSource, InMemory
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import advised

@@ -15,7 +15,7 @@ import numpy as np
 from bf16codecs._arrays.array import ChunkedArray, Index, Located, UnitArray
 from bf16codecs._arrays.formats import RawFormat
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.sources import (
+from bf16codecs._arrays.storage import (
     PIECE_BYTES,
     AtMost,
     InMemory,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._arrays.sources import FolderSource, LocalKeys
+from bf16codecs._arrays.storage import FolderSource, LocalKeys
 from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.arguments import argument, for_caller

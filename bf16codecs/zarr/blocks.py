@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 
 from bf16codecs._arrays.formats import read
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.sources import AtMost, InMemory, Known, Request, check_range
+from bf16codecs._arrays.storage import AtMost, InMemory, Known, Request, check_range
 from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import AUTO, CHUNK_MEMORY, Bytes
 from bf16codecs._base.messages import named_damage

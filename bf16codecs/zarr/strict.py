@@ -17,7 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from bf16codecs._arrays.http import largest_body
-from bf16codecs._arrays.sources import LocalKeys, check_range
+from bf16codecs._arrays.storage import LocalKeys, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import MAX_BODY_BYTES, stored_limit
 from bf16codecs._base.messages import advised, named_errors

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bf16codecs.cuda import compiling, sources
-from bf16codecs.cuda._driver import nvrtc
 from bf16codecs.cuda.compiling import (
     architectures,
     cache_folder,
@@ -20,6 +19,7 @@ from bf16codecs.cuda.compiling import (
     expect_compiler,
 )
 from bf16codecs.cuda.found import found_gpu
+from bf16codecs.cuda.nvidia import nvrtc
 from bf16codecs.cuda.sources import kernel_names, kernel_sources, read_sources
 from bf16codecs.errors import DeviceError
 from cuda_driver import SOURCES

@@ -8,10 +8,10 @@ import threading
 import numpy as np
 import pytest
 
-from bf16codecs.cuda._driver import call
-from bf16codecs.cuda._driver import driver as cuda
 from bf16codecs.cuda.compiling import compile_source
 from bf16codecs.cuda.device import Device
+from bf16codecs.cuda.nvidia import call
+from bf16codecs.cuda.nvidia import driver as cuda
 from bf16codecs.cuda.sources import read_sources
 from bf16codecs.cuda.streams import Stream
 from bf16codecs.errors import DeviceError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bf16codecs._arrays import sources
-from bf16codecs._arrays.sources import AtMost
+from bf16codecs._arrays import storage
+from bf16codecs._arrays.storage import AtMost
 from object_store import CREDENTIALS, s3_server
 
 
@@ -16,13 +16,13 @@ from object_store import CREDENTIALS, s3_server
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Note each read of a local file: its key and its ranges, None for all of it."""
     reads: list[tuple[Any, Any]] = []
-    original = sources.OpenPart.read
+    original = storage.OpenPart.read
 
     def read(self: Any, request: Any) -> Any:
         reads.append((self.key, None if isinstance(request, AtMost) else list(request)))
         return original(self, request)
 
-    monkeypatch.setattr(sources.OpenPart, "read", read)
+    monkeypatch.setattr(storage.OpenPart, "read", read)
     return reads
 
 

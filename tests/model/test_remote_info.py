@@ -15,8 +15,8 @@ from based_models import total_size, write_nearby
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.remote import source
-from bf16codecs.store.remote.source import StoreSource
+from bf16codecs.store.remote import storage
+from bf16codecs.store.remote.storage import StoreSource
 from invoked import done
 from lazy_models import weights, write_safetensors
 from servers import FileServer, serving
@@ -162,7 +162,7 @@ def test_a_server_that_refuses_to_list(
     async def refuse(*args: object) -> dict[str, int]:
         raise PermissionError("Access Denied")
 
-    monkeypatch.setattr(source, "_listed_by_fsspec", refuse)
-    monkeypatch.setattr(source, "_listed_by_obstore", refuse)
+    monkeypatch.setattr(storage, "_listed_by_fsspec", refuse)
+    monkeypatch.setattr(storage, "_listed_by_obstore", refuse)
     with closing(copied("v3.zarr")) as reader:
         assert not reader.knows_sizes

@@ -124,7 +124,7 @@ def test_a_chunk_without_an_end(root, name, selection):
 
 def test_metadata_without_an_end(root, monkeypatch):
     endless = Endless()
-    monkeypatch.setattr("bf16codecs.store.remote.source.MAX_METADATA_BYTES", 1 << 20)
+    monkeypatch.setattr("bf16codecs.store.remote.storage.MAX_METADATA_BYTES", 1 << 20)
     with answering(root, {"zarr.json": endless}) as url:
         with pytest.raises((ValueError, OSError), match="got more"):
             bf16codecs.open_model(f"{url}/m.zarr")

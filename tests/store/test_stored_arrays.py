@@ -11,7 +11,7 @@ import pytest
 
 from bf16codecs._arrays.array import ChunkedArray, Located, UnitArray
 from bf16codecs._arrays.formats import RAW
-from bf16codecs._arrays.sources import InMemory
+from bf16codecs._arrays.storage import InMemory
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert import safetensors_to_run

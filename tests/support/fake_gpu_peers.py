@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs.cuda._driver import call, driver
 from bf16codecs.cuda.device import Device
+from bf16codecs.cuda.nvidia import call, driver
 
 
 def wait() -> None:

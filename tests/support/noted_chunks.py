@@ -29,7 +29,7 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._arrays.indexing import as_index, cut_range
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.sources import AtMost, InMemory, Range, Request, Source, StoredChunk
+from bf16codecs._arrays.storage import AtMost, InMemory, Range, Request, Source, StoredChunk
 from bf16codecs._arrays.views import StepsArray, StepView, rounded_array, step_nbytes
 from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import Bytes, ThreadBuffer

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from bf16codecs.bench.host import Machine, machine
 from bf16codecs.bench.measure import Rates
-from bf16codecs.cuda._driver import compiler_version, driver_version
 from bf16codecs.cuda.device import Device, KernelNeeds
+from bf16codecs.cuda.nvidia import compiler_version, driver_version
 from bf16codecs.cuda.sources import kernel_names
 from bf16codecs.model.gpu import LOADING_THREADS
 

@@ -18,7 +18,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore, WrapperStore
 
 from bf16codecs._arrays.http import failure_of, largest_body, open_session
-from bf16codecs._arrays.sources import IGNORES_RANGES
+from bf16codecs._arrays.storage import IGNORES_RANGES
 from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import causes, install_extra, named_errors, one_line

@@ -15,7 +15,7 @@ import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath, ZipStore
 
-from bf16codecs._arrays.sources import FolderSource, LocalKeys
+from bf16codecs._arrays.storage import FolderSource, LocalKeys
 from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import Limits
@@ -25,7 +25,7 @@ from bf16codecs.store.kinds import Kind, kind_of_address, plain_address, refuse_
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store, surviving
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
-from bf16codecs.store.remote.source import StoreSource, ask
+from bf16codecs.store.remote.storage import StoreSource, ask
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 

@@ -21,7 +21,7 @@ from bf16codecs.safetensors import (
 )
 from bf16codecs.store.files import FilesReader, ModelFile
 from bf16codecs.store.remote.addresses import remote_file
-from bf16codecs.store.remote.source import StoreSource
+from bf16codecs.store.remote.storage import StoreSource
 
 __all__ = ["open_remote_safetensors"]
 

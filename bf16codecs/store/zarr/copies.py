@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._arrays.sources import KeySource
+from bf16codecs._arrays.storage import KeySource
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.arrays import Fault, StoredArrays

@@ -14,7 +14,7 @@ from numcodecs.abc import Codec
 
 from bf16codecs import _core
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.sources import KeySource
+from bf16codecs._arrays.storage import KeySource
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs._base.names import BLOCKS_ID
 from bf16codecs.codecs import FrameCodec

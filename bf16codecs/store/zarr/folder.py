@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from bf16codecs._arrays.sources import FolderSource, LocalChunk
+from bf16codecs._arrays.storage import FolderSource, LocalChunk
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
 from bf16codecs._files.reading import write_all

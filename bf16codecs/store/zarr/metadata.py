@@ -11,7 +11,7 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.sources import KeySource
+from bf16codecs._arrays.storage import KeySource
 from bf16codecs._base.buffers import layout_for
 from bf16codecs._base.messages import counted, damaged, named_errors, one_line
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID, PREFIX

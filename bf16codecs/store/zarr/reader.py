@@ -31,7 +31,7 @@ from bf16codecs._arrays.formats import (
 )
 from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
-from bf16codecs._arrays.sources import KeySource, LocalKeys
+from bf16codecs._arrays.storage import KeySource, LocalKeys
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, named_errors
@@ -253,7 +253,7 @@ class ZarrArrays(StoredArrays):
         import zarr
         from zarr.storage import StorePath
 
-        from bf16codecs.store.remote.source import ask
+        from bf16codecs.store.remote.storage import ask
         from bf16codecs.zarr.inflation import chunk_check
         from bf16codecs.zarr.shards import complete_shards
 

@@ -18,7 +18,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
-from bf16codecs._arrays.sources import AtMost, KeySource, Request, StoredChunk, check_range
+from bf16codecs._arrays.storage import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
