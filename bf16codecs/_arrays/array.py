@@ -17,7 +17,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
-from bf16codecs._arrays.storage import Source
+from bf16codecs._arrays.storage import Storage
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Place
@@ -303,7 +303,7 @@ class Located(NamedTuple):
     """Where a chunk is stored, and how."""
 
     format: Format
-    source: Source
+    storage: Storage
     key: Hashable
 
 
@@ -454,7 +454,7 @@ class ChunkedArray(UnitArray):
             wanted = replace(wanted, base=partial(self._base.read, index))
         name = chunk.key if isinstance(chunk.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
-        with named, chunk.source.open(chunk.key) as stored, self._named_base():
+        with named, chunk.storage.open(chunk.key) as stored, self._named_base():
             read(chunk.format, stored, wanted)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Stored chunks and their sources: interfaces, folders and files.
+"""Storage of chunks: interfaces, folders and files.
 
 Local files are read without zarr, whose event loop costs more than decoding a block does. Reads may
 return a buffer of the thread, which is valid until that thread reads again.
@@ -26,19 +26,19 @@ __all__ = [
     "PIECE_BYTES",
     "AtMost",
     "FilePart",
-    "FileSource",
-    "FolderSource",
+    "FileStorage",
+    "FolderStorage",
     "InMemory",
-    "KeySource",
+    "KeyStorage",
     "Known",
     "LocalChunk",
-    "LocalKeys",
+    "LocalStorage",
     "OpenPart",
     "Part",
     "Range",
     "Reading",
     "Request",
-    "Source",
+    "Storage",
     "StoredChunk",
     "check_range",
     "drive",
@@ -65,7 +65,7 @@ Reading = Generator[Request, Sequence[Bytes], None]
 class Known:
     """A stored chunk's key and size, known before it is read."""
 
-    #: Identifies it among the chunks of its source, if anything does.
+    #: Identifies it among the chunks of its storage, if anything does.
     key: Hashable = None
     #: Its size in bytes, or None where asking for it would cost a request.
     size: int | None = None
@@ -99,8 +99,8 @@ class StoredChunk(Known, ABC):
         self.close()
 
 
-class Source(ABC):
-    """Stored chunks by key; several threads may read."""
+class Storage(ABC):
+    """Where stored chunks lie, which are opened by key; several threads may read."""
 
     #: How many reads at a time pay off.
     concurrency = 1
@@ -113,8 +113,8 @@ class Source(ABC):
         """Close files and connections."""
 
 
-class KeySource(Source):
-    """A source whose keys are those of a Zarr store, metadata included."""
+class KeyStorage(Storage):
+    """Storage whose keys are those of a Zarr store, metadata included."""
 
     @abstractmethod
     def read(self, key: str) -> Bytes | None:
@@ -137,8 +137,8 @@ class KeySource(Source):
         """Return the size of all keys below a path, or None if they cannot be listed."""
 
 
-class InMemory(StoredChunk, Source):
-    """A stored chunk whose bytes are in memory; a source that has no other."""
+class InMemory(StoredChunk, Storage):
+    """A stored chunk whose bytes are in memory; storage of this one alone."""
 
     def __init__(self, data: Any) -> None:
         self._data = np.frombuffer(data, np.uint8)
@@ -155,8 +155,8 @@ class InMemory(StoredChunk, Source):
         return [self._data[start:stop] for start, stop in request]
 
 
-class Part(StoredChunk, Source):
-    """A range of a stored chunk as a separate chunk; a source that has only this one."""
+class Part(StoredChunk, Storage):
+    """A range of a stored chunk as a separate chunk; storage of this one alone."""
 
     def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
         self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size
@@ -253,14 +253,14 @@ class OpenPart(LocalChunk):
 
 
 class FilePart(NamedTuple):
-    """Key of a `FileSource`: a range of a file."""
+    """Key of a `FileStorage`: a range of a file."""
 
     file: SharedFile
     offset: int
     size: int
 
 
-class FileSource(Source):
+class FileStorage(Storage):
     """Chunks that are ranges of files."""
 
     def __init__(self) -> None:
@@ -275,8 +275,8 @@ class FileSource(Source):
         self._buffer = ThreadBuffer()
 
 
-class LocalKeys(KeySource):
-    """Base of folders and ZIP files as sources."""
+class LocalStorage(KeyStorage):
+    """Base of storage in folders and ZIP files."""
 
     def __init__(self) -> None:
         self._buffer = ThreadBuffer()
@@ -297,7 +297,7 @@ class LocalKeys(KeySource):
         self._buffer = ThreadBuffer()
 
 
-class FolderSource(LocalKeys):
+class FolderStorage(LocalStorage):
     """Keys as files in a folder, which is held open."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -335,4 +335,4 @@ class FolderSource(LocalKeys):
             return self._folder.size_below(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FolderSource, (self._folder.path,)
+        return FolderStorage, (self._folder.path,)

@@ -92,7 +92,7 @@ def step_nbytes(array: UnitArray, position: int) -> int:
         found = array._find((group, *index))
         if not isinstance(found, Located):
             return 0
-        with found.source.open(found.key) as stored:
+        with found.storage.open(found.key) as stored:
             (head,) = stored.read([(0, directory_nbytes(array.chunks[0]))])
             if not _core.is_growing(head):
                 total += (stored.size or 0) // array.chunks[0]
@@ -106,18 +106,18 @@ def step_nbytes(array: UnitArray, position: int) -> int:
 class StepsArray(ArrayReader):
     """An array whose steps are in several arrays, or in none.
 
-    `sources` has the array of each step, or None, for which `fill_value` stands.
+    `by_step` has the array of each step, or None, for which `fill_value` stands.
     """
 
     #: In boxes: it has no units that could be read whole.
     reads_ranges = True
 
-    def __init__(self, sources: Sequence[ArrayReader | None], fill_value: Any) -> None:
-        first = next(source for source in sources if source is not None)
-        shape = (len(sources), *first.shape[1:])
+    def __init__(self, by_step: Sequence[ArrayReader | None], fill_value: Any) -> None:
+        first = next(array for array in by_step if array is not None)
+        shape = (len(by_step), *first.shape[1:])
         super().__init__(first.label, shape, first.dtype, first.chunks, first._unit)
-        self._sources, self._fill_value = sources, fill_value
-        self._arrays = list({id(s): s for s in sources if s is not None}.values())
+        self._by_step, self._fill_value = by_step, fill_value
+        self._arrays = list({id(array): array for array in by_step if array is not None}.values())
         self.decoded_nbytes = max(array.decoded_nbytes for array in self._arrays)
         self.concurrency = min(array.concurrency for array in self._arrays)
 
@@ -129,55 +129,55 @@ class StepsArray(ArrayReader):
     def box_work(self, axes: Sequence[Axis]) -> Work:
         """Return how many bytes are decoded to read a box."""
         works = [
-            source.box_work([axes[0][part], *axes[1:]])
-            for source, part in self._parts(axes[0])
-            if source is not None
+            array.box_work([axes[0][part], *axes[1:]])
+            for array, part in self._parts(axes[0])
+            if array is not None
         ]
         return Work(sum(w.total for w in works), max((w.each for w in works), default=0))
 
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
         """Return how many bytes are decoded to read single elements."""
         return sum(
-            source.points_work([i[where] for i in indices])
-            for source, where in self._split_points(indices[0])
-            if source is not None
+            array.points_work([i[where] for i in indices])
+            for array, where in self._split_points(indices[0])
+            if array is not None
         )
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`."""
         if out.size == 0:
             return
-        for source, part in self._parts(axes[0]):
-            if source is None:
+        for array, part in self._parts(axes[0]):
+            if array is None:
                 out[part] = self._fill_value
             else:
-                yield from source.box_jobs([axes[0][part], *axes[1:]], out[part])
+                yield from array.box_jobs([axes[0][part], *axes[1:]], out[part])
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
-        for source, where in self._split_points(indices[0]):
-            if source is None:
+        for array, where in self._split_points(indices[0]):
+            if array is None:
                 out[where] = self._fill_value
                 continue
             found = np.empty(np.count_nonzero(where), self.dtype)
-            source.read_points([i[where] for i in indices], found)
+            array.read_points([i[where] for i in indices], found)
             out[where] = found
 
     def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
         """Yield arrays with the consecutive steps that are in them, as parts of the axis."""
         at = 0
-        for _, group in groupby(steps, key=lambda step: id(self._sources[step])):
+        for _, group in groupby(steps, key=lambda step: id(self._by_step[step])):
             taken = list(group)
-            yield self._sources[taken[0]], slice(at, at + len(taken))
+            yield self._by_step[taken[0]], slice(at, at + len(taken))
             at += len(taken)
 
     def _split_points(
         self, steps: NDArray[np.intp]
     ) -> Iterator[tuple[ArrayReader | None, NDArray[np.bool_]]]:
-        for source in [*self._arrays, None]:
-            where = np.array([self._sources[int(step)] is source for step in steps], bool)
+        for array in [*self._arrays, None]:
+            where = np.array([self._by_step[int(step)] is array for step in steps], bool)
             if where.any():
-                yield source, where
+                yield array, where
 
 
 class _ConvertedArray(UnitArray):

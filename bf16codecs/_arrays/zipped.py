@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arrays.storage import AtMost, InMemory, LocalChunk, LocalKeys, OpenPart, Request
+from bf16codecs._arrays.storage import AtMost, InMemory, LocalChunk, LocalStorage, OpenPart, Request
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import check_metadata, check_parsed
@@ -25,7 +25,7 @@ from bf16codecs._base.paths import absolute
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import CorruptDataError, StoreError
 
-__all__ = ["ZipSource", "damaged_zip"]
+__all__ = ["ZipStorage", "damaged_zip"]
 
 # Errors of zipfile and the decompressors behind it.
 _UNREADABLE = (
@@ -51,7 +51,7 @@ def damaged_zip(error: Exception) -> str:
     return damaged(why, "damaged or cut off")
 
 
-class ZipSource(LocalKeys):
+class ZipStorage(LocalStorage):
     """Keys as members of a local ZIP file, which is held open; stored ones are read in ranges."""
 
     _LOCAL_HEADER = 30
@@ -152,7 +152,7 @@ class ZipSource(LocalKeys):
         self._zip.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ZipSource, (self._path,)
+        return ZipStorage, (self._path,)
 
 
 class _Reader(io.RawIOBase):

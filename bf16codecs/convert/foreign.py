@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from bf16codecs._arrays.storage import FolderSource
-from bf16codecs._arrays.zipped import ZipSource
+from bf16codecs._arrays.storage import FolderStorage
+from bf16codecs._arrays.zipped import ZipStorage
 from bf16codecs._base.paths import and_parents
 from bf16codecs._files.folders import walk
 from bf16codecs.errors import BF16CodecsError
@@ -67,8 +67,8 @@ def _info_of(path: Path) -> StoreInfo | None:
         return None
 
 
-def _keys_of(path: Path) -> FolderSource | ZipSource:
-    return FolderSource(path) if path.is_dir() else ZipSource(path)
+def _storage_of(path: Path) -> FolderStorage | ZipStorage:
+    return FolderStorage(path) if path.is_dir() else ZipStorage(path)
 
 
 def _groups_of(arrays: set[str]) -> set[str]:
@@ -112,8 +112,8 @@ class _Content:
         if os.path.lexists(path / APPENDING):
             return None
         try:
-            with closing(_keys_of(path)) as source:
-                root = read_root(str(path), source)
+            with closing(_storage_of(path)) as storage:
+                root = read_root(str(path), storage)
             info = StoreInfo.from_attributes(root.attributes, str(path))
         except BF16CodecsError:
             return None
@@ -134,12 +134,12 @@ class _Content:
 
 
 def _zarr_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
-    with closing(_keys_of(path)) as source:
+    with closing(_storage_of(path)) as storage:
         for node in nodes:
             prefix = f"{node}/" if node else ""
-            attributes = read_json(str(path), source, f"{prefix}.zattrs")
+            attributes = read_json(str(path), storage, f"{prefix}.zattrs")
             if attributes is None:
-                document = read_json(str(path), source, f"{prefix}zarr.json") or {}
+                document = read_json(str(path), storage, f"{prefix}zarr.json") or {}
                 attributes = document.get("attributes")
             yield node, set(attributes) if isinstance(attributes, dict) else set()
 

@@ -34,7 +34,7 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import chunk_counts
 from bf16codecs._arrays.indexing import Axis, as_index
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.storage import FilePart, FileSource, InMemory
+from bf16codecs._arrays.storage import FilePart, FileStorage, InMemory
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import advised
@@ -72,7 +72,7 @@ class Decoding:
     def __init__(
         self, keep_heads: bool, trusts_hdf5: bool = True, given: BufferedReader | None = None
     ) -> None:
-        self.source = FileSource()
+        self.storage = FileStorage()
         self._given = given
         self._trusts_hdf5 = trusts_hdf5
         self._frames = FrameFormat(keep_heads)
@@ -181,10 +181,10 @@ def dataset_array(
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
         return LibraryArray(label, shape, dtype, chunks, read, 0, StoreError)
-    source, file = decoding.source, decoding.file_of(dataset)
+    storage, file = decoding.storage, decoding.file_of(dataset)
     formats = partial(_masked_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(
-        dataset, dtype, chunks, read, formats, source, file, is_complete, has_filtered_edges
+        dataset, dtype, chunks, read, formats, storage, file, is_complete, has_filtered_edges
     )
     return ChunkedArray(
         label,
@@ -284,7 +284,7 @@ class _StoredChunks:
         chunks: tuple[int, ...],
         read: Callable[[Sequence[Axis], NDArray[Any]], None],
         formats: Callable[[int], Format],
-        source: FileSource,
+        storage: FileStorage,
         file: SharedFile | None,
         is_complete: bool,
         has_filtered_edges: bool,
@@ -293,7 +293,7 @@ class _StoredChunks:
         self._read = read
         #: Formats by filter mask.
         self._masked_format = lru_cache(maxsize=8)(formats)
-        self._source, self._is_complete = source, is_complete
+        self._storage, self._is_complete = storage, is_complete
         self._has_filtered_edges = has_filtered_edges
         self._free: list[Bytes] = []
         # The largest frame of any codec: eight-byte items, all planes stored.
@@ -325,7 +325,7 @@ class _StoredChunks:
         if info is None:
             return self._missing(index)
         chunk_format = self._format_of(index, info.filter_mask)
-        return Located(chunk_format, self._source, FilePart(self._file, info.offset, info.size))
+        return Located(chunk_format, self._storage, FilePart(self._file, info.offset, info.size))
 
     def _format_of(self, index: Index, filter_mask: int) -> Format:
         if not self._has_filtered_edges:

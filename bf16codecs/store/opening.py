@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._arrays.storage import FolderSource, LocalKeys
+from bf16codecs._arrays.storage import FolderStorage, LocalStorage
 from bf16codecs._arrays.wanted import base_advice
-from bf16codecs._arrays.zipped import ZipSource
+from bf16codecs._arrays.zipped import ZipStorage
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import damaged, named_errors, one_line
@@ -137,9 +137,9 @@ def model_attributes(path: Path) -> Mapping[str, Any]:
 
         attributes = hdf5_attributes(path, DEFAULT_LIMITS)
     else:
-        with closing(FolderSource(path) if kind is Kind.FOLDER else ZipSource(path)) as source:
+        with closing(FolderStorage(path) if kind is Kind.FOLDER else ZipStorage(path)) as storage:
             try:
-                attributes = read_root(str(path), source).attributes
+                attributes = read_root(str(path), storage).attributes
             except NoGroupError:
                 return {}
     ours = attributes.get(ATTRIBUTES_KEY)
@@ -330,10 +330,10 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
     path = Path(text)
     # If the root of a model store has no metadata, the reader reports it.
     if kind is Kind.FOLDER or (kind is None and (path / header_path(0)).is_dir()):
-        folder = FolderSource(path)
+        folder = FolderStorage(path)
         return ModelReader(ZarrArrays(text, folder, partial(_strict_store, path, folder), limits))
     if kind is Kind.ZIP:
-        archive = ZipSource(path)
+        archive = ZipStorage(path)
         return ModelReader(ZarrArrays(text, archive, partial(_strict_store, path, archive), limits))
     if kind is Kind.SAFETENSORS:
         return open_safetensors(path, limits)
@@ -355,8 +355,8 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:
     raise StoreError(f"{text}: not a model store: {none_in}{advice}")
 
 
-def _strict_store(path: Path, source: LocalKeys) -> StrictStore:
+def _strict_store(path: Path, storage: LocalStorage) -> StrictStore:
     """Open a folder or a ZIP file with zarr, which is imported only for that."""
     from bf16codecs.store.remote.opening import strict_store
 
-    return strict_store(path, source)
+    return strict_store(path, storage)

@@ -17,7 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from bf16codecs._arrays.http import largest_body
-from bf16codecs._arrays.storage import LocalKeys, check_range
+from bf16codecs._arrays.storage import LocalStorage, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import MAX_BODY_BYTES, stored_limit
 from bf16codecs._base.messages import advised, named_errors
@@ -43,7 +43,7 @@ class StrictStore(WrapperStore[Store]):
     ----------
     store
         The store; it lists keys.
-    source
+    storage
         Reads the keys with this package's checks; by default the store does.
     largest
         Largest size of a stored chunk, in bytes.
@@ -56,23 +56,23 @@ class StrictStore(WrapperStore[Store]):
     def __init__(
         self,
         store: Store,
-        source: LocalKeys | None = None,
+        storage: LocalStorage | None = None,
         largest: int = MAX_BODY_BYTES,
         check: ChunkCheck | None = None,
         complete: CompleteShards | None = None,
     ) -> None:
         super().__init__(store)
-        self._source, self._largest = source, largest
+        self._storage, self._largest = storage, largest
         self._check, self._complete = check, complete
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self._source, self._largest, self._check, self._complete)
+        return type(self)(store, self._storage, self._largest, self._check, self._complete)
 
     def for_chunks_of(
         self, nbytes: int, check: ChunkCheck | None, complete: CompleteShards | None
     ) -> Self:
         """Return this store for an array with chunks of `nbytes` bytes once decoded."""
-        return type(self)(self._store, self._source, stored_limit(nbytes), check, complete)
+        return type(self)(self._store, self._storage, stored_limit(nbytes), check, complete)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -99,8 +99,8 @@ class StrictStore(WrapperStore[Store]):
     async def _get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
-        if self._source is not None:
-            data = await asyncio.to_thread(self._read, self._source, key, byte_range)
+        if self._storage is not None:
+            data = await asyncio.to_thread(self._read, self._storage, key, byte_range)
             return None if data is None else prototype.buffer.from_bytes(data)
         request = byte_range
         if request is None and not has_bounded_replies(self._store):
@@ -123,12 +123,14 @@ class StrictStore(WrapperStore[Store]):
         replies = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
         return await asyncio.gather(*replies)
 
-    def _read(self, source: LocalKeys, key: str, byte_range: ByteRequest | None) -> bytes | None:
+    def _read(
+        self, storage: LocalStorage, key: str, byte_range: ByteRequest | None
+    ) -> bytes | None:
         """Return a value or a part of it; None if the key does not exist."""
         if key.endswith(_METADATA):
-            document = source.read(key)
+            document = storage.read(key)
             return None if document is None else document.tobytes()
-        chunk = source.find(key)
+        chunk = storage.find(key)
         if chunk is None:
             return None
         with chunk:

@@ -24,7 +24,7 @@ from noted_chunks import (
     Fletcher32Format,
     FrameFormat,
     InMemory,
-    NotedSource,
+    NotedStorage,
     Wanted,
     chunked_array,
     let_heads_be_small,
@@ -61,16 +61,16 @@ def differing(base, chunks, **options):
 def chain(piece):
     """Return three arrays, each with other chunks and blocks, and a reader of the last.
 
-    They share a source and a format, and with these the memory that a thread reads and decodes to.
+    They share storage and a format, and with these the memory that a thread reads and decodes to.
     """
     arrays = fields(3, ROWS, COLUMNS)
-    source, form = NotedSource(piece), FrameFormat()
-    first = chunked_array("0", arrays[0], (8, COLUMNS), source, form, lambda i, c: encode(c))
+    storage, form = NotedStorage(piece), FrameFormat()
+    first = chunked_array("0", arrays[0], (8, COLUMNS), storage, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], (3, COLUMNS), block=512)
-    second = chunked_array("1", arrays[1], (3, COLUMNS), source, form, encoded, base=first)
+    second = chunked_array("1", arrays[1], (3, COLUMNS), storage, form, encoded, base=first)
     encoded = differing(arrays[1], (13, COLUMNS), block=1024)
-    third = chunked_array("2", arrays[2], (13, COLUMNS), source, form, encoded, base=second)
-    return source, arrays[2], third
+    third = chunked_array("2", arrays[2], (13, COLUMNS), storage, form, encoded, base=second)
+    return storage, arrays[2], third
 
 
 pieces = pytest.mark.parametrize("piece", [None, 2048])
@@ -100,9 +100,9 @@ def test_any_part_through_several_bases(piece, data):
 @pytest.mark.usefixtures("small_heads")
 @for_each("start, stop", [(5000, 5004), (4095, 4097), (8190, 60_000)])
 def test_of_each_base_the_touched_blocks_alone(start, stop):
-    source, array, reader = chain(2048)
+    storage, array, reader = chain(2048)
     assert read_range(reader, 0, array.nbytes) == array.tobytes()  # keeps the heads
-    source.ranges.clear()
+    storage.ranges.clear()
     assert read_range(reader, start, stop) == array.tobytes()[start:stop]
     for label, rows, block in (("2", 13, 4096), ("1", 3, 2048), ("0", 8, 1024)):
         chunk = rows * 4 * COLUMNS
@@ -111,10 +111,10 @@ def test_of_each_base_the_touched_blocks_alone(start, stop):
         for index in range(start // chunk, -(-stop // chunk)):
             first = max(0, start - index * chunk) // block
             last = -(-min(chunk, stop - index * chunk) // block)
-            offsets = core.Index(source.chunks[label, (index, 0)]).offsets
+            offsets = core.Index(storage.chunks[label, (index, 0)]).offsets
             expected += offsets[last] - offsets[first]
             bounds += [index * chunk + first * block, index * chunk + last * block]
-        assert source.fetched(label) == expected
+        assert storage.fetched(label) == expected
         start, stop = bounds[0], min(bounds[-1], array.nbytes)
 
 
@@ -146,14 +146,14 @@ def test_a_base_is_not_read_where_none_is_needed():
         "x",
         array,
         (1, 3000),
-        NotedSource(),
+        NotedStorage(),
         FrameFormat(),
         lambda i, c: encode(c),
         base=Runs(refuse),
     )
     assert read_range(reader, 0, array.nbytes) == array.tobytes()
     reader = chunked_array(
-        "x", array, (1, 1500), NotedSource(), RAW, lambda i, c: c.tobytes(), base=Runs(refuse)
+        "x", array, (1, 1500), NotedStorage(), RAW, lambda i, c: c.tobytes(), base=Runs(refuse)
     )
     assert read_range(reader, 3, 9000) == array.tobytes()[3:9000]
 
@@ -171,7 +171,7 @@ def test_another_base_gives_no_output(monkeypatch, piece, is_large):
         "x",
         arrays[1],
         (8, COLUMNS),
-        NotedSource(piece),
+        NotedStorage(piece),
         FrameFormat(),
         differing(arrays[0], (8, COLUMNS)),
         base=Runs(lambda start, stop, out: np.copyto(out, raw[start:stop])),
@@ -199,7 +199,7 @@ def test_a_base_is_asked_for_where_there_is_none(monkeypatch, piece, is_large):
         "x",
         arrays[1],
         (8, COLUMNS),
-        NotedSource(piece),
+        NotedStorage(piece),
         FrameFormat(),
         differing(arrays[0], (8, COLUMNS)),
     )
@@ -223,7 +223,7 @@ def test_padding_is_that_of_the_chunk(dtype, chunks):
             "x",
             arrays[1],
             chunks,
-            NotedSource(),
+            NotedStorage(),
             FrameFormat(),
             encoded,
             base=Runs(lambda start, stop, out: np.copyto(out, base[start:stop])),
@@ -243,7 +243,7 @@ def test_bytes_after_the_last_item(items):
         "x",
         arrays[1],
         (items,),
-        NotedSource(),
+        NotedStorage(),
         FrameFormat(),
         differing(arrays[0], (items,), dtype="float64"),
         base=Runs(lambda start, stop, out: np.copyto(out, arrays[0, start:stop])),
@@ -255,14 +255,14 @@ def test_bytes_after_the_last_item(items):
 def test_behind_a_checksum_of_hdf5(small_heads):
     """The chunk lies in memory that reading the base reuses."""
     arrays = fields(2, ROWS, COLUMNS)
-    source, form, chunks = NotedSource(1 << 20), FrameFormat(), (8, COLUMNS)
-    base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
+    storage, form, chunks = NotedStorage(1 << 20), FrameFormat(), (8, COLUMNS)
+    base = chunked_array("0", arrays[0], chunks, storage, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], chunks)
     reader = chunked_array(
         "1",
         arrays[1],
         chunks,
-        source,
+        storage,
         Fletcher32Format(form),
         lambda index, chunk: Fletcher32().encode(encoded(index, chunk)),
         base=base,
@@ -276,10 +276,10 @@ def test_chunks_that_are_boxes(chunks, base_chunks):
     """Each is coded against the same box of the base, in C order and with the same padding."""
     size = 12 if chunks[1] < 500 else COLUMNS
     arrays = [np.ascontiguousarray(array[:, :size]) for array in fields(2, ROWS, COLUMNS)]
-    source, form = NotedSource(), FrameFormat()
-    base = chunked_array("0", arrays[0], base_chunks, source, form, lambda i, c: encode(c))
+    storage, form = NotedStorage(), FrameFormat()
+    base = chunked_array("0", arrays[0], base_chunks, storage, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], chunks)
-    reader = chunked_array("1", arrays[1], chunks, source, form, encoded, base=base)
+    reader = chunked_array("1", arrays[1], chunks, storage, form, encoded, base=base)
     assert_same_bits(read_axes(reader, [range(ROWS), range(size)], threads=2), arrays[1])
     part = np.empty((3, 4), arrays[1].dtype)
     reader.read_box([range(5, 8), range(2, 6)], part)
@@ -289,10 +289,10 @@ def test_chunks_that_are_boxes(chunks, base_chunks):
 
 def test_memory_is_in_proportion_to_the_range(small_heads):
     arrays = fields(2, 4, 1 << 19)
-    form, source, chunks = FrameFormat(), NotedSource(1 << 16), (4, 1 << 19)
-    base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
+    form, storage, chunks = FrameFormat(), NotedStorage(1 << 16), (4, 1 << 19)
+    base = chunked_array("0", arrays[0], chunks, storage, form, lambda i, c: encode(c))
     reader = chunked_array(
-        "1", arrays[1], chunks, source, form, differing(arrays[0], chunks), base=base
+        "1", arrays[1], chunks, storage, form, differing(arrays[0], chunks), base=base
     )
     out = np.empty(1 << 19, np.uint8)
     reader.read_range(0, out.size, out)

@@ -28,7 +28,7 @@ from native_core import core
 from noted_chunks import (
     FrameFormat,
     NotedChunk,
-    NotedSource,
+    NotedStorage,
     Wanted,
     allow_few_ancestors,
     chunked_array,
@@ -246,9 +246,9 @@ def test_versions_of_one_item(piece, monkeypatch):
 def test_arrays_that_end_where_the_versions_do(small_heads, piece):
     """Only the array's part of a padded chunk is requested."""
     array = fields(5, 20, 300)
-    source = NotedSource(piece)
+    storage = NotedStorage(piece)
     reader = chunked_array(
-        "x", array, (8, 4, 300), source, FrameFormat(), lambda i, c: grow(c[:5], 8)
+        "x", array, (8, 4, 300), storage, FrameFormat(), lambda i, c: grow(c[:5], 8)
     )
     for piece_of_array in reader.plan("x").pieces():
         assert piece_of_array.index[0] == 0
@@ -256,7 +256,7 @@ def test_arrays_that_end_where_the_versions_do(small_heads, piece):
         box = read_axes(reader, [range(5), range(rows.start, rows.stop), range(300)])
         np.testing.assert_array_equal(box, array[:, rows])
     whole = chunked_array(
-        "y", array, (8, 20, 300), source, FrameFormat(), lambda i, c: grow(c[:5], 8)
+        "y", array, (8, 20, 300), storage, FrameFormat(), lambda i, c: grow(c[:5], 8)
     )
     (piece_of_array,) = whole.plan("y").pieces()
     out = np.zeros(8 * array[0].nbytes, np.uint8)

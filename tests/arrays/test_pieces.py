@@ -11,7 +11,7 @@ from noted_chunks import (
     ArrayReader,
     KeptPiece,
     LibraryArray,
-    NotedSource,
+    NotedStorage,
     Piece,
     PiecewiseArray,
     ZstdFormat,
@@ -27,28 +27,28 @@ def array_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
-def zstd_array(source: NotedSource, array: np.ndarray, chunks: tuple[int, ...]) -> ArrayReader:
+def zstd_array(storage: NotedStorage, array: np.ndarray, chunks: tuple[int, ...]) -> ArrayReader:
     def encode(index: tuple[int, ...], chunk: np.ndarray) -> bytes:
         return Zstd(1).encode(chunk)
 
-    return chunked_array(f"{array[0, 0]}", array, chunks, source, ZstdFormat(), encode)
+    return chunked_array(f"{array[0, 0]}", array, chunks, storage, ZstdFormat(), encode)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 13, 50])
 def test_each_piece_is_decoded_once(rows: int) -> None:
-    source, array = NotedSource(1 << 20), array_of(0)
-    reader = PiecewiseArray(zstd_array(source, array, (rows, 64)), KeptPiece())
+    storage, array = NotedStorage(1 << 20), array_of(0)
+    reader = PiecewiseArray(zstd_array(storage, array, (rows, 64)), KeptPiece())
     raw, found = array.tobytes(), b""
     for start in range(0, len(raw), 1000):
         found += read_range(reader, start, min(start + 1000, len(raw)))
     assert found == raw
-    assert len(source.ranges) == -(-50 // rows)
+    assert len(storage.ranges) == -(-50 // rows)
     assert read_range(reader, 100, 5000) == raw[100:5000]
 
 
 def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, array = NotedSource(1 << 20), array_of(0)
-    below, places = zstd_array(source, array, (20, 64)), []
+    storage, array = NotedStorage(1 << 20), array_of(0)
+    below, places = zstd_array(storage, array, (20, 64)), []
     read_piece = below.read_piece
 
     def noted(piece: Piece, out: np.ndarray) -> None:
@@ -64,10 +64,10 @@ def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.Monk
 
 
 def test_arrays_that_take_turns() -> None:
-    source, kept = NotedSource(1 << 20), KeptPiece()
+    storage, kept = NotedStorage(1 << 20), KeptPiece()
     arrays = [array_of(seed) for seed in range(3)]
     readers = [
-        PiecewiseArray(zstd_array(source, a, (10 + i, 64)), kept) for i, a in enumerate(arrays)
+        PiecewiseArray(zstd_array(storage, a, (10 + i, 64)), kept) for i, a in enumerate(arrays)
     ]
     for start in range(0, 12000, 700):
         for array, reader in zip(arrays, readers, strict=True):
@@ -76,7 +76,7 @@ def test_arrays_that_take_turns() -> None:
 
 def test_roundings_and_what_a_library_reads() -> None:
     array = array_of(0)
-    wide = zstd_array(NotedSource(1 << 20), array, (7, 64))
+    wide = zstd_array(NotedStorage(1 << 20), array, (7, 64))
     expected = array.astype("bfloat16").tobytes()
     assert read_range(PiecewiseArray(rounded_array(wide), KeptPiece()), 3, 6000) == expected[3:6000]
 
@@ -90,15 +90,15 @@ def test_roundings_and_what_a_library_reads() -> None:
 
 
 def test_a_piece_that_fails_is_not_kept() -> None:
-    source, array = NotedSource(1 << 20), array_of(0)
-    reader = PiecewiseArray(zstd_array(source, array, (25, 64)), KeptPiece())
-    (key, other) = source.chunks
-    good = source.chunks[key]
+    storage, array = NotedStorage(1 << 20), array_of(0)
+    reader = PiecewiseArray(zstd_array(storage, array, (25, 64)), KeptPiece())
+    (key, other) = storage.chunks
+    good = storage.chunks[key]
     assert read_range(reader, 0, 10) == array.tobytes()[:10]
     assert read_range(reader, 7000, 7010) == array.tobytes()[7000:7010]
-    source.chunks[key] = source.chunks[other][:-2]
+    storage.chunks[key] = storage.chunks[other][:-2]
     for _ in range(2):
         with pytest.raises(CodecError):
             read_range(reader, 0, 10)
-    source.chunks[key] = good
+    storage.chunks[key] = good
     assert read_range(reader, 0, 10) == array.tobytes()[:10]

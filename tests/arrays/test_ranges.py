@@ -17,7 +17,7 @@ from native_core import core
 from noted_chunks import (
     RAW,
     FrameFormat,
-    NotedSource,
+    NotedStorage,
     ZstdFormat,
     chunked_array,
     cut_range,
@@ -59,7 +59,7 @@ def test_consecutive_items_are_cut_into_few_boxes(shape, data):
 def test_any_range_of_any_array(form, shape, dtype, data):
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
-    chunked = chunked_array("x", array, chunks, NotedSource(), *FORMS[form])
+    chunked = chunked_array("x", array, chunks, NotedStorage(), *FORMS[form])
     for reader in (chunked, in_library(array, chunks)):
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         assert read_range(reader, start, stop) == little_endian(array)[start:stop]
@@ -69,8 +69,8 @@ def test_any_range_of_any_array(form, shape, dtype, data):
 @pytest.mark.parametrize("piece", [None, 2048])
 def test_of_frames_the_touched_blocks_alone(piece):
     array = fields(1, 20, 1024)[0]  # chunks of 32 KiB: 8 rows, of 4 blocks each
-    source = NotedSource(piece)
-    reader = chunked_array("x", array, (8, 1024), source, FrameFormat(), in_blocks)
+    storage = NotedStorage(piece)
+    reader = chunked_array("x", array, (8, 1024), storage, FrameFormat(), in_blocks)
     for chunk in range(3):  # to keep the heads
         read_range(reader, chunk << 15, (chunk << 15) + 1)
     for start, stop, blocks in [
@@ -80,13 +80,13 @@ def test_of_frames_the_touched_blocks_alone(piece):
         (70 << 10, 80 << 10, {2: range(6, 16)}),
         (4096, 4096, {}),
     ]:
-        source.ranges.clear()
+        storage.ranges.clear()
         assert read_range(reader, start, stop) == array.tobytes()[start:stop]
         expected = 0
         for chunk, own in blocks.items():
-            offsets = core.Index(source.chunks["x", (chunk, 0)]).offsets
+            offsets = core.Index(storage.chunks["x", (chunk, 0)]).offsets
             expected += sum(offsets[b + 1] - offsets[b] for b in own)
-        assert source.fetched("x") == expected
+        assert storage.fetched("x") == expected
 
 
 @pytest.mark.usefixtures("small_heads")
@@ -95,7 +95,7 @@ def test_of_frames_the_touched_blocks_alone(piece):
 def test_memory_is_in_proportion_to_the_range(make, rows, share):
     row = tiers.by_tier(1 << 16, 1 << 18)
     array, chunks = fields(1, 16, row)[0], (rows, row // share)
-    reader = make("x", array, chunks, NotedSource(1 << 16), FrameFormat(), in_blocks)
+    reader = make("x", array, chunks, NotedStorage(1 << 16), FrameFormat(), in_blocks)
     out = np.empty(4 * row, np.uint8)
     reader.read_range(0, out.size, out)
     tracemalloc.start()
@@ -110,8 +110,8 @@ def test_memory_is_in_proportion_to_the_range(make, rows, share):
 
 def test_errors_name_the_chunk():
     array = fields(1, 20, 1024)[0]
-    source = NotedSource()
-    reader = chunked_array("x", array, (8, 1024), source, FrameFormat(), in_blocks)
-    source.chunks["x", (1, 0)] = source.chunks["x", (1, 0)][:-1]
+    storage = NotedStorage()
+    reader = chunked_array("x", array, (8, 1024), storage, FrameFormat(), in_blocks)
+    storage.chunks["x", (1, 0)] = storage.chunks["x", (1, 0)][:-1]
     with pytest.raises(TruncatedDataError, match=r"x, chunk \(1, 0\): "):
         read_range(reader, 30 << 10, 34 << 10)

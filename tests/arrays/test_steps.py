@@ -15,7 +15,7 @@ from makers.growing import frames_of, grow
 from noted_chunks import (
     RAW,
     FrameFormat,
-    NotedSource,
+    NotedStorage,
     StepsArray,
     StepView,
     chunked_array,
@@ -67,11 +67,11 @@ def units_of(reader):
 def steps(request):
     """Return an array of 11 steps, in groups of 4, and its reader."""
     array = fields(11, 9, 40)
-    source = NotedSource(1 << 20)
+    storage = NotedStorage(1 << 20)
     if request.param == "library":
         return array, in_library(array)
     form, encode = (RAW, raw) if request.param == "raw" else (FrameFormat(), growing)
-    reader = chunked_array("x", array, (GROUP, 4, 40), source, form, encode)
+    reader = chunked_array("x", array, (GROUP, 4, 40), storage, form, encode)
     if request.param == "rounded":
         return array.astype(ml_dtypes.bfloat16), rounded_array(reader)
     return array, reader
@@ -104,7 +104,7 @@ def test_one_step_is_read_piece_by_piece(steps):
 @for_each("shape", [(), (1,), (3, 1, 7)])
 def test_steps_of_any_shape(shape):
     array = np.arange(7 * int(np.prod(shape)), dtype="f4").reshape(7, *shape)
-    reader = chunked_array("x", array, (GROUP, *shape), NotedSource(), FrameFormat(), growing)
+    reader = chunked_array("x", array, (GROUP, *shape), NotedStorage(), FrameFormat(), growing)
     for place, step in enumerate(array):
         view = StepView(reader, place)
         assert box_of(view, [slice(None)] * len(shape)).tobytes() == step.tobytes()
@@ -113,17 +113,17 @@ def test_steps_of_any_shape(shape):
 
 def test_a_step_takes_its_own_frames():
     array = fields(7, 9, 256)
-    source = NotedSource()
-    reader = chunked_array("x", array, (GROUP, 2, 256), source, FrameFormat(), growing)
+    storage = NotedStorage()
+    reader = chunked_array("x", array, (GROUP, 2, 256), storage, FrameFormat(), growing)
     for place in range(7):
         group, version = divmod(place, GROUP)
-        chunks = [source.chunks["x", (group, row, 0)] for row in range(5)]
+        chunks = [storage.chunks["x", (group, row, 0)] for row in range(5)]
         assert step_nbytes(reader, place) == sum(len(frames_of(c)[version]) for c in chunks)
-    total = sum(len(chunk) - 32 - 16 * GROUP for chunk in source.chunks.values())
-    fill = sum(len(frames_of(source.chunks["x", (1, row, 0)])[3]) for row in range(5))
+    total = sum(len(chunk) - 32 - 16 * GROUP for chunk in storage.chunks.values())
+    fill = sum(len(frames_of(storage.chunks["x", (1, row, 0)])[3]) for row in range(5))
     assert sum(step_nbytes(reader, place) for place in range(7)) == total - fill
     # For other software's chunks, an even share.
-    shared = chunked_array("x", array, (GROUP, 2, 256), NotedSource(1 << 20), RAW, raw)
+    shared = chunked_array("x", array, (GROUP, 2, 256), NotedStorage(1 << 20), RAW, raw)
     shares = [step_nbytes(shared, place) for place in range(7)]
     assert shares == [5 * 2 * 256 * 4] * 7
     assert step_nbytes(in_library(array), 3) == 0
@@ -132,15 +132,15 @@ def test_a_step_takes_its_own_frames():
 @pytest.mark.usefixtures("small_heads")
 def test_of_a_step_the_touched_blocks_of_its_versions_alone():
     array = fields(GROUP, 40, 256)
-    source = NotedSource()
-    reader = chunked_array("x", array, (GROUP, 40, 256), source, FrameFormat(), growing)
+    storage = NotedStorage()
+    reader = chunked_array("x", array, (GROUP, 40, 256), storage, FrameFormat(), growing)
     view = StepView(reader, 3)
     box_of(view, np.s_[:1, :])  # to keep the heads
-    source.ranges.clear()
+    storage.ranges.clear()
     assert box_of(view, np.s_[7:8, :]).tobytes() == array[3, 7].tobytes()
     # 3 comes from 2, and 2 from 0: one block of each.
-    assert len(source.ranges) == 3
-    assert source.fetched("x") < 3 * 1024
+    assert len(storage.ranges) == 3
+    assert storage.fetched("x") < 3 * 1024
     assert view.box_work([range(7, 8), range(256)]).total >= 1024
 
 
@@ -157,12 +157,12 @@ def test_steps_of_several_arrays(history, data):
     n = len(history)
     arrays = [fields(n, 3, 5, seed=seed) for seed in range(3)]
     readers = [
-        chunked_array("x", arrays[0], (2, 3, 5), NotedSource(), RAW, raw),
-        chunked_array("x", arrays[1], (GROUP, 2, 5), NotedSource(), FrameFormat(), growing),
+        chunked_array("x", arrays[0], (2, 3, 5), NotedStorage(), RAW, raw),
+        chunked_array("x", arrays[1], (GROUP, 2, 5), NotedStorage(), FrameFormat(), growing),
         in_library(arrays[2]),
     ]
-    sources = [None if i is None else readers[i] for i in history]
-    joined = StepsArray(sources, np.nan)
+    by_step = [None if i is None else readers[i] for i in history]
+    joined = StepsArray(by_step, np.nan)
     expected = np.full((n, 3, 5), np.nan, "f4")
     for place, i in enumerate(history):
         if i is not None:
@@ -184,7 +184,7 @@ def test_steps_of_several_arrays(history, data):
 
 def test_work_is_that_of_the_arrays_that_are_read():
     array = fields(8, 3, 5)
-    reader = chunked_array("x", array, (GROUP, 3, 5), NotedSource(), FrameFormat(), growing)
+    reader = chunked_array("x", array, (GROUP, 3, 5), NotedStorage(), FrameFormat(), growing)
     joined = StepsArray([reader, None, None, None, reader, None, None, None], np.nan)
     whole = range(3), range(5)
     assert joined.box_work([range(8), *whole]) == reader.box_work([range(0, 8, 4), *whole])

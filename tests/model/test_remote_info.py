@@ -16,7 +16,7 @@ from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote import storage
-from bf16codecs.store.remote.storage import StoreSource
+from bf16codecs.store.remote.storage import RemoteStorage
 from invoked import done
 from lazy_models import weights, write_safetensors
 from servers import FileServer, serving
@@ -144,7 +144,7 @@ def test_servers_with_lists_are_not_asked_for_each_chunk(
 ) -> None:
     """Their lists have the sizes, which equal those on disk."""
     asked: list[str] = []
-    monkeypatch.setattr(StoreSource, "size", lambda self, key: asked.append(key))
+    monkeypatch.setattr(RemoteStorage, "size", lambda self, key: asked.append(key))
     for name in ("v3.zarr", "v2.zarr", "run.zarr"):
         with closing(copied(name)) as reader:
             assert reader.knows_sizes

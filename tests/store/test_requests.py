@@ -15,8 +15,8 @@ MEMORY = """
 import sys, threading, time
 from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
-from bf16codecs.store.remote.storage import StoreSource
-source = StoreSource(MemoryStore({"k": cpu.Buffer.from_bytes(b"abc")}))
+from bf16codecs.store.remote.storage import RemoteStorage
+source = RemoteStorage(MemoryStore({"k": cpu.Buffer.from_bytes(b"abc")}))
 read = lambda: source.read("k")
 """
 ADDRESS = """

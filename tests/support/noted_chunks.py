@@ -29,7 +29,7 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._arrays.indexing import as_index, cut_range
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.storage import AtMost, InMemory, Range, Request, Source, StoredChunk
+from bf16codecs._arrays.storage import AtMost, InMemory, Range, Request, Storage, StoredChunk
 from bf16codecs._arrays.views import StepsArray, StepView, rounded_array, step_nbytes
 from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
@@ -45,7 +45,7 @@ __all__ = [
     "KeptPiece",
     "LibraryArray",
     "NotedChunk",
-    "NotedSource",
+    "NotedStorage",
     "Piece",
     "PiecewiseArray",
     "StepView",
@@ -112,7 +112,7 @@ def note_decoded(patch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-class NotedSource(Source):
+class NotedStorage(Storage):
     """Chunks by label and index, read as local files are: into memory that the next read takes.
 
     With a `piece`, the chunks are read in pieces of that size; without, each in few requests.
@@ -132,20 +132,20 @@ class NotedSource(Source):
 
 
 class _NotedChunk(StoredChunk):
-    def __init__(self, source: NotedSource, key: Key) -> None:
-        self._source, self.key = source, key
-        self._data = np.frombuffer(source.chunks[key], np.uint8)
-        self.size = self._data.size if source.piece else None
+    def __init__(self, storage: NotedStorage, key: Key) -> None:
+        self._storage, self.key = storage, key
+        self._data = np.frombuffer(storage.chunks[key], np.uint8)
+        self.size = self._data.size if storage.piece else None
 
     @property
     def piece(self) -> int | None:
-        return self._source.piece
+        return self._storage.piece
 
     def read(self, request: Request) -> Sequence[Bytes]:
         ranges = [(0, self._data.size)] if isinstance(request, AtMost) else request
         ranges = [(start, min(stop, self._data.size)) for start, stop in ranges]
-        self._source.ranges += [(self.key, *r) for r in ranges]
-        rest = self._source.buffer.get(sum(stop - start for start, stop in ranges))
+        self._storage.ranges += [(self.key, *r) for r in ranges]
+        rest = self._storage.buffer.get(sum(stop - start for start, stop in ranges))
         parts = []
         for start, stop in ranges:
             part, rest = rest[: stop - start], rest[stop - start :]
@@ -204,17 +204,17 @@ def chunked_array(
     label: str,
     array: Any,
     chunks: Index,
-    source: NotedSource,
+    storage: NotedStorage,
     form: Format,
     encode: Callable[[Index, Any], bytes],
     **options: Any,
 ) -> ChunkedArray:
-    """Store an array's chunks in a source, and return a reader of them."""
+    """Store an array's chunks, and return a reader of them."""
     for index, chunk in padded_chunks(array, chunks).items():
-        source.chunks[label, index] = encode(index, chunk)
+        storage.chunks[label, index] = encode(index, chunk)
 
     def locate(index: Index) -> Located:
-        return Located(form, source, (label, index))
+        return Located(form, storage, (label, index))
 
     if "base" in options:
         base = options.pop("base")

@@ -15,7 +15,7 @@ import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath, ZipStore
 
-from bf16codecs._arrays.storage import FolderSource, LocalKeys
+from bf16codecs._arrays.storage import FolderStorage, LocalStorage
 from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import Limits
@@ -25,7 +25,7 @@ from bf16codecs.store.kinds import Kind, kind_of_address, plain_address, refuse_
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store, surviving
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
-from bf16codecs.store.remote.storage import StoreSource, ask
+from bf16codecs.store.remote.storage import RemoteStorage, ask
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 
@@ -92,23 +92,23 @@ def open_given(store: Any, limits: Limits) -> ModelReader:
     return reader
 
 
-def strict_store(path: Path, source: LocalKeys) -> StrictStore:
-    """Open a folder or a ZIP file that `source` reads."""
-    if isinstance(source, FolderSource):
-        return StrictStore(LocalStore(path, read_only=True), source)
-    return StrictStore(ask(partial(ZipStore.open, path, mode="r")), source)
+def strict_store(path: Path, storage: LocalStorage) -> StrictStore:
+    """Open a folder or a ZIP file that `storage` reads."""
+    if isinstance(storage, FolderStorage):
+        return StrictStore(LocalStore(path, read_only=True), storage)
+    return StrictStore(ask(partial(ZipStore.open, path, mode="r")), storage)
 
 
 def _open(where: str, store: Store, limits: Limits) -> ModelReader:
     if isinstance(store, LocalStore):
-        source = FolderSource(store.root)
-        return ModelReader(ZarrArrays(where, source, partial(StrictStore, store, source), limits))
+        storage = FolderStorage(store.root)
+        return ModelReader(ZarrArrays(where, storage, partial(StrictStore, store, storage), limits))
     with named_errors(where, OSError):
         try:
             ask(StorePath.open, store, "")  # a ZipStore may not be open yet
         except BadZipFile as e:
             raise StoreError(damaged_zip(e)) from e
-    return ModelReader(ZarrArrays(where, StoreSource(store), partial(StrictStore, store), limits))
+    return ModelReader(ZarrArrays(where, RemoteStorage(store), partial(StrictStore, store), limits))
 
 
 def _path_of(store: Store) -> str:

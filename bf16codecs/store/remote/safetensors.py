@@ -21,7 +21,7 @@ from bf16codecs.safetensors import (
 )
 from bf16codecs.store.files import FilesReader, ModelFile
 from bf16codecs.store.remote.addresses import remote_file
-from bf16codecs.store.remote.storage import StoreSource
+from bf16codecs.store.remote.storage import RemoteStorage
 
 __all__ = ["open_remote_safetensors"]
 
@@ -33,7 +33,7 @@ class _File(NamedTuple):
     """A file behind an address."""
 
     url: str
-    store: StoreSource
+    store: RemoteStorage
     key: str
 
     @property
@@ -82,12 +82,12 @@ def open_remote_safetensors(
         files.append(ModelFile(name, _read_header(file), file.store.open(file.key), at))
     if index is not None:
         check_index(url, shards, [SourceFile(Path(file.name), file.header) for file in files])
-    return FilesReader(url, files, limits, index=index, concurrency=StoreSource.concurrency)
+    return FilesReader(url, files, limits, index=index, concurrency=RemoteStorage.concurrency)
 
 
 def _open(url: str, options: Mapping[str, Any] | None) -> _File:
     store, key = remote_file(url, dict(options or {}))
-    return _File(url, StoreSource(store), key)
+    return _File(url, RemoteStorage(store), key)
 
 
 def _read_header(file: _File) -> Header:

@@ -18,7 +18,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
-from bf16codecs._arrays.storage import AtMost, KeySource, Request, StoredChunk, check_range
+from bf16codecs._arrays.storage import AtMost, KeyStorage, Request, StoredChunk, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
@@ -27,10 +27,10 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.remote.addresses import ReopeningStore
 from bf16codecs.zarr.strict import has_bounded_replies
 
-__all__ = ["StoreSource", "ask"]
+__all__ = ["RemoteStorage", "ask"]
 
 
-class StoreSource(KeySource):
+class RemoteStorage(KeyStorage):
     """Keys of a store of zarr's, remote or in memory.
 
     A key that the server refuses counts as one that does not exist: S3 gives the same answer to

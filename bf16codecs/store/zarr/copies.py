@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._arrays.storage import KeySource
+from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.arrays import Fault, StoredArrays
@@ -24,7 +24,7 @@ _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 
 
 def copy_faults(
-    stored: StoredArrays, root: Root, source: KeySource, store: Store, paths: Collection[str]
+    stored: StoredArrays, root: Root, storage: KeyStorage, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
     """Yield faults of documents in groups and beside arrays that differ from the root's copies.
 
@@ -50,7 +50,7 @@ def copy_faults(
             continue
         what = stored.label(path) if path else where
         try:
-            found = read_json(where, source, key)
+            found = read_json(where, storage, key)
         except BF16CodecsError as e:
             yield path, type(e)(f"{what}: {one_line(e).removeprefix(f'{where}: ')}")
             continue

@@ -14,7 +14,7 @@ from numcodecs.abc import Codec
 
 from bf16codecs import _core
 from bf16codecs._arrays.grid import ArrayPlan
-from bf16codecs._arrays.storage import KeySource
+from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs._base.names import BLOCKS_ID
 from bf16codecs.codecs import FrameCodec
@@ -119,10 +119,10 @@ def parse_copies(
 
 
 def read_copies(
-    where: str, source: KeySource, zarr_format: int
+    where: str, storage: KeyStorage, zarr_format: int
 ) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
     """Read what `parse_copies` returns; nothing if the store is not there yet."""
-    content = read_json(where, source, COPIES[zarr_format])
+    content = read_json(where, storage, COPIES[zarr_format])
     return ({}, {}) if content is None else parse_copies(where, zarr_format, content)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from bf16codecs._arrays.storage import FolderSource, LocalChunk
+from bf16codecs._arrays.storage import FolderStorage, LocalChunk
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
 from bf16codecs._files.reading import write_all
@@ -27,7 +27,7 @@ APPENDING = f"{STEP_PATH}/.appending"
 LOCK = "lock"
 
 
-class RunFolder(FolderSource):
+class RunFolder(FolderStorage):
     """A run in a folder that is not trusted: links in it are not followed.
 
     The folder is held open, so that nothing that takes its path later is mistaken for the run.

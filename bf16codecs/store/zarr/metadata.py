@@ -11,7 +11,7 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.storage import KeySource
+from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import layout_for
 from bf16codecs._base.messages import counted, damaged, named_errors, one_line
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID, PREFIX
@@ -312,24 +312,24 @@ class Root(NamedTuple):
     arrays: dict[str, Any]
 
 
-def read_root(where: str, source: KeySource) -> Root:
+def read_root(where: str, storage: KeyStorage) -> Root:
     """Read the metadata of a store's root, whichever format it has."""
-    root = read_json(where, source, "zarr.json")
+    root = read_json(where, storage, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":
             raise _array_error(where)
         consolidated = _object(where, root, "consolidated_metadata")
         copies = dict(_object(where, consolidated, "metadata"))
         return Root(3, _object(where, root, "attributes"), root, copies)
-    collected = read_json(where, source, ".zmetadata")
+    collected = read_json(where, storage, ".zmetadata")
     if collected is None:
-        attributes = read_json(where, source, ".zattrs")
-        if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
+        attributes = read_json(where, storage, ".zattrs")
+        if "bf16codecs" not in (attributes or {}) and read_json(where, storage, ".zarray"):
             raise _array_error(where)
         if attributes is None:
-            if read_json(where, source, ".zgroup") is None:
-                raise _no_root(where, source)
-            check_refusals(where, source, ".zattrs")
+            if read_json(where, storage, ".zgroup") is None:
+                raise _no_root(where, storage)
+            check_refusals(where, storage, ".zattrs")
         return Root(2, attributes or {}, {}, {})
     entries = _object(where, collected, "metadata")
     arrays = {
@@ -343,14 +343,14 @@ def read_root(where: str, source: KeySource) -> Root:
     return Root(2, _object(where, entries, ".zattrs"), collected, arrays)
 
 
-def _no_root(where: str, source: KeySource) -> StoreError:
+def _no_root(where: str, storage: KeyStorage) -> StoreError:
     """Return why the root has no metadata: in a damaged model store, headers are left."""
-    check_refusals(where, source, "zarr.json", ".zmetadata", ".zattrs", ".zgroup")
+    check_refusals(where, storage, "zarr.json", ".zmetadata", ".zattrs", ".zgroup")
     for metadata, roots in (("zarr.json", "zarr.json"), (".zarray", ".zgroup and .zattrs")):
-        if read_json(where, source, f"{header_path(0)}/{metadata}") is not None:
+        if read_json(where, storage, f"{header_path(0)}/{metadata}") is not None:
             why = f"the metadata of the whole store, {roots}, are missing"
             return StoreError(f"{where}: {damaged(why)}")
-    return NoGroupError(f"{where}: not a model store: {_no_group(where, source.zip_names())}")
+    return NoGroupError(f"{where}: not a model store: {_no_group(where, storage.zip_names())}")
 
 
 def _no_group(where: str, zip_names: Sequence[str]) -> str:
@@ -382,20 +382,20 @@ def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:
     return member or {}
 
 
-def check_refusals(where: str, source: KeySource, *keys: str) -> None:
+def check_refusals(where: str, storage: KeyStorage, *keys: str) -> None:
     """Raise an error if a server has refused one of these keys, of which one is needed."""
     for key in keys:
-        if refusal := source.refusal(key):
+        if refusal := storage.refusal(key):
             raise OSError(
                 f"{where}: {key}: {refusal}; S3 gives the same answer for a missing key to those"
                 " who may not list keys"
             )
 
 
-def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:
+def read_json(where: str, storage: KeyStorage, key: str) -> dict[str, Any] | None:
     """Read a metadata document; return None if it is missing."""
     with named_errors(f"{where}: {key}", OSError):
-        data = source.read(key)
+        data = storage.read(key)
     if data is None:
         return None
     try:

@@ -31,7 +31,7 @@ from bf16codecs._arrays.formats import (
 )
 from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
-from bf16codecs._arrays.storage import KeySource, LocalKeys
+from bf16codecs._arrays.storage import KeyStorage, LocalStorage
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, named_errors
@@ -74,9 +74,9 @@ class ZarrArrays(StoredArrays):
     """The arrays of a model store in Zarr; `make_store` opens the same keys as a zarr store."""
 
     def __init__(
-        self, where: str, source: KeySource, make_store: Callable[[], StrictStore], limits: Limits
+        self, where: str, storage: KeyStorage, make_store: Callable[[], StrictStore], limits: Limits
     ) -> None:
-        self._source = source
+        self._storage = storage
         self._make_store = make_store
         self._store: StrictStore | None = None
         self._lock = make_lock()
@@ -93,8 +93,8 @@ class ZarrArrays(StoredArrays):
             ([DELTA_ID, "gzip"], DeltaFormat(GzipFormat())),
             ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
-        self.is_near = source.concurrency == 1
-        root = read_root(where, source)
+        self.is_near = storage.concurrency == 1
+        root = read_root(where, storage)
         self.zarr_format, self._documents = root.zarr_format, root.arrays
         info = StoreInfo.from_attributes(root.attributes, where, OTHER_GROUP)
         super().__init__(where, info, limits)
@@ -113,15 +113,15 @@ class ZarrArrays(StoredArrays):
 
     @property
     def knows_sizes(self) -> bool:
-        """Whether the source lists its keys with their sizes."""
-        return self._source.folder_size("") is not None
+        """Whether the storage lists its keys with their sizes."""
+        return self._storage.folder_size("") is not None
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
         is_array = path not in self.info.differences
         if is_array:
             self._document(path)
-        size = self._source.folder_size(path)
+        size = self._storage.folder_size(path)
         return self._asked_size(path, is_array) if size is None else size
 
     def _asked_size(self, path: str, is_array: bool) -> int:
@@ -130,7 +130,7 @@ class ZarrArrays(StoredArrays):
             names = ARRAY_DOCUMENTS[self.zarr_format] if is_array else ()
             size = sum(self._document_size(f"{path}/{name}") for name in names)
             jobs = (partial(self._chunk_size, path, key) for key in self._chunk_keys(path))
-            with closing(run_ahead(jobs, self._source.concurrency)) as sizes:
+            with closing(run_ahead(jobs, self._storage.concurrency)) as sizes:
                 self._asked_sizes[path] = size + sum(sizes)
         return self._asked_sizes[path]
 
@@ -159,13 +159,13 @@ class ZarrArrays(StoredArrays):
 
     def _document_size(self, key: str) -> int:
         with named_errors(f"{self.where}: {key}", OSError):
-            return self._source.size(key)
+            return self._storage.size(key)
 
     def _chunk_size(self, path: str, key: str) -> int:
         label = f"{self.label(path)}, chunk {key}"
         with named_errors(label, OSError):
-            size = self._source.size(key)
-        if refusal := self._source.refusal(key):
+            size = self._storage.size(key)
+        if refusal := self._storage.refusal(key):
             raise OSError(f"{label}: {refusal}")
         if size == 0:
             raise StoreError(advised(f"{label}: it is missing"))
@@ -197,7 +197,7 @@ class ZarrArrays(StoredArrays):
 
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
-        size = self._source.folder_size("")
+        size = self._storage.folder_size("")
         if size is None:
             # Without the groups inside, some 50 bytes each: they would double the requests.
             size = sum(map(self._document_size, GROUP_DOCUMENTS[self.zarr_format]))
@@ -227,7 +227,7 @@ class ZarrArrays(StoredArrays):
 
     def close(self) -> None:
         """Close files and connections."""
-        self._source.close()
+        self._storage.close()
         if self._store is not None:
             self._store.close()
 
@@ -239,8 +239,8 @@ class ZarrArrays(StoredArrays):
         found = list(faults(sorted(stored), self._made_array))
         if self.is_near:  # of others, each would be a request
             # Read again, as the documents are now: steps may have been appended since opening.
-            root = read_root(self.where, self._source)
-            found += copy_faults(self, root, self._source, self._zarr_store(), stored)
+            root = read_root(self.where, self._storage)
+            found += copy_faults(self, root, self._storage, self._zarr_store(), stored)
             if not found:
                 found += root_faults(self.where, root, self._zarr_store())
         return iter(found)
@@ -302,7 +302,7 @@ class ZarrArrays(StoredArrays):
         if parsed is None or chunk_format is None:
             array = self.open_zarr(path, check_size)
             with named_errors(label):
-                return library_array(label, array, isinstance(self._source, LocalKeys))
+                return library_array(label, array, isinstance(self._storage, LocalStorage))
         locate = partial(self._locate, chunk_format, path, parsed)
         with named_errors(label):
             versions = stated_versions(self._codecs(path))
@@ -313,7 +313,7 @@ class ZarrArrays(StoredArrays):
             parsed.chunks,
             locate,
             chunk_format.in_blocks,
-            self._source.concurrency,
+            self._storage.concurrency,
             versions=versions,
         )
 
@@ -330,7 +330,7 @@ class ZarrArrays(StoredArrays):
             parsed.chunks,
             partial(self._locate, self._frames, path, parsed),
             in_blocks=True,
-            concurrency=self._source.concurrency,
+            concurrency=self._storage.concurrency,
             find_base=find_base,
         )
 
@@ -344,7 +344,7 @@ class ZarrArrays(StoredArrays):
         return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [BLOCKS_ID])
 
     def _locate(self, chunk_format: Format, path: str, array: ParsedArray, index: Index) -> Located:
-        return Located(chunk_format, self._source, f"{path}/{array.key(index)}")
+        return Located(chunk_format, self._storage, f"{path}/{array.key(index)}")
 
     def _format_of(self, codecs: list[str]) -> Format | None:
         """Return how chunks are stored, or None if only zarr can read them."""
@@ -362,8 +362,8 @@ class ZarrArrays(StoredArrays):
         document = self._documents[path]
         if document is None:
             name = ARRAY_DOCUMENTS[self.zarr_format][0]
-            check_refusals(self.where, self._source, f"{path}/{name}")
-            is_group = self._source.read(f"{path}/.zgroup") is not None
+            check_refusals(self.where, self._storage, f"{path}/{name}")
+            is_group = self._storage.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
             raise StoreError(advised(f"{self.where}: array {path!r:.300} {what}"))
         if not isinstance(document, dict):
@@ -377,8 +377,8 @@ class ZarrArrays(StoredArrays):
 
     def _fetch(self, path: str) -> dict[str, Any] | None:
         if self.zarr_format == 3:
-            return read_json(self.where, self._source, f"{path}/zarr.json")
-        document = read_json(self.where, self._source, f"{path}/.zarray")
+            return read_json(self.where, self._storage, f"{path}/zarr.json")
+        document = read_json(self.where, self._storage, f"{path}/.zarray")
         if document is not None:
-            document["attributes"] = read_json(self.where, self._source, f"{path}/.zattrs")
+            document["attributes"] = read_json(self.where, self._storage, f"{path}/.zattrs")
         return document
