@@ -20,7 +20,7 @@ from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, c
 from bf16codecs._arrays.storage import Storage
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import DeviceMemory, Place
+from bf16codecs._base.device_memory import DeviceMemory, Memory
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_all
@@ -66,7 +66,7 @@ class RangeReader(ABC):
     concurrency: int
 
     @abstractmethod
-    def read_range(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Memory) -> None:
         """Read the array's bytes [start, stop), little-endian and in C order.
 
         Either end may lie within an item; `out` has the size of the range.
@@ -136,7 +136,7 @@ class ArrayReader(RangeReader):
         for job in self.box_jobs(axes, out):
             job()
 
-    def read_range(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Memory) -> None:
         """Read a range of the array's bytes: see `RangeReader`."""
         size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
         first, last = start // size, -(-stop // size)
@@ -255,7 +255,7 @@ class ChunkBase:
     def __init__(self, find_base: Callable[[], RangeReader], plan: ArrayPlan) -> None:
         self._find_base, self._plan = find_base, plan
 
-    def read(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
+    def read(self, index: tuple[int, ...], start: int, stop: int, out: Memory) -> None:
         """Read a range of a chunk's base, in whole items, as blocks are, padded as the chunk is."""
         if self._plan.is_contiguous:
             self._read_range(index, start, stop, out)
@@ -266,7 +266,7 @@ class ChunkBase:
         else:
             self._read_boxes(index, start, stop, out)
 
-    def _read_range(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
+    def _read_range(self, index: tuple[int, ...], start: int, stop: int, out: Memory) -> None:
         piece = self._plan.piece(index)
         stored = max(0, min(stop, piece.nbytes) - start)
         if stored:
@@ -346,7 +346,7 @@ class ChunkedArray(UnitArray):
         """How much memory reading a chunk takes beside what it is read into."""
         return 0 if self._in_blocks else self.decoded_nbytes
 
-    def read_range(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Memory) -> None:
         """Read a range of the array's bytes, straight into `out` where chunks are such ranges."""
         if not self._plan.is_contiguous or self.dtype != self.dtype.newbyteorder("<"):
             super().read_range(start, stop, out)
@@ -379,7 +379,7 @@ class ChunkedArray(UnitArray):
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def read_chunk(
-        self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
+        self, index: Index, found: Located, box: tuple[slice, ...], out: Memory, offset: int
     ) -> None:
         """Read a box of a chunk into `out`, which has the chunk's bytes from `offset` on."""
         touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)

@@ -14,7 +14,7 @@ from bf16codecs._arrays.array import RangeReader, UnitArray
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._arrays.indexing import Axis, cut_range
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place
+from bf16codecs._base.device_memory import Memory
 
 __all__ = ["KeptPiece", "PiecewiseArray", "ranges_work"]
 
@@ -59,7 +59,7 @@ class PiecewiseArray(RangeReader):
         self._plan = array.plan(array.label)
         self.concurrency = array.concurrency
 
-    def read_range(self, start: int, stop: int, out: Place) -> None:
+    def read_range(self, start: int, stop: int, out: Memory) -> None:
         """Read a range of the array's bytes."""
         whole = self._plan.chunk_nbytes
         while start < stop:

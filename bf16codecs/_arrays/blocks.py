@@ -18,7 +18,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place
+from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.limits import check_ancestors
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import TruncatedDataError
@@ -124,7 +124,7 @@ class Head(ABC):
         """Return where the stored chunk has a task's blocks."""
 
     @abstractmethod
-    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
 
     def span(self, task: Task) -> Range:

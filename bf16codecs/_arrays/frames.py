@@ -16,7 +16,7 @@ from bf16codecs._arrays.storage import InMemory, Known, Range, Reading, drive
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.device_memory import DeviceMemory, Place, new_place
+from bf16codecs._base.device_memory import DeviceMemory, Memory, new_memory
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import frame_limit
 from bf16codecs.errors import BaseMismatchError, CorruptDataError
@@ -128,7 +128,7 @@ def _is_one_request(stored: Known, wanted: Wanted) -> bool:
 class _Decoded(NamedTuple):
     """Blocks of a version that others are coded against."""
 
-    content: Place
+    content: Memory
     #: Whether the memory is not that of `wanted.out`.
     is_reusable: bool
     #: How many others there still are.
@@ -156,9 +156,9 @@ class Decoder:
             )
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}
-        self._free: list[Place] = []
+        self._free: list[Memory] = []
         #: The base outside of the chunk, by blocks of a version.
-        self._outside: dict[Range, Place] = {}
+        self._outside: dict[Range, Memory] = {}
 
     def read_base(self, batch: Batch) -> None:
         """Read a batch's part of a base outside of the chunk, to where the batch will be decoded.
@@ -171,7 +171,7 @@ class Decoder:
         for task in batch.tasks:
             start, stop = self._head.span(task)
             view = self._wanted.view(start, stop)
-            base = new_place(self._wanted.out, stop - start) if view is None else view
+            base = new_memory(self._wanted.out, stop - start) if view is None else view
             base = base[: min(stop, self._head.items_end) - start]
             self._wanted.base(start, start + base.size, base)
             self._outside[task.blocks] = base
@@ -195,7 +195,7 @@ class Decoder:
         if task.children:
             self._decoded[task.version] = _Decoded(out, is_reusable, task.children)
 
-    def _base_of(self, task: Task) -> Place | None:
+    def _base_of(self, task: Task) -> Memory | None:
         """Return what a task's blocks are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
         if parent is None:
@@ -207,10 +207,10 @@ class Decoder:
             self._free.append(base.content)
         return base.content
 
-    def _room(self, size: int, children: int) -> Place:
+    def _room(self, size: int, children: int) -> Memory:
         """Return memory that is free again, perhaps the base's, or new memory."""
         is_host = not isinstance(self._wanted.out, DeviceMemory)
         if is_host and not children:
             return self._scratch.get(size)
-        content = self._free.pop() if self._free else new_place(self._wanted.out, size)
-        return content[:size] if content.size >= size else new_place(self._wanted.out, size)
+        content = self._free.pop() if self._free else new_memory(self._wanted.out, size)
+        return content[:size] if content.size >= size else new_memory(self._wanted.out, size)

@@ -10,7 +10,7 @@ from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
 from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place, decode_blocks
+from bf16codecs._base.device_memory import Memory, decode_blocks
 from bf16codecs._base.messages import counted, named_errors
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
 
@@ -61,7 +61,7 @@ class FrameHead(Head):
         first, last = self._blocks_of(task)
         return self._offsets[first], self._offsets[last]
 
-    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
 
@@ -124,7 +124,7 @@ class GrowingHead(Head):
         first, last = task.blocks
         return begin + offsets[first], begin + offsets[last]
 
-    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         with named_errors(f"version {task.version}"):
             try:

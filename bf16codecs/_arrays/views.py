@@ -24,7 +24,7 @@ from bf16codecs._arrays.array import (
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place
+from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 from bf16codecs.codecs.growing import directory_nbytes
 
@@ -54,7 +54,7 @@ class StepView(UnitArray):
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
     def read_chunk(
-        self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
+        self, index: Index, found: Located, box: tuple[slice, ...], out: Memory, offset: int
     ) -> None:
         """Read a box of the step's part of a chunk: see `ChunkedArray`."""
         array, local = self._array, self._local

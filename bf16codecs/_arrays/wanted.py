@@ -13,7 +13,7 @@ from bf16codecs._arrays.indexing import Axis
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Place
+from bf16codecs._base.device_memory import Memory
 
 __all__ = ["Base", "Wanted", "base_advice", "touched_ranges"]
 
@@ -40,7 +40,7 @@ class Wanted:
     #: closer than its argument may be one.
     touched: Callable[[int], Sequence[Range]]
     #: The chunk's bytes from `offset` on. What lies between the ranges is undefined.
-    out: Place
+    out: Memory
     offset: int = 0
     #: Reads ranges of the base that the chunk may be coded against, which has `nbytes` too.
     base: Base | None = None
@@ -48,12 +48,12 @@ class Wanted:
     pads: bool = False
 
     @classmethod
-    def of_range(cls, nbytes: int, out: Place, offset: int) -> Wanted:
+    def of_range(cls, nbytes: int, out: Memory, offset: int) -> Wanted:
         """Want all bytes that `out` has room for, from an offset on."""
         return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
-    def whole(cls, out: Place) -> Wanted:
+    def whole(cls, out: Memory) -> Wanted:
         """Want all of a chunk."""
         return cls.of_range(out.size, out, 0)
 

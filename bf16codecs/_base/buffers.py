@@ -134,13 +134,13 @@ def own_layout(dtype: np.dtype[Any]) -> str | None:
 def layout_for(dtype: np.dtype[Any] | None) -> str:
     """Return the element layout for arrays of `dtype`: its own, or one of the same item size.
 
-    Where nothing tells a data type, as of bytes, or items have no fixed size: bfloat16's.
+    Bytes without a data type, and items without a fixed size, get bfloat16's.
     """
     if dtype is None or dtype.kind in "OT":
         return "bfloat16"
-    own = own_layout(dtype)
-    if own is not None:
-        return own
+    layout = own_layout(dtype)
+    if layout is not None:
+        return layout
     if dtype.kind == "c":
         return "float32" if dtype.itemsize == 8 else "float64"
     return _LAYOUT_BY_SIZE.get(dtype.itemsize, "bfloat16")
@@ -177,7 +177,7 @@ def check_same_dtype(buf: Any, base: Any) -> None:
 
 
 def is_shifted(base: Bytes, out: Bytes) -> bool:
-    """Tell whether two buffers share memory, but not the same bytes in the same place."""
+    """Tell whether two buffers share memory, but not each byte at the same offset."""
     if base.size == 0 or base.ctypes.data == out.ctypes.data:
         return False
     return np.may_share_memory(base, out)

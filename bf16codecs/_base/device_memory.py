@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 
-__all__ = ["DeviceMemory", "Place", "Rows", "decode_blocks", "new_place"]
+__all__ = ["DeviceMemory", "Memory", "Rows", "decode_blocks", "new_memory"]
 
 _Bytes = NDArray[np.uint8]
 
 
 class Rows(NamedTuple):
-    """Rows of bytes, which have one pitch where they are copied from, and another where they go."""
+    """Rows of bytes to copy between memories of different pitch."""
 
     nbytes: int
     number: int
-    #: From the begin of a row to that of the next one.
+    #: Bytes from the begin of a row to that of the next one.
     to_pitch: int
     from_pitch: int
 
@@ -55,20 +55,20 @@ class DeviceMemory(ABC):
 
     @abstractmethod
     def decode(self, index: _core.Index, payload: _Bytes, first: int, last: int, base: Any) -> None:
-        """Decode blocks of a frame to here: see `decode_blocks`."""
+        """Decode blocks of a frame to this memory: see `decode_blocks`."""
 
 
-#: Where a part of a chunk goes.
-Place = _Bytes | DeviceMemory
+#: Memory of the host or of a device, into which a part of a chunk is decoded.
+Memory = _Bytes | DeviceMemory
 
 
 def decode_blocks(
-    index: _core.Index, payload: _Bytes, first: int, last: int, out: Place, base: Place | None
+    index: _core.Index, payload: _Bytes, first: int, last: int, out: Memory, base: Memory | None
 ) -> None:
     """Decode blocks from `first` to before `last` of one version of a frame, whose head is `index`.
 
     `payload` has the blocks' bytes, and `out` exactly room for what they decode to. `base` has the
-    items of the same places in the base, where `out` is; it may be `out`.
+    base's items with the same indices, on the host or device of `out`; it may be `out` itself.
     """
     if isinstance(out, DeviceMemory):
         out.decode(index, payload, first, last, base)
@@ -76,6 +76,6 @@ def decode_blocks(
         index.decode_block_range(payload, first, last, out, base)  # type: ignore[arg-type]
 
 
-def new_place(like: Place, size: int) -> Any:
-    """Return memory of undefined content, where another place is."""
+def new_memory(like: Memory, size: int) -> Any:
+    """Return memory of undefined content on the host or device of other memory."""
     return like.new(size) if isinstance(like, DeviceMemory) else np.empty(size, np.uint8)

@@ -36,17 +36,17 @@ def lazy_names(
     unlisted
         Modules that need packages that may be missing: to get all that is listed raises no error.
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        if name not in places and name not in (*submodules, *unlisted):
+        if name not in module_of and name not in (*submodules, *unlisted):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(places.get(name, f"{package}.{name}"))
-        value = getattr(module, name) if name in places else module
+        module = import_module(module_of.get(name, f"{package}.{name}"))
+        value = getattr(module, name) if name in module_of else module
         setattr(sys.modules[package], name, value)
         return value
 
     def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *places, *submodules})
+        return sorted({*vars(sys.modules[package]), *module_of, *submodules})
 
     return get, list_names

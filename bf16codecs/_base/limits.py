@@ -1,4 +1,4 @@
-"""How much a store from a stranger may make its reader take: the one place that decides.
+"""Limits of what a store from a stranger may make its reader take.
 
 Whatever is allocated or looped over is justified beforehand: by bytes that are there, or by a limit
 that the caller can raise. Ratios and floors are such that no real model meets them.

@@ -57,7 +57,7 @@ FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 _FIRST, _LAST = 600, 400
 # How alike a name and a near one are at least; at 0.6, "base" is near "absent".
 _ALIKE = 0.65
-# Of what a server says, or what it sends in the place of a header.
+# How much to quote of a server's message, or of what it sends instead of a header.
 _FROM_SERVER = 200
 
 
@@ -122,8 +122,8 @@ def _text(error: BaseException) -> str:
 def system_text(error: OSError) -> str:
     """Return what the system says of an error, and what to do where any call may fail so."""
     text = error.strerror or ""
-    is_told = error.errno != errno.EMFILE or FILES_ADVICE in text
-    return text if is_told else f"{text}; {FILES_ADVICE}"
+    needs_advice = error.errno == errno.EMFILE and FILES_ADVICE not in text
+    return f"{text}; {FILES_ADVICE}" if needs_advice else text
 
 
 def _text_of_http(error: Any) -> str:
@@ -175,10 +175,10 @@ def as_memory_error(error: BaseException) -> MemoryError | None:
     from it: json of Python 3.12.
     """
     for cause in causes(error):
-        is_told = not isinstance(cause, BF16CodecsError) and any(
+        names_it = not isinstance(cause, BF16CodecsError) and any(
             text in str(cause) for text in _NO_MEMORY
         )
-        if isinstance(cause, MemoryError) or is_told:
+        if isinstance(cause, MemoryError) or names_it:
             return MemoryError(str(cause))
     return None
 

@@ -110,9 +110,9 @@ def index_stem(path: str) -> str | None:
     return match and path[: match.start()] + (match[1] or "")
 
 
-def last_name(place: str) -> str:
+def last_name(location: str) -> str:
     """Return the last part of a path or an address; all of it if it has none."""
-    return os.path.basename(place.rstrip("/")) or place
+    return os.path.basename(location.rstrip("/")) or location
 
 
 def resolved(path: Path) -> Path:

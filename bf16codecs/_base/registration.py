@@ -28,41 +28,44 @@ _CLASSES = {
 }
 
 
-def _tell_numcodecs() -> None:
-    """Add what our entry points say: numcodecs imports a codec's class when it is asked for."""
+def _register_numcodecs() -> None:
+    """Add our entry points, so that numcodecs imports a codec's class when it is asked for."""
     from importlib.metadata import EntryPoint
 
     entries: dict[str, Any] = import_module("numcodecs.registry").entries
-    for name, own in _CLASSES.items():
-        place = EntryPoint(name, f"bf16codecs.codecs:{own}", "numcodecs.codecs")
-        entries.setdefault(name, place)
+    for name, codec in _CLASSES.items():
+        entry = EntryPoint(name, f"bf16codecs.codecs:{codec}", "numcodecs.codecs")
+        entries.setdefault(name, entry)
 
 
-def _tell_zarr() -> None:
+def _register_zarr() -> None:
     # Not if another thread is at it, and waits for zarr: it registers at its end.
     if "bf16codecs.zarr" not in sys.modules:
         import_module("bf16codecs.zarr")
 
 
-# Libraries that are not told of us yet, and how to tell them.
-_TELL: dict[str, Callable[[], None]] = {"numcodecs": _tell_numcodecs, "zarr": _tell_zarr}
+# How to register with the libraries in which this package is not registered yet.
+_REGISTER: dict[str, Callable[[], None]] = {
+    "numcodecs": _register_numcodecs,
+    "zarr": _register_zarr,
+}
 
 
-def _tell(name: str) -> None:
-    """Tell a library of us, once."""
-    tell = _TELL.pop(name, None)
-    if tell is not None:
-        tell()
+def _register(name: str) -> None:
+    """Register this package with a library, once."""
+    register = _REGISTER.pop(name, None)
+    if register is not None:
+        register()
 
 
 class _Loader:
-    """Loads a library as its own loader does, and lets it be told of us."""
+    """Loads a library with its original loader, and registers this package with it."""
 
     def __init__(self, name: str, loader: Any) -> None:
         self._name, self._loader = name, loader
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # for who only looks where a library is
+        return getattr(self._loader, name)  # for callers that only look where a library is
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Create the module."""
@@ -70,12 +73,12 @@ class _Loader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it, as the module of its own loader."""
+        """Run the module as its original loader does, and register with it."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _tell(self._name)
+        _register(self._name)
 
 
 class _Finder:
@@ -92,7 +95,7 @@ class _Finder:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module as it would be found without this."""
-        if fullname not in _TELL or get_ident() in self._asking:
+        if fullname not in _REGISTER or get_ident() in self._asking:
             return None
         from importlib.util import find_spec
 
@@ -109,8 +112,8 @@ class _Finder:
 
 def register_when_imported() -> None:
     """Register with what is imported, and with the rest when it is."""
-    for name in list(_TELL):
+    for name in list(_REGISTER):
         if name in sys.modules:
-            _tell(name)
-    if _TELL:
+            _register(name)
+    if _REGISTER:
         sys.meta_path.insert(0, _Finder())

@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 _GAP = 2
-# Of a name, below which it gets a line of its own.
+# A name with less room than this gets a separate line.
 _LEAST_NAME = 32
 # Every terminal can show it.
 _CUT = "..."
-# Of JSON, how many numbers, names and signs are joined.
+# How many numbers, names and signs of JSON are joined.
 _TOKENS = 1 << 16
 # Words of a name, and what is between them.
 _PARTS = re.compile(r"[^\W_]+|[\W_]+")
@@ -48,7 +48,7 @@ class Column:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return text of at most so many cells, without its middle: the end tells tensors apart."""
+    """Return text of at most `width` cells, cut in its middle: tensors differ at the end."""
     if _cells(text) <= width:
         return text
     head, tail = "", ""
@@ -72,11 +72,11 @@ class _Node:
 
 
 class _Names:
-    """Names that are shortened so that each remains another than the rest, as far as there is room.
+    """Names that are shortened so that they stay different, as far as there is room.
 
-    Words become what of their beginning tells them from others in the same place, those in front
-    first, and no more of them than it takes: ``m.layers.3.self_attn.o_proj.weight``. Those with
-    numbers stay whole.
+    Words are cut to a beginning that no other word at that level has, the first words first, and no
+    more of them than necessary: ``m.layers.3.self_attn.o_proj.weight``. Words with numbers stay
+    whole.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ class _Names:
 
     @staticmethod
     def _brief(part: str, others: list[str]) -> str:
-        """Return what of a word tells it from those that could be there instead."""
+        """Return the shortest beginning of a word that no other word at its level has."""
         if not part.isalpha():
             return part
         at = bisect_left(others, part)

@@ -113,10 +113,10 @@ def configured_threads() -> int:
 
 
 class _Task(Generic[Result]):
-    """A job that a worker runs, unless the run has been stopped by then."""
+    """A job that a worker runs, unless the pool has been stopped by then."""
 
     def __init__(self, job: Callable[[], Result]) -> None:
-        # Whoever takes it out decides: a worker runs it, and `_Run.stop` leaves it. To take it is
+        # The first to take it decides: a worker runs it, `_WorkerPool.stop` leaves it. Taking it is
         # one operation, with the GIL and without.
         self._job = [job]
         self._value: Result
@@ -138,7 +138,7 @@ class _Task(Generic[Result]):
             self._value = job()
         except BaseException as e:
             self._error = e
-        del job  # what it holds goes before its result is taken
+        del job  # frees what it holds before the result is taken
         self.is_done = True
 
     def result(self) -> Result:
@@ -151,8 +151,8 @@ class _Task(Generic[Result]):
         return self._value
 
 
-class _Run(Generic[Result]):
-    """Threads that work through a queue of tasks.
+class _WorkerPool(Generic[Result]):
+    """Threads that work through a queue of tasks; `pending` has those whose results are not taken.
 
     The calling thread and the workers share only simple queues: Ctrl-C can leave a future's lock
     held, but not theirs.
@@ -165,7 +165,7 @@ class _Run(Generic[Result]):
         self.pending: deque[_Task[Result]] = deque()
 
     def add(self, job: Callable[[], Result]) -> None:
-        """Let a worker do a job: a further one, as long as these are few."""
+        """Queue a job, and start a further worker as long as these are few."""
         task = _Task(job)
         self.pending.append(task)
         if self._workers < self._most:
@@ -178,7 +178,7 @@ class _Run(Generic[Result]):
         try:
             threading.Thread(target=self._work, daemon=True).start()
         except RuntimeError:
-            # The system has no room for it: those that there are do all, or the calling thread.
+            # The system has no room for it: the earlier workers do all, or the calling thread.
             self._workers -= 1
             self._most = self._workers
 
@@ -225,7 +225,7 @@ def run_ahead(
     jobs
         Taken as there is room for them: a damaged store may promise any number.
     workers
-        How many run at a time. A single one is the calling thread itself.
+        How many jobs run at a time. A single worker is the calling thread itself.
     waiting
         How many more, done or not begun, may wait for an earlier one's result to be taken.
     """
@@ -236,17 +236,17 @@ def run_ahead(
             _interrupt.check()
             yield job()
         return
-    run: _Run[Result] = _Run(workers)
+    pool: _WorkerPool[Result] = _WorkerPool(workers)
     try:
         for job in itertools.chain(first, jobs):
-            run.add(job)
-            if len(run.pending) >= workers + waiting:
-                yield run.next_result()
-        while run.pending:
-            yield run.next_result()
+            pool.add(job)
+            if len(pool.pending) >= workers + waiting:
+                yield pool.next_result()
+        while pool.pending:
+            yield pool.next_result()
     finally:
         with _interrupt.shielded():
-            run.stop()
+            pool.stop()
 
 
 def run_all(jobs: Iterable[Callable[[], None]], concurrency: int, job_nbytes: int = 0) -> None:

@@ -68,7 +68,7 @@ def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype, kind: str = "cpu") -> bool:
-    """Tell whether a tensor's memory has items of a dtype in their stored form.
+    """Tell whether a tensor's memory has items of a dtype as they are stored.
 
     `kind` is that of the device that it has to be on: ``"cpu"``, ``"cuda"``.
     """
@@ -126,7 +126,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
             return found
         # An operation that computes its numbers returns them in new memory.
         seen = _memory(tensor[...])
-        if seen is None or _place(seen) != _place(found):
+        if seen is None or _identity(seen) != _identity(found):
             return None
         # Nobody else is to call the class's operations.
         with torch._C.DisableTorchFunctionSubclass():
@@ -169,11 +169,11 @@ def _has_functions(kind: type[torch.Tensor]) -> bool:
     return getattr(function, "__func__", function) is not torch.Tensor.__torch_function__.__func__
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return what tells which items a tensor has, and where."""
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a key that is equal for tensors of the same items in the same memory."""
     with torch._C.DisableTorchFunctionSubclass():
-        form = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
-        return tensor.device, tensor.data_ptr(), *form
+        view = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+        return tensor.device, tensor.data_ptr(), *view
 
 
 def _has_no_operations(tensor: torch.Tensor) -> bool:

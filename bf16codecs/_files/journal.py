@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 JOURNAL_SUFFIX = ".bf16codecs-journal"
-# About as much as changes in one place of an HDF5 file: with 512, appends to 39 small tensors wrote
+# About as much as one change of an HDF5 file takes: with 512, appends to 39 small tensors wrote
 # 1.28 times as much, with 4096 2.63 times. No page is in two sectors, which are written whole.
 PAGE = 128
 
@@ -309,15 +309,15 @@ def settle_journal(path: str | os.PathLike[str]) -> None:
 
 
 def superblock_end(head: bytes) -> int | None:
-    """Return where an HDF5 file ends by its superblock; None if that does not tell.
+    """Return where an HDF5 file ends by its superblock; None if that is unclear.
 
     `head` has the first 64 bytes of the file, or more.
     """
-    # Where the version of a superblock has the size of an address, and the base address.
-    places = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
-    if not head.startswith(HDF5_MAGIC) or head[8] not in places:
+    # Offsets of an address's size and of the base address, by the superblock's version.
+    fields = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
+    if not head.startswith(HDF5_MAGIC) or head[8] not in fields:
         return None
-    size_at, base_at = places[head[8]]
+    size_at, base_at = fields[head[8]]
     base, end = (int.from_bytes(head[at : at + 8], "little") for at in (base_at, base_at + 16))
     return end if head[size_at] == 8 and base == 0 else None
 
@@ -349,7 +349,7 @@ def read_padded(file: int, at: int, size: int) -> bytes:
 
 
 def _write_at(file: int, at: int, data: memoryview) -> None:
-    """Write all of some bytes to a place."""
+    """Write all of some bytes at an offset."""
     os.lseek(file, at, os.SEEK_SET)
     while data:
         data = data[os.write(file, data) :]
@@ -401,23 +401,23 @@ class JournaledFile:
         self._has_begun = False
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place, as files do."""
+        """Set the position, as files do."""
         origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = origin + offset
         return self._at
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._at
 
     def read(self, size: int) -> bytes:
-        """Read at most a number of bytes from the place on."""
+        """Read at most a number of bytes from the position on."""
         content = bytearray(max(0, min(size, self._size - self._at)))
         self.readinto(content)
         return bytes(content)
 
     def readinto(self, buffer: Any) -> int:
-        """Read from the place on."""
+        """Read from the position on."""
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._size - self._at))
         view[:count] = read_padded(self._file, self._at, count)
@@ -428,7 +428,7 @@ class JournaledFile:
         return count
 
     def write(self, data: Any) -> int:
-        """Write from the place on."""
+        """Write from the position on."""
         view = memoryview(data).cast("B")
         end = self._at + len(view)
         until = min(end, self.before)
@@ -444,7 +444,7 @@ class JournaledFile:
         return len(view)
 
     def write_unseen(self, at: int, data: bytes) -> None:
-        """Write at once to a place that nothing refers to which others see."""
+        """Write at once to a range that nothing refers to which others see."""
         _write_at(self._file, at, memoryview(data))
         for page, start, stop in self._changed_parts(at, at + len(data)):
             begin = page * PAGE + start - at
