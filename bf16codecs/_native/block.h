@@ -29,7 +29,7 @@ inline size_t block_bound(size_t width, size_t n) {
   return width + width * n;
 }
 
-// The place of a block in its frame, and what else its coding needs.
+// The first item of a block in its frame, and what else its coding needs.
 struct BlockContext {
   Workspace& workspace;
   uint64_t first = 0;  // the block's first item, counted in the version

@@ -129,8 +129,8 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
   return coded.size == 0 ? Coded{} : coded;
 }
 
-// Items that lie side by side in a sample.
-constexpr size_t kRun = 64;
+// Consecutive items of a sample.
+constexpr size_t kSampleItems = 64;
 
 // Splits a block, and adds it to `sum` unless that is null, in one pass over the items.
 void split_and_sum(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[],
@@ -145,30 +145,31 @@ void split_and_sum(const Layout& layout, const uint8_t* items, size_t n, uint8_t
   }
 }
 
-// Splits `runs` samples of a block of n items, of kRun items each, to the beginnings of the planes;
-// returns how many items they have.
-size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, size_t runs,
+// Splits `samples` samples of kSampleItems items each, of a block of n items, to the beginnings of
+// the planes; returns how many items they have.
+size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, size_t samples,
                     uint8_t* const planes[]) {
-  const size_t width = layout.planes(), part = n / runs;
-  for (size_t r = 0; r < runs; ++r) {
+  const size_t width = layout.planes(), part = n / samples;
+  for (size_t r = 0; r < samples; ++r) {
     uint8_t* at[kMaxItemSize];
-    for (size_t p = 0; p < width; ++p) at[p] = planes[p] + kRun * r;
+    for (size_t p = 0; p < width; ++p) at[p] = planes[p] + kSampleItems * r;
     // Somewhere in its part of the block: samples at equal distances would meet the same columns
     // again and again.
-    const size_t place = (static_cast<uint32_t>(r * 2654435769u) >> 12) % (part - kRun + 1);
-    split_planes(layout, items + (part * r + place) * width, kRun, at);
+    const size_t offset =
+        (static_cast<uint32_t>(r * 2654435769u) >> 12) % (part - kSampleItems + 1);
+    split_planes(layout, items + (part * r + offset) * width, kSampleItems, at);
   }
-  return runs * kRun;
+  return samples * kSampleItems;
 }
 
 // The approximate size of the first planes if each is coded alone: constant, stored, or by its
-// order-0 entropy and the lanes' states. It is found by `runs` samples, or by all items if that is
-// 0; samples make it rather too small. The planes have room for n symbols each.
+// order-0 entropy and the lanes' states. It is found by `samples` samples, or by all items if that
+// is 0; samples make it rather too small. The planes have room for n symbols each.
 size_t size_alone(const Layout& layout, const uint8_t* items, size_t n, size_t first_planes,
-                  size_t runs, uint8_t* const planes[]) {
+                  size_t samples, uint8_t* const planes[]) {
   size_t counted = n;
-  if (runs != 0) {
-    counted = split_sample(layout, items, n, runs, planes);
+  if (samples != 0) {
+    counted = split_sample(layout, items, n, samples, planes);
   } else {
     split_planes(layout, items, n, planes);
   }
@@ -203,9 +204,10 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   if (size == 0 || size > room) return 0;
   // Of two planes, counting all signs and mantissas would take as long as coding the tiles: a
   // sample is counted.
-  constexpr size_t kSampled = size_t{1} << 14, kRuns = 128;
+  constexpr size_t kSampled = size_t{1} << 14, kSamples = 128;
   const bool is_sampled = context.tiles != nullptr && joined == 2 && n >= kSampled;
-  const size_t alone = size_alone(options.layout, items, n, joined, is_sampled ? kRuns : 0, planes);
+  const size_t alone =
+      size_alone(options.layout, items, n, joined, is_sampled ? kSamples : 0, planes);
   if (size >= alone) return 0;
   context.saved->fetch_add(alone - size, std::memory_order_relaxed);
   coded[0] = {context.tiles != nullptr ? Mode::tiles : Mode::scale, size};
@@ -310,10 +312,10 @@ bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
   const size_t width = options.layout.planes();
   // Items that take less than half of their size without a base have nothing but zeros, or few
   // other numbers: a few samples are enough to find them.
-  const size_t runs = 2 * size < width * n ? 16 : 128;
+  const size_t samples = 2 * size < width * n ? 16 : 128;
   Room room(width, n, context.workspace);
-  return size_alone(options.layout, items, n, width, n < runs * kRun * 2 ? 0 : runs, room.planes) <
-         size;
+  return size_alone(options.layout, items, n, width, n < samples * kSampleItems * 2 ? 0 : samples,
+                    room.planes) < size;
 }
 
 }  // namespace

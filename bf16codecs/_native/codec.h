@@ -32,8 +32,8 @@ void decode_frame(const FrameIndex& index, const uint8_t* payload, const Zstd* z
 
 // Decodes blocks [first, last), last > first, of one version, and with the last block the tail, to
 // `out`, which has room for index.raw_size(first, last). `payload` has the frame's bytes from
-// index.offsets[first] to index.offsets[last]; `base` the items of the same places in the base or
-// the parent, if the version has one, checked, and may be `out`. Throws CorruptDataError.
+// index.offsets[first] to index.offsets[last]; `base` the items with the same indices in the base
+// or the parent, if the version has one, checked, and may be `out`. Throws CorruptDataError.
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
                    const Zstd* zstd, const uint8_t* base, uint8_t* out);
 

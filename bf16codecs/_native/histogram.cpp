@@ -8,7 +8,7 @@
 namespace bf16codecs {
 namespace {
 
-constexpr size_t kRuns = 32, kRun = 256;
+constexpr size_t kSamples = 32, kSampleBytes = 256;
 
 // The first symbol of the window that contains most of a sample.
 uint8_t best_window(const uint32_t sample[256]) {
@@ -46,13 +46,13 @@ void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
 
 size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
   std::fill_n(counts, 256, 0u);
-  if (n <= 2 * kRuns * kRun) {
+  if (n <= 2 * kSamples * kSampleBytes) {
     kScalarKernels.histogram(plane, n, 0, counts);
     return n;
   }
-  uint8_t sample[kRuns * kRun];
-  for (size_t run = 0; run < kRuns; ++run) {
-    std::memcpy(sample + run * kRun, plane + n / kRuns * run, kRun);
+  uint8_t sample[kSamples * kSampleBytes];
+  for (size_t k = 0; k < kSamples; ++k) {
+    std::memcpy(sample + k * kSampleBytes, plane + n / kSamples * k, kSampleBytes);
   }
   kScalarKernels.histogram(sample, sizeof sample, 0, counts);
   return sizeof sample;

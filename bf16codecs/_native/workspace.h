@@ -35,7 +35,7 @@ class Scratch {
 // size, 26 MiB for the largest. It is lent from call to call (threads/pool.h): memory that is fresh
 // from the system would make a block a quarter slower.
 struct Workspace {
-  Scratch block;       // a block that is encoded before its place in the frame is known
+  Scratch block;       // a block that is encoded before its offset in the frame is known
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols

@@ -136,6 +136,23 @@ def test_sizes_of_streams_must_lie_in_the_payload():
             refused(HUFFMAN, changed, n)
 
 
+@for_each("name", ["longest codes", "one bit and many", "all symbols"])
+def test_streams_must_not_take_bits_of_earlier_ones(name):
+    """Without its first bytes, a stream's first symbols come from what lies before it."""
+    n, lengths = 5000, LENGTHS[name]
+    payload = huffman_payload(evenly(n, list(lengths)), lengths)
+    table = len(huffman_table(lengths))
+    sizes = [int.from_bytes(payload[i : i + 2], "little") for i in range(table, table + 14, 2)]
+    begin = table + 14
+    for stream, size in enumerate([*sizes, len(payload) - begin - sum(sizes)]):
+        for cut in (1, 7, 8, 100, size - 1):
+            kept = [s - cut if i == stream else s for i, s in enumerate(sizes)]
+            stored = b"".join(s.to_bytes(2, "little") for s in kept)
+            rest = payload[table + 14 : begin] + payload[begin + cut :]
+            refused(HUFFMAN, payload[:table] + stored + rest, n)
+        begin += size
+
+
 def test_the_decoders_agree_on_changed_bits():
     payload = huffman_payload(PLANE, SMALL)
     for changed in changed_bits(payload):

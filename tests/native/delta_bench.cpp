@@ -1,7 +1,7 @@
 // Speeds of the kernels of the difference mode, in cache, in the thread's own processor time: those
 // of every instruction set in turns, beside memcpy.
 //
-//     delta_bench [CLASSES GROUPS]     8 and 16 classes, in 4 groups, where not told
+//     delta_bench [CLASSES GROUPS]     8 and 16 classes, in 4 groups, by default
 //
 // Prints the median and the best of all rounds, in GB/s of items of two bytes. Dense numbers are
 // those of checkpoints in training, sparse ones those of a model that was fine-tuned a little.
@@ -181,13 +181,15 @@ void compare_all(const std::vector<unsigned>& classes, unsigned groups) {
 }  // namespace bf16codecs::test
 
 int main(int argc, char** argv) {
-  const bool is_told = argc == 3;
-  const unsigned classes = is_told ? static_cast<unsigned>(std::atoi(argv[1])) : 8;
-  const unsigned groups = is_told ? static_cast<unsigned>(std::atoi(argv[2])) : 4;
-  if (argc != 1 && (!is_told || classes - 1 > 15 || (groups != 1 && groups != 2 && groups != 4))) {
+  const bool has_arguments = argc == 3;
+  const unsigned classes = has_arguments ? static_cast<unsigned>(std::atoi(argv[1])) : 8;
+  const unsigned groups = has_arguments ? static_cast<unsigned>(std::atoi(argv[2])) : 4;
+  if (argc != 1 &&
+      (!has_arguments || classes - 1 > 15 || (groups != 1 && groups != 2 && groups != 4))) {
     std::fprintf(stderr, "usage: delta_bench [CLASSES GROUPS]\n");
     return 2;
   }
-  bf16codecs::test::compare_all(is_told ? std::vector{classes} : std::vector{8u, 16u}, groups);
+  bf16codecs::test::compare_all(has_arguments ? std::vector{classes} : std::vector{8u, 16u},
+                                groups);
   return 0;
 }

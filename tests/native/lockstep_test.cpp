@@ -159,8 +159,8 @@ void test_usual_blocks(Random& random) {
   }
 }
 
-// Blocks of Huffman's that end anywhere, at any place that the kernel for them takes.
-void test_ends_and_places(Random& random) {
+// Blocks of Huffman's that end anywhere, at any address that the kernel for them takes.
+void test_ends_and_addresses(Random& random) {
   EncodeOptions options;
   options.codec = Codec::huffman;
   options.block_log2 = 13;
@@ -182,7 +182,7 @@ void test_ends_and_places(Random& random) {
   }
 }
 
-// What only jobs can say: another base than that of the frame, no memory for planes, a place for
+// What only jobs can say: another base than that of the frame, no memory for planes, an address for
 // items that is not aligned.
 void test_jobs(Random& random) {
   const Bytes base = numbers(50'000, 0, random), raw = changed(base, 2, random);
@@ -259,7 +259,7 @@ int main() {
   test_differences(random);
   test_versions(random);
   test_usual_blocks(random);
-  test_ends_and_places(random);
+  test_ends_and_addresses(random);
   test_jobs(random);
   test_rows(random);
   std::puts("every block as on the host");

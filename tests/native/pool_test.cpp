@@ -79,7 +79,7 @@ void test_exceptions(size_t n, Random& random) {
   CHECK(runs == first);
 }
 
-// Blocks that several threads encode find their places in the frame, and every call gets the same.
+// Blocks that several threads encode find their offsets in the frame, and every call gets the same.
 void test_frames(const Bytes& raw, const Bytes& expected, const EncodeOptions& options) {
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options))), out(raw.size());
   const size_t size = encode(raw.data(), raw.size(), options, nullptr, frame.data());

@@ -137,25 +137,25 @@ void make_noise(T& part) {
   std::memset(&part, 0xA5, sizeof part);
 }
 
-struct Place {
+struct EntrySlot {
   unsigned entry, rank;
 };
 
 // The format's formula.
-Place place_of(const AliasTable& table, unsigned slot) {
+EntrySlot find_entry(const AliasTable& table, unsigned slot) {
   const unsigned b = slot % 32, p = slot / 32;
   if (p < table.threshold[b]) return {b, p};
   return {table.alias[b], static_cast<uint16_t>(p + table.shift[b])};
 }
 
-unsigned slot_of(const TileCodeTable& table, Place place) {
-  const unsigned position = table.first[place.entry] + place.rank;
+unsigned slot_of(const TileCodeTable& table, EntrySlot found) {
+  const unsigned position = table.first[found.entry] + found.rank;
   const unsigned from =
-      std::max<unsigned>(table.pieces[place.entry], table.piece_at[position / 32]);
+      std::max<unsigned>(table.pieces[found.entry], table.piece_at[position / 32]);
   unsigned k = from;
   while (position > table.last[k]) ++k;
   CHECK(k - from <= table.steps && k < kTilePieces);
-  return static_cast<uint16_t>(32 * position + table.place[k]);
+  return static_cast<uint16_t>(32 * position + table.slot_offset[k]);
 }
 
 void test_class(const TileModel& model, unsigned c) {
@@ -173,13 +173,13 @@ void test_class(const TileModel& model, unsigned c) {
   std::vector<uint8_t> is_taken[kTileEntries];
   for (unsigned j = 0; j < kTileEntries; ++j) is_taken[j].resize(frequency[j]);
   for (unsigned slot = 0; slot < kTableTotal; ++slot) {
-    const Place place = place_of(alias, slot);
-    CHECK(place.rank < frequency[place.entry] && is_taken[place.entry][place.rank]++ == 0);
-    CHECK(table.slot[slot] >> 27 == place.entry && (table.slot[slot] >> 12 & 4095) == place.rank);
-    CHECK((table.slot[slot] & 4095) == frequency[place.entry]);
-    CHECK((table.slot[slot] >> 24 & 7) == table.coder[place.entry] >> 13);
-    CHECK(slot_of(code_table, place) == slot);
-    CHECK(code_table.slot[code_table.first[place.entry] + place.rank] == slot);
+    const EntrySlot found = find_entry(alias, slot);
+    CHECK(found.rank < frequency[found.entry] && is_taken[found.entry][found.rank]++ == 0);
+    CHECK(table.slot[slot] >> 27 == found.entry && (table.slot[slot] >> 12 & 4095) == found.rank);
+    CHECK((table.slot[slot] & 4095) == frequency[found.entry]);
+    CHECK((table.slot[slot] >> 24 & 7) == table.coder[found.entry] >> 13);
+    CHECK(slot_of(code_table, found) == slot);
+    CHECK(code_table.slot[code_table.first[found.entry] + found.rank] == slot);
   }
   for (unsigned b = 0; b < kTileEntries; ++b) {
     CHECK(table.alias[b] == (alias.threshold[b] << 8 | alias.alias[b]));
@@ -221,7 +221,7 @@ std::vector<TileCodeTable> TileModel::code_tables_for(const TileKernels& kernels
     if (kernels.prepare_code == cut_pieces) continue;
     make_noise(table.pieces);
     make_noise(table.piece_at);
-    make_noise(table.place);
+    make_noise(table.slot_offset);
     make_noise(table.last);
     make_noise(table.steps);
   }

@@ -114,9 +114,9 @@ nb::dict inspect_growing(const Source& frame) {
   const GrowingIndex& index = growing.index;
   nb::list frames;
   for (size_t v = 0; v < growing.frames.size(); ++v) {
-    nb::dict own = inspect(frame.data() + index.begin(v), index.frame_size(v));
-    own["offset"] = index.begin(v);
-    frames.append(own);
+    nb::dict frame_info = inspect(frame.data() + index.begin(v), index.frame_size(v));
+    frame_info["offset"] = index.begin(v);
+    frames.append(frame_info);
   }
   nb::dict result;
   result["version"] = kFormatVersion;

@@ -56,8 +56,9 @@ bf16codecs_block block_of(const FrameIndex& index, uint64_t number) {
     block.parent = BF16CODECS_OUTSIDE;
   } else if (header.has_differences) {
     const Version& version = index.versions[b / static_cast<size_t>(header.version_blocks())];
-    const uint64_t place = number % header.version_blocks();
-    if (version.has_base()) block.parent = version.parent * header.version_blocks() + place;
+    if (version.has_base()) {
+      block.parent = version.parent * header.version_blocks() + number % header.version_blocks();
+    }
   }
   block.has_checksum = header.has_checksums;
   if (header.has_checksums) block.checksum = index.checksums[b];

@@ -34,7 +34,7 @@ void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last);
 void check_payload_size(const FrameIndex& index, size_t first, size_t last, size_t size);
 
 // Decodes blocks [first, last), which must exist, as decode_blocks() does. `payload` has their
-// bytes, and `base` the items of the same places in the base or the parent. Throws
+// bytes, and `base` the items with the same indices in the base or the parent. Throws
 // TruncatedDataError for fewer bytes, std::invalid_argument for more, and BaseMismatchError for
 // another base than the blocks'.
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,

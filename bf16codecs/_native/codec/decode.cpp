@@ -31,21 +31,21 @@ void decode_one(const FrameIndex& index, size_t b, const BlockContext& context,
   }
 }
 
-// Decodes versions [begin, end): the blocks of one place one after the other, because each may need
-// an earlier one, and those of several places at once.
+// Decodes versions [begin, end): block i of each version one after the other, because each may need
+// an earlier one, and the blocks of a version at once.
 void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, const uint8_t* payload,
                           const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
-  const size_t places = static_cast<size_t>(header.version_blocks()), width = header.width();
+  const size_t blocks = static_cast<size_t>(header.version_blocks()), width = header.width();
   const size_t version_size = static_cast<size_t>(header.version_items()) * width;
   std::vector<FrameModel> models;
   for (size_t v = begin; v < end; ++v) {
-    models.push_back(read_model(index, v * places, (v + 1) * places));
+    models.push_back(read_model(index, v * blocks, (v + 1) * blocks));
   }
-  parallel_for(places, [&](size_t place, Workspace& workspace) {
-    const size_t first = place * header.block_items();
+  parallel_for(blocks, [&](size_t block, Workspace& workspace) {
+    const size_t first = block * header.block_items();
     for (size_t v = begin; v < end; ++v) {
-      const size_t b = v * places + place;
+      const size_t b = v * blocks + block;
       BlockContext context = models[v - begin].context(workspace, first);
       const Version& version = index.versions[v];
       if (version.has_base()) context.base = out + version.parent * version_size + first * width;

@@ -24,7 +24,7 @@ cuda::Section section_of(const delta::Model& model, uint64_t item, uint64_t colu
   const DeltaTables& tables = model.tables(item);
   cuda::Section to{};
   to.columns = columns;
-  to.run = from.run;
+  to.row_length = from.row_length;
   to.period = from.period;
   to.base = from.base;
   to.most = grid::KeyFormat(model.layout()).max_scale();
@@ -50,7 +50,7 @@ cuda::Section section_of(const delta::Model& model, uint64_t item, uint64_t colu
 DevicePlan::DevicePlan(const FrameIndex& index, size_t first, size_t last)
     : index_(index), first_(first), last_(last), model_(read_model(index, first, last)) {}
 
-uint64_t DevicePlan::place(size_t block) const {
+uint64_t DevicePlan::first_item(size_t block) const {
   const Header& header = index_.header;
   return block % static_cast<size_t>(header.version_blocks()) * header.block_items();
 }
@@ -103,8 +103,8 @@ size_t DevicePlan::most_scratch() const {
 template <typename Function>
 void DevicePlan::for_each_section(Function function) const {
   if (!model_.delta) return;
-  const uint64_t end = place(last_ - 1) / grid::kSectionItems + 1;
-  for (uint64_t s = place(first_) / grid::kSectionItems; s < end; ++s) {
+  const uint64_t end = first_item(last_ - 1) / grid::kSectionItems + 1;
+  for (uint64_t s = first_item(first_) / grid::kSectionItems; s < end; ++s) {
     function(s * grid::kSectionItems);
   }
 }
@@ -137,19 +137,19 @@ std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
 std::vector<cuda::Job> DevicePlan::jobs(const DeviceAddresses& at) const {
   const Header& header = index_.header;
   std::vector<cuda::Job> jobs(last_ - first_);
-  const uint64_t begin = place(first_), section = begin / grid::kSectionItems;
+  const uint64_t begin = first_item(first_), section = begin / grid::kSectionItems;
   for (size_t b = first_; b < last_; ++b) {
     cuda::Job& job = jobs[b - first_];
-    const uint64_t before = (place(b) - begin) * header.width();
+    const uint64_t before = (first_item(b) - begin) * header.width();
     job = {};
     job.payload = at.payload + (index_.offsets[b] - index_.offsets[first_]);
     job.items = at.items + before;
     job.base = at.base == 0 ? 0 : at.base + before;
     if (model_.delta) {
-      const uint64_t of_block = place(b) / grid::kSectionItems - section;
+      const uint64_t of_block = first_item(b) / grid::kSectionItems - section;
       job.section = at.model + of_block * sizeof(cuda::Section);
     }
-    job.first = place(b);
+    job.first = first_item(b);
     job.size = static_cast<uint32_t>(index_.offsets[b + 1] - index_.offsets[b]);
     job.n = static_cast<uint32_t>(index_.items(b, b + 1));
     job.width = static_cast<uint8_t>(header.width());

@@ -17,7 +17,7 @@ namespace bf16codecs {
 struct DeviceAddresses {
   uint64_t payload = 0;  // of the first block
   uint64_t items = 0;    // where its items go
-  uint64_t base = 0;     // the items of the same place in the base
+  uint64_t base = 0;     // the items with the same indices in the base
   uint64_t model = 0;    // what DevicePlan::model() gave for this address
 };
 
@@ -55,7 +55,7 @@ class DevicePlan {
  private:
   template <typename Function>
   void for_each_section(Function function) const;
-  uint64_t place(size_t block) const;  // its first item, counted in the version
+  uint64_t first_item(size_t block) const;  // counted in the version
 
   const FrameIndex& index_;
   size_t first_, last_;

@@ -1,6 +1,6 @@
 // Encoding of a frame. Where several ways may be the smallest, each is a Plan, and SmallestFrame
 // encodes one after the other and keeps the smallest frame. The blocks of a plan are encoded by
-// several threads: straight to their places in the frame where these are known in time, otherwise
+// several threads: straight into the frame where their offsets are known in time, otherwise
 // to memory of the thread, and copied.
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "block.h"
 #include "codec.h"
 #include "codec/base.h"
+#include "codec/block_offsets.h"
 #include "codec/frame_model.h"
-#include "codec/placement.h"
 #include "format/checksum.h"
 #include "grid/keys.h"
 #include "threads/pool.h"
@@ -76,14 +76,14 @@ class FrameEncoder {
       : plan_(plan),
         index_(index),
         frame_(frame),
-        placement_(index.offsets),
+        block_offsets_(index.offsets),
         saved_(std::make_unique<std::atomic<uint64_t>[]>(plan.models.size())) {}
 
   void encode(size_t b, Workspace& workspace) {
     try {
       encode_or_throw(b, workspace);
     } catch (...) {
-      placement_.fail();
+      block_offsets_.fail();
       throw;
     }
   }
@@ -101,7 +101,7 @@ class FrameEncoder {
     const size_t first = static_cast<size_t>(header.first_item(b)) - before;
     const uint8_t* const items = plan_.raw + (before + first) * width;
 
-    const uint64_t known = placement_.place_if_known(b);
+    const uint64_t known = block_offsets_.if_known(b);
     uint8_t* const out =
         known != 0 ? frame_ + known : workspace.block.at_least(block_bound(width, n));
     Checksum sum;
@@ -116,14 +116,14 @@ class FrameEncoder {
     const size_t size =
         encode_block(plan_.options, context, items, n, out, header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
-    const uint64_t place = placement_.settle(b, size);
-    if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
+    const uint64_t offset = block_offsets_.settle(b, size);
+    if (known == 0 && offset != 0) std::copy_n(out, size, frame_ + offset);
   }
 
   const Plan& plan_;
   FrameIndex& index_;
   uint8_t* frame_;
-  Placement placement_;
+  BlockOffsets block_offsets_;
   std::unique_ptr<std::atomic<uint64_t>[]> saved_;
 };
 

@@ -35,7 +35,7 @@ BF16CODECS_DEVICE void load_tables(const Warp& warp, const Section& section, Del
 }
 
 // The number of lanes in a ballot whose items, of a step of 32, precede the item of lane t.
-BF16CODECS_DEVICE unsigned count_places_before(uint32_t lanes, unsigned t) {
+BF16CODECS_DEVICE unsigned count_items_before(uint32_t lanes, unsigned t) {
   const uint32_t even = lanes & 0xFFFF, odd = lanes >> 16, pair = t % 16;
   // Lanes 0-15 have the even items, lanes 16-31 the odd ones, so an even item precedes the odd item
   // of its pair.
@@ -145,7 +145,7 @@ class DeltaReader {
     const unsigned n = count_bits(those);
     const auto left = static_cast<unsigned>(parts_.rest - escape_) / job_.width;
     warp_.each([&](unsigned t) {
-      const unsigned at = count_places_before(those, t);
+      const unsigned at = count_items_before(those, t);
       if ((those >> t & 1) == 0 || at >= left) return;
       put(strip, step_at, t, load_item<T>(escape_ + job_.width * at, job_.width));
     });

@@ -106,12 +106,12 @@ BF16CODECS_DEVICE void assign_codes(const Warp& warp, HuffmanMemory& memory) {
 // Fills the table with the first code of each window. The windows of a code are consecutive, in the
 // order of the codes.
 BF16CODECS_DEVICE void fill_first_codes(const Warp& warp, HuffmanMemory& memory) {
-  uint32_t window = 0, place = 0;
+  uint32_t window = 0, index = 0;
   for (uint32_t length = 1; length <= kMaxCodeLength; ++length) {
     const uint32_t windows = kLookups >> length;
     const uint32_t codes = warp.same(memory.lengths.load<uint16_t>(6 * length + 2));
-    for (uint32_t i = 0; i < codes; ++i, window += windows, ++place) {
-      const uint32_t symbol = warp.same(memory.order.load<uint8_t>(place));
+    for (uint32_t i = 0; i < codes; ++i, window += windows, ++index) {
+      const uint32_t symbol = warp.same(memory.order.load<uint8_t>(index));
       warp.each([&](unsigned t) {
         BF16CODECS_ROLLED
         for (uint32_t w = t; w < windows; w += kThreads) {
@@ -167,7 +167,7 @@ class HuffmanStream {
   }
 
   // Decodes all symbols; returns whether they used exactly all bits.
-  BF16CODECS_DEVICE bool run(HuffmanMemory& memory) {
+  BF16CODECS_DEVICE bool decode(HuffmanMemory& memory) {
     // Whole words are written, to multiples of 4 bytes.
     const auto above = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out_) % 4);
     if (!decode_singly(memory, least(above, left_))) return false;
@@ -239,7 +239,7 @@ class HuffmanStream {
 };
 
 // A thread's stream: its bytes, and the end of its symbols as `out`.
-struct HuffmanPlace {
+struct StreamBounds {
   const uint8_t* payload;
   uint32_t begin, end;  // bytes
   uint8_t* out;
@@ -250,7 +250,7 @@ struct HuffmanPlace {
 // returns false if the payload is invalid.
 BF16CODECS_DEVICE bool find_streams(const Warp& warp, HuffmanMemory& memory, const uint8_t* payload,
                                     uint32_t size, uint8_t* plane, uint32_t n, unsigned first,
-                                    PerThread<HuffmanPlace>& places) {
+                                    PerThread<StreamBounds>& bounds) {
   const HuffmanLayout layout(n);
   const uint32_t table_size = read_code_lengths(warp, memory, payload, size);
   if (table_size == 0) return false;
@@ -278,31 +278,32 @@ BF16CODECS_DEVICE bool find_streams(const Warp& warp, HuffmanMemory& memory, con
     const uint32_t begin = table_size + sizes + before[t];
     const uint32_t end = stream + 1 == layout.streams ? size : begin + stream_size[t];
     const auto last = static_cast<uint32_t>(layout.end(stream));
-    const HuffmanPlace place = {payload, begin, end, plane + last,
+    const StreamBounds found = {payload, begin, end, plane + last,
                                 last - static_cast<uint32_t>(layout.begin(stream))};
     // Selected without a branch: after one, the compiler no longer proves that threads go in
     // lockstep.
-    places[t] = stream < layout.streams ? place : places[t];
+    bounds[t] = stream < layout.streams ? found : bounds[t];
   });
   return true;
 }
 
 // Decodes a stream; returns false if it is invalid.
-BF16CODECS_DEVICE bool decode_stream(HuffmanMemory& memory, const HuffmanPlace& place) {
-  HuffmanStream stream(place.payload, 8 * place.begin, 8 * place.end, place.out, place.symbols);
-  return stream.skip_mark() && stream.run(memory);
+BF16CODECS_DEVICE bool decode_stream(HuffmanMemory& memory, const StreamBounds& bounds) {
+  HuffmanStream stream(bounds.payload, 8 * bounds.begin, 8 * bounds.end, bounds.out,
+                       bounds.symbols);
+  return stream.skip_mark() && stream.decode(memory);
 }
 
 // Decodes a payload to a plane of n symbols; returns false if it is invalid.
 BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
                                       const uint8_t* payload, uint32_t size, uint8_t* plane,
                                       uint32_t n) {
-  PerThread<HuffmanPlace> places;
-  warp.each([&](unsigned t) { places[t] = {}; });
-  if (!find_streams(warp, memory, payload, size, plane, n, 0, places)) return false;
+  PerThread<StreamBounds> bounds;
+  warp.each([&](unsigned t) { bounds[t] = {}; });
+  if (!find_streams(warp, memory, payload, size, plane, n, 0, bounds)) return false;
   const unsigned streams = HuffmanLayout(n).streams;
   const uint32_t bad =
-      warp.ballot([&](unsigned t) { return t < streams && !decode_stream(memory, places[t]); });
+      warp.ballot([&](unsigned t) { return t < streams && !decode_stream(memory, bounds[t]); });
   warp.sync();
   return bad == 0;
 }

@@ -57,8 +57,8 @@ BF16CODECS_DEVICE uint32_t merge_two_planes(const Warp& warp, HuffmanBlocksMemor
 // Decodes those of four jobs from `jobs` on whose bit in `pending` is set.
 BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemory& memory,
                                              const Job* jobs, uint32_t pending, uint8_t* verdicts) {
-  PerThread<HuffmanPlace> places;
-  warp.each([&](unsigned t) { places[t] = {}; });
+  PerThread<StreamBounds> bounds;
+  warp.each([&](unsigned t) { bounds[t] = {}; });
   uint32_t usual = 0, sound = 0;
   BF16CODECS_ROLLED
   for (unsigned q = 0; q < kHuffmanBlocks; ++q) {
@@ -69,13 +69,13 @@ BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemo
     usual |= 1u << q;
     auto* const plane = reinterpret_cast<uint8_t*>(job.items) + job.n;
     const bool is_sound = find_streams(warp, memory.part.of[q], coded_plane(job), coded_size(job),
-                                       plane, job.n, kHuffmanStreams * q, places);
+                                       plane, job.n, kHuffmanStreams * q, bounds);
     sound |= is_sound ? 1u << q : 0;
   }
   warp.sync();
   const uint32_t bad = warp.ballot([&](unsigned t) {
     const unsigned q = t / kHuffmanStreams;
-    return (sound >> q & 1) != 0 && !decode_stream(memory.part.of[q], places[t]);
+    return (sound >> q & 1) != 0 && !decode_stream(memory.part.of[q], bounds[t]);
   });
   warp.sync();
   BF16CODECS_ROLLED

@@ -44,7 +44,7 @@ static_assert(sizeof(Job) == 64);
 // shape and tables of a section. `columns` is an address on the device.
 struct Section {
   uint64_t columns;  // i16 for each column
-  uint32_t run, period;
+  uint32_t row_length, period;
   int32_t base, most;  // scales
   int32_t origin;
   uint8_t row_step, column_step;

@@ -79,8 +79,8 @@ class Lanes {
       return is_low[t];
     });
     warp_.each([&](unsigned t) {
-      const uint32_t place = used_ + 2 * count_bits(low & threads_before(t));
-      const uint32_t word = words_.load16(place % kWindowBytes), x = states.get(g, t);
+      const uint32_t position = used_ + 2 * count_bits(low & threads_before(t));
+      const uint32_t word = words_.load16(position % kWindowBytes), x = states.get(g, t);
       states.set(g, t, is_low[t] ? x << 16 | word : x);
     });
     used_ += 2 * count_bits(low);

@@ -117,7 +117,7 @@ class Shared {
  public:
   template <typename T>
   T load(unsigned at) const {
-    check_place<T>(at);
+    check_offset<T>(at);
     for (unsigned i = at; i < at + sizeof(T); ++i) {
       if (writer_[i].epoch == turn.epoch && !is_same(writer_[i].thread)) fail("reads", i);
       if (reader_[i].epoch != turn.epoch) {
@@ -132,7 +132,7 @@ class Shared {
   }
   template <typename T>
   void store(unsigned at, T value) {
-    check_place<T>(at);
+    check_offset<T>(at);
     for (unsigned i = at; i < at + sizeof(T); ++i) {
       if (writer_[i].epoch == turn.epoch && !is_same(writer_[i].thread)) fail("writes", i);
       if (reader_[i].epoch == turn.epoch && !is_same(reader_[i].thread)) fail("overwrites", i);
@@ -150,8 +150,8 @@ class Shared {
   static bool is_same(unsigned thread) { return thread == turn.thread; }
 
   template <typename T>
-  void check_place(unsigned at) const {
-    if (at % alignof(T) != 0 || at + sizeof(T) > n) fail("has no such place:", at);
+  void check_offset(unsigned at) const {
+    if (at % alignof(T) != 0 || at + sizeof(T) > n) fail("has no such offset:", at);
   }
   [[noreturn]] void fail(const char* what, unsigned at) const {
     std::fprintf(stderr, "lockstep: thread %u %s byte %u of %u, which another one uses\n",

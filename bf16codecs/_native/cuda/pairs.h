@@ -137,7 +137,7 @@ class PairsReader {
 
  private:
   BF16CODECS_DEVICE Symbols decode(unsigned g) {
-    Symbols own;
+    Symbols decoded;
     warp_.each([&](unsigned t) {
       const uint32_t x = lanes_.states.get(g, t);
       const auto a = slots_.template load<uint32_t>(4 * (x & 255));
@@ -145,14 +145,15 @@ class PairsReader {
       // The frequency of b times the upper half of x, plus the rank.
       const uint32_t of_b = dot_product(pick_bytes(x, 1, 0x5432), b);
       lanes_.states.set(g, t, (a & 255) * of_b + pick_bytes(a, 0, 0x4441));
-      own[t] = pick_bytes(a, b, 0x7632);
+      decoded[t] = pick_bytes(a, b, 0x7632);
     });
     // Lanes 0-15 already have the symbols 2 t of the group's 64 as their first, and lanes 16-31 the
     // symbols 2 t + 1 as their second. The symbols that they lack are 16 lanes away.
-    const Symbols other = warp_.shuffle(own, [](unsigned t) { return t ^ 16; });
+    const Symbols other = warp_.shuffle(decoded, [](unsigned t) { return t ^ 16; });
     Symbols symbols;
-    warp_.each(
-        [&](unsigned t) { symbols[t] = pick_bytes(own[t], other[t], t < 16 ? 0x5140 : 0x3726); });
+    warp_.each([&](unsigned t) {
+      symbols[t] = pick_bytes(decoded[t], other[t], t < 16 ? 0x5140 : 0x3726);
+    });
     return symbols;
   }
 

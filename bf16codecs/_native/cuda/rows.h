@@ -16,7 +16,8 @@ struct RowCopy {
 };
 
 // Copies bytes between any addresses that do not overlap. Writes are words, in whole lines.
-BF16CODECS_DEVICE void copy_run(const Warp& warp, uint8_t* to, const uint8_t* from, uint64_t size) {
+BF16CODECS_DEVICE void copy_bytes(const Warp& warp, uint8_t* to, const uint8_t* from,
+                                  uint64_t size) {
   constexpr uint64_t kWord = sizeof(uint32_t);
   const uint64_t before = least((~reinterpret_cast<uintptr_t>(to) + 1) % kWord, size);
   const uint64_t after = (size - before) % kWord, end = size - after;
@@ -45,8 +46,8 @@ BF16CODECS_DEVICE void copy_rows(const Warp& warp, uint64_t first, uint64_t warp
   const uint64_t parts = (rows.size + kRowPart - 1) / kRowPart;
   for (uint64_t i = first; i < parts * rows.count; i += warps) {
     const uint64_t row = i / parts, at = i % parts * kRowPart;
-    copy_run(warp, to + row * rows.to_pitch + at, from + row * rows.from_pitch + at,
-             least(rows.size - at, kRowPart));
+    copy_bytes(warp, to + row * rows.to_pitch + at, from + row * rows.from_pitch + at,
+               least(rows.size - at, kRowPart));
   }
 }
 

@@ -25,7 +25,7 @@ class Scales {
       : warp_(warp),
         memory_(memory),
         section_(section),
-        run_(warp.same(section.run)),
+        row_length_(warp.same(section.row_length)),
         period_(warp.same(section.period)) {
     warp.once([&] {
       memory_.decoder = grid::SideDecoder(rows, rows_size);
@@ -36,9 +36,9 @@ class Scales {
     warp.once([&] { memory_.integer = grid::AdaptiveInteger(); });
     row_ = section.base + offset_;
     if (period_ != 0) column_ = warp.same(static_cast<uint32_t>(first % period_));
-    if (run_ == 0) return;
+    if (row_length_ == 0) return;
     next_row();
-    row_left_ = run_ - warp.same(static_cast<uint32_t>(first % run_));
+    row_left_ = row_length_ - warp.same(static_cast<uint32_t>(first % row_length_));
   }
 
   // Thread t gets the scale of item t of the step.
@@ -82,10 +82,10 @@ class Scales {
     if (most == 0) return 0;
     if (row_left_ == 0) {
       next_row();
-      row_left_ = run_;
+      row_left_ = row_length_;
     }
     const uint32_t taken = least(most, row_left_);
-    if (run_ != 0) row_left_ -= taken;
+    if (row_length_ != 0) row_left_ -= taken;
     return taken;
   }
 
@@ -105,7 +105,7 @@ class Scales {
   const Warp& warp_;
   RowMemory& memory_;
   const Section& section_;
-  const uint32_t run_, period_;
+  const uint32_t row_length_, period_;
   int offset_, row_;
   uint32_t row_left_ = ~0u;  // items left in the row; unlimited if all are in one row
   uint32_t column_ = 0;

@@ -32,8 +32,8 @@ class Window {
   BF16CODECS_DEVICE unsigned begin() const { return begin_; }
 
   // Loads `size` bytes from a position on, at most half of the window; earlier bytes are lost.
-  BF16CODECS_DEVICE void reach(uint32_t place, unsigned size) {
-    while (loaded_ < place + size) {
+  BF16CODECS_DEVICE void reach(uint32_t position, unsigned size) {
+    while (loaded_ < position + size) {
       warp_.sync();
       warp_.each([&](unsigned t) {
         const Quad quad = shifted(t);
@@ -48,8 +48,8 @@ class Window {
   }
 
   // Two bytes at an even position, within those of the last reach().
-  BF16CODECS_DEVICE uint32_t load16(unsigned place) const {
-    return memory_.template load<uint16_t>(place);
+  BF16CODECS_DEVICE uint32_t load16(unsigned position) const {
+    return memory_.template load<uint16_t>(position);
   }
 
  private:

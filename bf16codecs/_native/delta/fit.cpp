@@ -171,7 +171,7 @@ grid::RowScales Model::fit_rows(const uint8_t* base, const uint8_t* items, uint6
                                 size_t n) const {
   const Section& of = section(first);
   if (of.has_one_scale()) return {};
-  const grid::RowScales& fitted = fitted_rows_[place_of(first)];
+  const grid::RowScales& fitted = fitted_rows_[section_index(first)];
   const bool is_whole = first % grid::kSectionItems == 0 && n == fitted_items_ - first;
   if (is_whole && n <= kOneBlock) return fitted;
   return find_rows(grid::KeyFormat(layout_), of, tiles::Items(layout_, items, first, base), first,

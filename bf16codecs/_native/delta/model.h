@@ -44,16 +44,16 @@ class Model {
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
-  // The section of the item at this place in the version, and its tables.
-  const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
-  const DeltaTables& tables(uint64_t item) const { return tables_[place_of(item)].get(); }
+  // The section of the item with this index in the version, and its tables.
+  const Section& section(uint64_t item) const { return sections_[section_index(item)]; }
+  const DeltaTables& tables(uint64_t item) const { return tables_[section_index(item)].get(); }
 
   // Scales of the rows of items [first, first + n), which `base` and `items` point at.
   grid::RowScales fit_rows(const uint8_t* base, const uint8_t* items, uint64_t first,
                            size_t n) const;
 
  private:
-  size_t place_of(uint64_t item) const {
+  size_t section_index(uint64_t item) const {
     return static_cast<size_t>(item / grid::kSectionItems - first_section_);
   }
 

@@ -36,8 +36,8 @@ struct Header {
   // The first item of a block, counted over all versions.
   uint64_t first_item(uint64_t block) const {
     if (versions == 1) return std::min<uint64_t>(block * block_items(), items());
-    const uint64_t whole_versions = block / version_blocks(), place = block % version_blocks();
-    return whole_versions * version_items() + place * block_items();
+    const uint64_t whole_versions = block / version_blocks(), index = block % version_blocks();
+    return whole_versions * version_items() + index * block_items();
   }
   bool needs_base() const { return has_differences && versions == 1; }
   size_t table_entry() const { return 4 + (has_checksums ? 4u : 0u) + (needs_base() ? 4u : 0u); }

@@ -101,11 +101,11 @@ struct Groups {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Finds a group by a small hash table that remembers the last one in each place, or begins a
+  // Finds a group by a small hash table that remembers the last one of each hash, or begins a
   // group. A group that was forgotten there is begun again, which costs time alone.
   uint32_t find(uint64_t count, int distance, int nearest) {
-    const int place = distance / (Mismatch::kStep / 2) + (nearest & 1);
-    uint32_t& last = last_[static_cast<unsigned>(place) % std::size(last_)];
+    const int hash = distance / (Mismatch::kStep / 2) + (nearest & 1);
+    uint32_t& last = last_[static_cast<unsigned>(hash) % std::size(last_)];
     if (last != kNone) {
       const Group& group = groups[last];
       if (group.distance == distance && group.nearest == nearest && group.count == count) {
@@ -241,7 +241,7 @@ uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<
   return cost;
 }
 
-uint32_t choose_run(size_t row) {
+uint32_t choose_row_length(size_t row) {
   constexpr size_t kShort = 128, kLong = 8192, kDefault = 1024;
   if (row == 0) return kDefault;
   if (row < kShort) return static_cast<uint32_t>((kShort + row - 1) / row * row);

@@ -42,6 +42,6 @@ inline constexpr size_t kMinRow = 16;
 
 // Chooses how many items share a row scale. `row` is the length of a row in items, 0 if that is not
 // known. Very short rows are taken together; a part of a very long row has a scale of its own.
-uint32_t choose_run(size_t row);
+uint32_t choose_row_length(size_t row);
 
 }  // namespace bf16codecs::grid

@@ -8,7 +8,7 @@
 namespace bf16codecs::grid {
 namespace {
 
-constexpr uint32_t kMinLength = 16;         // of runs and rows, where there are any
+constexpr uint32_t kMinLength = 16;         // of rows and periods, where there are any
 constexpr uint64_t kColumnsPerByte = 1024;  // a byte holds fewer adaptive bits: see AdaptiveBit
 constexpr int kMaxStep = 3;
 
@@ -39,7 +39,7 @@ RowScales read_rows(const Grid& grid, const uint8_t* bytes, size_t size, uint64_
 }
 
 void GridWriter::put_head(SideEncoder& coder, const Grid& grid) {
-  put_length(coder, grid.run);
+  put_length(coder, grid.row_length);
   put_length(coder, grid.period);
   integers_.base.put(coder, grid.base);
   integers_.steps.put(coder, grid.row_step);
@@ -64,7 +64,7 @@ GridReader::GridReader(size_t size, int max_base)
     : max_base_(max_base), columns_left_(kColumnsPerByte * (size + 4)) {}
 
 void GridReader::get_head(SideDecoder& coder, uint64_t items, Grid& grid) {
-  grid.run = get_length(coder);
+  grid.row_length = get_length(coder);
   grid.period = get_length(coder);
   if (grid.period > items) throw CorruptDataError("model: more columns than items");
   if (grid.period > columns_left_) throw CorruptDataError("model: too many columns");

@@ -16,37 +16,38 @@ namespace bf16codecs::grid {
 inline constexpr size_t kSectionItems = size_t{1} << 22;
 inline constexpr int kMaxClass = 2047;  // of a row or a column, either sign
 
-// Scales are in 16ths of an octave.
+// Scales are in 16ths of an octave. A row, a run in the documents, has one row scale.
 struct Grid {
-  uint32_t run = 0;                       // items that share one row scale; 0: a whole block
-  uint32_t period = 0;                    // length of a row, for columns; 0: no column scales
+  uint32_t row_length = 0;                // items that share one row scale; 0: a whole block
+  uint32_t period = 0;                    // distance of the items of a column; 0: no column scales
   uint16_t base = 0;                      // scale of an item in a row and a column of class 0
   uint8_t row_step = 0, column_step = 0;  // log2 of how much one class more adds to the scale
   bool columns_change = false;            // columns are written as changes to the section before
   std::vector<int16_t> columns;           // class of each column
 
-  bool has_one_scale() const { return run == 0 && period == 0; }  // in a block
+  bool has_one_scale() const { return row_length == 0 && period == 0; }  // in a block
 };
 
-// The scales of a block's rows, relative to the grid's base: an offset, and a class for each run.
+// The scales of a block's rows, relative to the grid's base: an offset, and a class for each row.
 struct RowScales {
   int offset = 0;
   std::vector<int16_t> rows;
 };
 
-// The number of runs that items [first, first + n) touch.
+// The number of rows that items [first, first + n) touch.
 inline size_t rows_in(const Grid& grid, uint64_t first, size_t n) {
-  if (grid.run == 0) return 0;
-  return static_cast<size_t>((first + n - 1) / grid.run - first / grid.run) + 1;
+  if (grid.row_length == 0) return 0;
+  return static_cast<size_t>((first + n - 1) / grid.row_length - first / grid.row_length) + 1;
 }
 
 // Calls function(begin, end, row, column) for pieces of items [first, first + n) that lie in one
-// run and one row: begin and end count from first, row counts the block's runs, column is that
+// row and one period: begin and end count from first, row counts the block's rows, column is that
 // of `begin`.
 template <typename Function>
-void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Function function) {
+void for_each_piece(uint64_t row_length, uint64_t period, uint64_t first, size_t n,
+                    Function function) {
   size_t row = 0;
-  uint64_t row_left = run ? run - first % run : UINT64_MAX;
+  uint64_t row_left = row_length ? row_length - first % row_length : UINT64_MAX;
   uint64_t column = period ? first % period : 0;
   for (size_t begin = 0; begin < n;) {
     uint64_t length = std::min<uint64_t>(n - begin, row_left);
@@ -56,7 +57,7 @@ void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Fun
     begin = end;
     if (period && (column += length) == period) column = 0;
     if ((row_left -= length) == 0) {
-      row_left = run;
+      row_left = row_length;
       ++row;
     }
   }

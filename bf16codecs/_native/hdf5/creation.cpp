@@ -132,7 +132,7 @@ bool is_complex(const Api& api, Hdf5Id type) {
 
 // The dtype for other types, by item size, as the Python package chooses it.
 DType dtype_for(const Api& api, Hdf5Id type) {
-  if (const auto own = own_dtype(api, type)) return *own;
+  if (const auto dtype = own_dtype(api, type)) return *dtype;
   const size_t size = api.get_size(type);
   if (is_complex(api, type)) return size == 8 ? DType::float32 : DType::float64;
   if (size == 1) return DType::float8_e4m3fn;
@@ -172,14 +172,14 @@ void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn
   }
   // A mandatory filter fails at the first write, which programs such as h5repack report.
   if ((filter.flags & kHdf5Optional) != 0) check(api, plist, type, filter);
-  const std::optional<DType> own = own_dtype(api, type);
-  const std::optional<DType> other =
+  const std::optional<DType> native = own_dtype(api, type);
+  const std::optional<DType> chosen =
       find_number(kDTypeNames, values.size() > kHdf5DTypeAt ? values[kHdf5DTypeAt] : 0);
-  if (filter.is_first && own && other && *own != *other) {
-    const std::string name = name_of(kDTypeNames, *own);
-    warn(("the HDF5 filter for " + std::string(name_of(kDTypeNames, *other)) + " encodes " + name +
+  if (filter.is_first && native && chosen && *native != *chosen) {
+    const std::string name = name_of(kDTypeNames, *native);
+    warn(("the HDF5 filter for " + std::string(name_of(kDTypeNames, *chosen)) + " encodes " + name +
           ", exactly but less well: give dtype='" + name +
-          "', or dtype='auto' (cd_values[1]: " + std::to_string(static_cast<unsigned>(*own)) +
+          "', or dtype='auto' (cd_values[1]: " + std::to_string(static_cast<unsigned>(*native)) +
           ", or " + std::to_string(kHdf5AutoDType) + ")")
              .c_str());
   }

@@ -116,17 +116,17 @@ ItemSize item_size(const Api& api, hid_t type) {
     const int n = api.get_nmembers(type);
     for (int i = 0; i < n; ++i) {
       const hid_t member = api.get_member_type(type, static_cast<unsigned>(i));
-      const ItemSize own = item_size(api, member);
-      item.bytes += std::max(own.bytes, api.get_size(member)) - api.get_size(member);
-      item.is_exact &= own.is_exact;
+      const ItemSize stored = item_size(api, member);
+      item.bytes += std::max(stored.bytes, api.get_size(member)) - api.get_size(member);
+      item.is_exact &= stored.is_exact;
       api.close_type(member);
     }
   } else if (type_class == kArray) {
     const hid_t element = api.get_super(type);
-    const ItemSize own = item_size(api, element);
+    const ItemSize stored = item_size(api, element);
     const size_t in_memory = api.get_size(element);
-    if (in_memory != 0) item.bytes = std::max(own.bytes, in_memory) * (size / in_memory);
-    item.is_exact = own.is_exact;
+    if (in_memory != 0) item.bytes = std::max(stored.bytes, in_memory) * (size / in_memory);
+    item.is_exact = stored.is_exact;
     api.close_type(element);
   }
   return item;

@@ -39,8 +39,8 @@ MagnitudeSum sum(const MagnitudeShape& shape, const uint16_t* keys, const float*
 
 void add(const MagnitudeShape& shape, const uint16_t* keys, float weight, size_t n,
          uint32_t* sums) {
-  const MagnitudeShape own = shape;  // a copy, which stores to `sums` cannot change
-  for (size_t i = 0; i < n; ++i) sums[i] += magnitude(own, keys[i], weight);
+  const MagnitudeShape local = shape;  // a copy, which stores to `sums` cannot change
+  for (size_t i = 0; i < n; ++i) sums[i] += magnitude(local, keys[i], weight);
 }
 
 }  // namespace

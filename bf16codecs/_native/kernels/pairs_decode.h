@@ -6,8 +6,8 @@
 //   Rows               the table as the kernel reads it, made of a PairsTable
 //   load, store        move the states from memory and back
 //   decode             decodes two symbols of each lane and puts the 64 into a sink; returns
-//                      Escapes: any() tells whether there are some, places() has a bit for each of
-//                      the 64 places
+//                      Escapes: any() tells whether there are some, mask() has a bit for each of
+//                      the 64 symbols
 //   renormalize        gives the next words to the lanes below 2^16, in the order of the lanes
 //
 // Before each step, words <= limit. A step reads at most a word for each lane, and loads up to one
@@ -24,7 +24,7 @@ namespace {
 // Takes a copy of the sink, so that the loop's own can stay in registers.
 template <typename Escapes, typename Sink>
 BF16CODECS_COLD void patch_escapes(PairsDecoder& d, Escapes escapes, size_t at, Sink sink) {
-  patch_places(d, escapes.places(), at, sink);
+  patch_masked(d, escapes.mask(), at, sink);
 }
 
 template <typename Group, unsigned kGroups, typename Sink>

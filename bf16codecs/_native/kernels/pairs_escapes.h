@@ -42,19 +42,19 @@ struct ItemSink {
   BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
-// Puts the next escapes in the places of the mask, counted from `at`, the lowest place first.
+// Replaces the symbols of the mask, counted from `at`, by the next escapes, the lowest bit first.
 template <typename Sink>
-BF16CODECS_INLINE void patch_places(PairsDecoder& d, uint64_t places, size_t at, Sink& sink) {
-  for (; places != 0; places &= places - 1) sink.patch(next_escape(d), at + first_bit(places));
+BF16CODECS_INLINE void patch_masked(PairsDecoder& d, uint64_t mask, size_t at, Sink& sink) {
+  for (; mask != 0; mask &= mask - 1) sink.patch(next_escape(d), at + first_bit(mask));
 }
 
-// Writes the symbols in the places of the mask downwards in memory, the last one first, so that
+// Writes the symbols of the mask downwards in memory, the last one first, so that
 // they are in the order of the plane.
-inline BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
-  while (places != 0) {
-    const unsigned p = last_bit(places);
+inline BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t mask, const uint8_t* symbols) {
+  while (mask != 0) {
+    const unsigned p = last_bit(mask);
     *--e.escapes = symbols[p];
-    places &= ~(uint64_t{1} << p);
+    mask &= ~(uint64_t{1} << p);
   }
 }
 

@@ -85,7 +85,7 @@ struct TileCodeTable {
   // Made by cut_pieces().
   alignas(64) uint16_t pieces[kTileEntries];  // by entry: its first piece
   alignas(64) uint8_t piece_at[4096 / kPieceSpan];
-  alignas(64) uint16_t place[kTilePieces];                // P's slot is (32 P + place[k]) mod 2^16
+  alignas(64) uint16_t slot_offset[kTilePieces];  // P's slot is (32 P + slot_offset[k]) mod 2^16
   alignas(64) uint16_t last[kTilePieces + kTileEntries];  // 65535 past the last piece
   unsigned steps;
   // Made by spell_out_code_slots(): P's slot is slot[P].
@@ -111,7 +111,7 @@ struct TileOrder {
   uint32_t begin[kTileClasses + 1];
   // Where the items of record i of class c begin in the order. Only AVX-512 fills it in, and leaves
   // noise past the last record.
-  alignas(64) uint16_t place[kMaxTileItems / kRecordItems][kTileClasses];
+  alignas(64) uint16_t first[kMaxTileItems / kRecordItems][kTileClasses];
 };
 
 // The kind of keys that symbols and raw bits are taken from, or put together to.

@@ -10,11 +10,11 @@
 namespace bf16codecs {
 namespace {
 
-// Overwrites the keys, or items, in the places of the mask with the next escapes. The check keeps
+// Overwrites the keys, or items, of the mask with the next escapes. The check keeps
 // damaged data from reading past them; the caller rejects them by the flag.
-inline BF16CODECS_COLD void patch_escapes(uint64_t places, bool to_items, TileEscapes& escapes,
+inline BF16CODECS_COLD void patch_escapes(uint64_t mask, bool to_items, TileEscapes& escapes,
                                           uint8_t* out) {
-  for (; places != 0; places &= places - 1) {
+  for (; mask != 0; mask &= mask - 1) {
     unsigned key = 0;
     if (escapes.next == escapes.end) {
       escapes.overrun = true;
@@ -23,16 +23,16 @@ inline BF16CODECS_COLD void patch_escapes(uint64_t places, bool to_items, TileEs
       escapes.next += 2;
     }
     if (to_items) key = key >> 1 | key << 15;
-    uint8_t* const word = out + 2 * first_bit(places);
+    uint8_t* const word = out + 2 * first_bit(mask);
     word[0] = static_cast<uint8_t>(key);
     word[1] = static_cast<uint8_t>(key >> 8);
   }
 }
 
-// Appends the keys in the places of the mask.
-inline BF16CODECS_COLD uint16_t* save_escapes(uint64_t places, const uint16_t* keys,
+// Appends the keys of the mask.
+inline BF16CODECS_COLD uint16_t* save_escapes(uint64_t mask, const uint16_t* keys,
                                               uint16_t* escapes) {
-  for (; places != 0; places &= places - 1) *escapes++ = keys[first_bit(places)];
+  for (; mask != 0; mask &= mask - 1) *escapes++ = keys[first_bit(mask)];
   return escapes;
 }
 

@@ -40,10 +40,10 @@ unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
   const Lenders lenders(alias, table);
   unsigned k = 0, lender = 0;
   // Appends the piece of bucket b that ends before p = end. Slot p has the position first + p. So
-  // the slot of position P is 32 (P - first) + b, and place = b - 32 first modulo 2^16.
+  // the slot of position P is 32 (P - first) + b, and slot_offset = b - 32 first modulo 2^16.
   const auto append = [&](unsigned b, unsigned first, unsigned end) {
     table.last[k] = static_cast<uint16_t>(first + end - 1);
-    table.place[k++] = static_cast<uint16_t>(b - kTileEntries * first);
+    table.slot_offset[k++] = static_cast<uint16_t>(b - kTileEntries * first);
   };
   for (unsigned j = 0; j < kTileEntries; ++j) {
     table.pieces[j] = static_cast<uint16_t>(k);
@@ -59,7 +59,7 @@ unsigned make_pieces(const AliasTable& alias, TileCodeTable& table) {
 // Makes the index of the pieces, and finds how far a search from it goes at most.
 void index_pieces(unsigned pieces, TileCodeTable& table) {
   std::fill(table.last + pieces, table.last + std::size(table.last), uint16_t{UINT16_MAX});
-  std::fill(table.place + pieces, table.place + kTilePieces, uint16_t{0});
+  std::fill(table.slot_offset + pieces, table.slot_offset + kTilePieces, uint16_t{0});
   // piece_at[i] is the first piece that ends at position 32 i or later: no position from 32 i on
   // has an earlier one.
   unsigned at = 0;
@@ -108,9 +108,9 @@ AliasTable::AliasTable(const uint16_t frequency[kTileEntries]) {
 void spell_out_slots(const AliasTable& alias, TileTable& table) {
   for (unsigned slot = 0; slot < kSlots; ++slot) {
     const unsigned b = slot % kTileEntries, p = slot / kTileEntries;
-    const bool is_own = p < alias.threshold[b];
-    const unsigned entry = is_own ? b : alias.alias[b];
-    const unsigned rank = is_own ? p : p + alias.shift[b];
+    const bool is_primary = p < alias.threshold[b];
+    const unsigned entry = is_primary ? b : alias.alias[b];
+    const unsigned rank = is_primary ? p : p + alias.shift[b];
     const unsigned f = table.coder[entry] & 0x1FFF, n = table.coder[entry] >> 13;
     table.slot[slot] = entry << 27 | n << 24 | rank << 12 | f;
   }
@@ -130,11 +130,11 @@ void spread_buckets(const AliasTable& alias, TileTable& table) {
 
 void spell_out_code_slots(const AliasTable& alias, TileCodeTable& table) {
   for (unsigned b = 0; b < kTileEntries; ++b) {
-    uint16_t* const own = table.slot + table.first[b];
+    uint16_t* const primary = table.slot + table.first[b];
     uint16_t* const lent = table.slot + table.first[alias.alias[b]] + alias.shift[b];
     const unsigned threshold = alias.threshold[b];
     const auto slot = [&](unsigned p) { return static_cast<uint16_t>(kTileEntries * p + b); };
-    for (unsigned p = 0; p < threshold; ++p) own[p] = slot(p);
+    for (unsigned p = 0; p < threshold; ++p) primary[p] = slot(p);
     for (unsigned p = threshold; p < kBucketSlots; ++p) lent[p] = slot(p);
   }
 }

@@ -19,9 +19,9 @@ constexpr size_t kMarkers = kLeastRun - 1;
                            counted(size, "byte"));
 }
 
-[[noreturn]] void throw_corrupt(size_t place, size_t count) {
+[[noreturn]] void throw_corrupt(size_t offset, size_t count) {
   throw CorruptDataError("run lengths: a count of " + std::to_string(count) + " at byte " +
-                         std::to_string(place) + ", which no run has");
+                         std::to_string(offset) + ", which no run has");
 }
 
 // Calls copy(bytes, n) and repeat(byte, n) for what the tokens stand for, in order.
@@ -103,9 +103,9 @@ void decode(const uint8_t* encoded, size_t size, uint8_t* out, uint64_t room) {
   const auto take = [&](size_t n) {
     if (n > room) throw CorruptDataError("run lengths: more bytes than there is room for");
     room -= n;
-    uint8_t* const place = out;
+    uint8_t* const target = out;
     out += n;
-    return place;
+    return target;
   };
   read(
       encoded, size, [&](const uint8_t* bytes, size_t n) { std::memcpy(take(n), bytes, n); },

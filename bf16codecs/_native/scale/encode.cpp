@@ -111,14 +111,14 @@ RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16
                    uint64_t first, size_t n) {
   const Magnitudes magnitudes(format, section.base / static_cast<int>(kScaleSteps));
   const Scales scales =
-      row_scales(magnitudes, keys, first, n, section.run, section.inverse_columns);
+      row_scales(magnitudes, keys, first, n, section.row_length, section.inverse_columns);
   const int center = grid::center_of(section.base);
   const int mean = mean_log_scale(scales);
   RowScales best, moved;
   moved.offset = (mean - center + (mean >= center ? kScaleUnit / 2 : -kScaleUnit / 2)) / kScaleUnit;
   const int moved_center = center + moved.offset * kScaleUnit;
   constexpr uint64_t kOffsetCost = 8 * grid::kOctave;
-  if (section.run == 0) {
+  if (section.row_length == 0) {
     const uint64_t gain = cost_of_one(scales, center);
     return cost_of_one(scales, moved_center) + kOffsetCost < gain ? moved : best;
   }

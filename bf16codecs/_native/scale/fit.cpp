@@ -44,7 +44,7 @@ class SectionFit {
 
   Section fit(size_t row, const Section* before) {
     constexpr size_t kMinRows = 4;
-    section_.run = grid::choose_run(row);
+    section_.row_length = grid::choose_row_length(row);
     if (row >= grid::kMinRow && row <= keys_.size() / kMinRows) fit_columns(row, before);
     fit_rows();
     fit_curve();
@@ -53,7 +53,8 @@ class SectionFit {
 
  private:
   Scales rows(const std::vector<uint32_t>& columns) const {
-    return row_scales(magnitudes_, keys_.data(), first_, keys_.size(), section_.run, columns);
+    return row_scales(magnitudes_, keys_.data(), first_, keys_.size(), section_.row_length,
+                      columns);
   }
 
   // Finds column scales, given row scales that were found without them; every row has the same
@@ -61,8 +62,8 @@ class SectionFit {
   // those of the section before.
   void fit_columns(size_t period, const Section* before) {
     const Scales by_row = rows({});
-    Scales columns = column_scales(magnitudes_, keys_.data(), first_, keys_.size(), section_.run,
-                                   period, inverse_scales(centered(by_row)));
+    Scales columns = column_scales(magnitudes_, keys_.data(), first_, keys_.size(),
+                                   section_.row_length, period, inverse_scales(centered(by_row)));
     Choice choice = choose_step(columns, mean_log_scale(columns));
     if (before && before->period == period) {
       const int unit = kScaleUnit << before->column_step;
@@ -91,7 +92,7 @@ class SectionFit {
     section_.base = static_cast<uint16_t>(std::clamp(center / kScaleUnit, 0, format_.max_scale()));
     Choice choice = choose_step(by_row, grid::center_of(section_.base));
     section_.row_step = choice.step;
-    if (choice.classes.empty()) section_.run = 0;
+    if (choice.classes.empty()) section_.row_length = 0;
     scales_.rows = std::move(choice.classes);
   }
 

@@ -36,7 +36,7 @@ class Model {
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
-  // The section of the item at this place in the frame.
+  // The section of the item with this index in the frame.
   const Section& section(uint64_t item) const {
     return sections_[static_cast<size_t>(item / grid::kSectionItems - first_section_)];
   }

@@ -79,8 +79,9 @@ Scales to_scales(const Magnitudes& magnitudes, const std::vector<uint64_t>& sums
 }  // namespace
 
 Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
-                  uint64_t run, const std::vector<uint32_t>& columns) {
-  const size_t rows = run ? static_cast<size_t>((first + n - 1) / run - first / run) + 1 : 1;
+                  uint64_t row_length, const std::vector<uint32_t>& columns) {
+  const size_t rows =
+      row_length ? static_cast<size_t>((first + n - 1) / row_length - first / row_length) + 1 : 1;
   std::vector<uint64_t> sums(rows), counts(rows);
   const auto add = [&](size_t begin, size_t end, size_t row, size_t column) {
     uint64_t sum = 0, count = 0;
@@ -98,12 +99,12 @@ Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t f
     sums[row] += sum;
     counts[row] += count;
   };
-  for_each_piece(run, columns.size(), first, n, add);
+  for_each_piece(row_length, columns.size(), first, n, add);
   return to_scales(magnitudes, sums, std::move(counts));
 }
 
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
-                     uint64_t run, uint64_t period, const std::vector<uint32_t>& rows) {
+                     uint64_t row_length, uint64_t period, const std::vector<uint32_t>& rows) {
   const size_t columns = static_cast<size_t>(period);
   std::vector<uint64_t> sums(columns), counts(columns);
   const auto add = [&](size_t begin, size_t end, size_t row, size_t column) {
@@ -115,7 +116,7 @@ Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_
       count[i - begin] += keys[i] != 0;
     }
   };
-  for_each_piece(run, period, first, n, add);
+  for_each_piece(row_length, period, first, n, add);
   return to_scales(magnitudes, sums, std::move(counts));
 }
 

@@ -40,14 +40,14 @@ std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales);
 // The inverse scales of a section's columns; none if it has none.
 std::vector<uint32_t> inverse_columns(const Section& section);
 
-// Estimates the scales of the runs of items [first, first + n), given inverse scales of the
+// Estimates the scales of the rows of items [first, first + n), given inverse scales of the
 // columns.
 Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
-                  uint64_t run, const std::vector<uint32_t>& columns);
+                  uint64_t row_length, const std::vector<uint32_t>& columns);
 
-// Estimates the scales of the columns, given inverse scales of the runs.
+// Estimates the scales of the columns, given inverse scales of the rows.
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
-                     uint64_t run, uint64_t period, const std::vector<uint32_t>& rows);
+                     uint64_t row_length, uint64_t period, const std::vector<uint32_t>& rows);
 
 // Finds the length of the rows in which scales repeat, 0 if there are none: the shortest lag at
 // which logarithms of the magnitudes correlate.

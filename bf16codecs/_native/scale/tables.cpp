@@ -150,10 +150,12 @@ ScaleMap::ScaleMap(const KeyFormat& format, const Section& section, const RowSca
 void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
   const uint64_t from = first_ + begin;
   const size_t first_row =
-      section_.run ? static_cast<size_t>(from / section_.run - first_ / section_.run) : 0;
+      section_.row_length
+          ? static_cast<size_t>(from / section_.row_length - first_ / section_.row_length)
+          : 0;
   const auto fill_piece = [&](size_t at, size_t end, size_t row, size_t column) {
     int scale = section_.base + rows_.offset;
-    if (section_.run) scale += rows_.rows[first_row + row] * (1 << section_.row_step);
+    if (section_.row_length) scale += rows_.rows[first_row + row] * (1 << section_.row_step);
     if (!section_.period) {
       std::fill(scales + at, scales + end, static_cast<uint16_t>(std::clamp(scale, 0, max_scale_)));
       return;
@@ -167,7 +169,7 @@ void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
       scales[i] = static_cast<uint16_t>(std::clamp(scale + added, 0, most));
     }
   };
-  grid::for_each_piece(section_.run, section_.period, from, n, fill_piece);
+  grid::for_each_piece(section_.row_length, section_.period, from, n, fill_piece);
 }
 
 }  // namespace bf16codecs::scale

@@ -78,8 +78,8 @@ class SymbolLookup {
 
   unsigned find(uint16_t key, unsigned scale) const {
     if (key == 0 && has_zero_) return zero_;
-    const unsigned place = (key >> shift_) - (scale / kScaleSteps << lookup_bits_) + below_;
-    return place < size_ ? symbol_[scale % kScaleSteps][place] : escape_;
+    const unsigned index = (key >> shift_) - (scale / kScaleSteps << lookup_bits_) + below_;
+    return index < size_ ? symbol_[scale % kScaleSteps][index] : escape_;
   }
 
  private:

@@ -154,11 +154,11 @@ Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t ro
 }
 
 const TileCodeTable* Model::code_tables(uint64_t item) const {
-  return fitted_->sections[place_of(item)].code_tables.data();
+  return fitted_->sections[section_index(item)].code_tables.data();
 }
 
 grid::RowScales Model::fit_rows(const Items& items, uint64_t first, size_t n) const {
-  const SectionFit& fit = fitted_->sections[place_of(first)];
+  const SectionFit& fit = fitted_->sections[section_index(first)];
   if (first % grid::kSectionItems == 0 && n == fit.known_rows) return fit.rows.scales;
   return fit.row_fit.fit(items, first, n).scales;
 }

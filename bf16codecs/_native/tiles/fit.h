@@ -28,10 +28,10 @@ class RowFit {
   // Expects magnitudes around `exponent`.
   RowFit(const grid::KeyFormat& format, const grid::Grid& grid, int exponent);
 
-  // Estimates the scales of the runs that items [first, first + n) touch, or one scale of all these
-  // items if the grid has no runs.
+  // Estimates the scales of the rows that items [first, first + n) touch, or one scale of all these
+  // items if the grid has no rows.
   grid::Scales estimate(const Items& items, uint64_t first, size_t n) const;
-  // Chooses the classes of these runs, for a block of these items.
+  // Chooses the classes of these rows, for a block of these items.
   FittedRows fit(const Items& items, uint64_t first, size_t n) const;
 
  private:
@@ -55,7 +55,7 @@ using SymbolCounts = std::array<std::array<uint32_t, 256>, kTileClasses>;
 
 struct FittedGrid {
   grid::Grid grid;
-  uint64_t zeros = 0;  // items of runs that look like nothing but zeros
+  uint64_t zeros = 0;  // items of rows that look like nothing but zeros
 };
 
 // Finds the grid of items [first, first + n), a section; `before` is the section before, or null.

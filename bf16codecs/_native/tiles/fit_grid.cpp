@@ -31,7 +31,7 @@ class GridFit {
 
   FittedGrid fit(size_t row, const Grid* before) {
     constexpr size_t kMinRows = 4;
-    grid_.run = grid::choose_run(row);
+    grid_.row_length = grid::choose_row_length(row);
     if (row >= grid::kMinRow && row <= n_ / kMinRows) fit_columns(row, before);
     fit_rows();
     return {std::move(grid_), zeros_};
@@ -106,22 +106,23 @@ class GridFit {
 
   // Finds the base and the step of the rows, from some of them, and whether scales of rows pay.
   void fit_rows() {
-    constexpr size_t kMaxRuns = 64;
-    const RowFit rows(format_, grid_, exponent_);
-    const size_t run = grid_.run;
-    const uint64_t begin = (first_ + run - 1) / run * run;
-    const size_t runs = begin < first_ + n_ ? static_cast<size_t>((first_ + n_ - begin) / run) : 0;
+    constexpr size_t kMaxRows = 64;
+    const RowFit fit(format_, grid_, exponent_);
+    const size_t length = grid_.row_length;
+    const uint64_t begin = (first_ + length - 1) / length * length;
+    const size_t rows =
+        begin < first_ + n_ ? static_cast<size_t>((first_ + n_ - begin) / length) : 0;
     grid::Scales scales;
     const auto add = [&](uint64_t first, size_t n) {
-      const grid::Scales some = rows.estimate(items_, first, n);
+      const grid::Scales some = fit.estimate(items_, first, n);
       scales.log_scale.insert(scales.log_scale.end(), some.log_scale.begin(), some.log_scale.end());
       scales.count.insert(scales.count.end(), some.count.begin(), some.count.end());
     };
-    const size_t stride = runs / kMaxRuns + 1;
-    for (size_t r = 0; r < runs; r += stride) add(begin + run * r, run);
-    if (runs == 0) add(first_, n_);
+    const size_t stride = rows / kMaxRows + 1;
+    for (size_t r = 0; r < rows; r += stride) add(begin + length * r, length);
+    if (rows == 0) add(first_, n_);
     const int mean = typical_log_scale(scales);
-    grid_.row_step = class_step(run);
+    grid_.row_step = class_step(length);
     grid_.base =
         static_cast<uint16_t>(std::clamp(aligned(mean / kScaleUnit), 0, format_.max_scale()));
     const int center = grid::center_of(grid_.base);
@@ -129,27 +130,27 @@ class GridFit {
     const uint64_t cost =
         grid::choose_classes(scales, center, kScaleUnit << grid_.row_step, classes);
     const uint64_t one = grid::cost_of_one(scales, center);
-    const OddRuns odd = odd_runs(begin, runs);
-    zeros_ = odd.zeros * run;
+    const OddRows odd = odd_rows(begin, rows);
+    zeros_ = odd.zeros * length;
     const bool pays = cost + kOverrated * classes.size() < one;
-    if (!pays && odd.zeros + odd.others == 0) grid_.run = 0;
+    if (!pays && odd.zeros + odd.others == 0) grid_.row_length = 0;
   }
 
-  // Runs that the estimates of a few runs may miss.
-  struct OddRuns {
-    size_t zeros = 0;   // runs that look like nothing but zeros
-    size_t others = 0;  // runs whose scale is several octaves away
+  // Rows that the estimates of a few rows may miss.
+  struct OddRows {
+    size_t zeros = 0;   // rows that look like nothing but zeros
+    size_t others = 0;  // rows whose scale is several octaves away
   };
 
-  // Looks at the first items of the runs from `begin` on.
-  OddRuns odd_runs(uint64_t begin, size_t runs) const {
+  // Looks at the first items of the rows from `begin` on.
+  OddRows odd_rows(uint64_t begin, size_t rows) const {
     constexpr size_t kLookedAt = 32;
     // The largest of that many items is one or two octaves above a scale.
     constexpr int kBelow = 3, kAbove = 4;
-    OddRuns odd;
-    for (size_t r = 0; r < runs; ++r) {
+    OddRows odd;
+    for (size_t r = 0; r < rows; ++r) {
       uint16_t keys[kLookedAt];
-      items_.load(begin + r * grid_.run, kLookedAt, keys);
+      items_.load(begin + r * grid_.row_length, kLookedAt, keys);
       uint16_t most = 0;
       for (const uint16_t key : keys) most = std::max(most, key);
       const int exponent = most >> format_.fraction;

@@ -13,12 +13,14 @@ namespace {
 using grid::kOctave;
 using grid::kScaleUnit;
 
-// Loads the keys of the `row`-th run that items [first, first + n) touch.
-std::vector<uint16_t> keys_of_run(const grid::Grid& grid, const Items& items, uint64_t first,
+// Loads the keys of the `row`-th row that items [first, first + n) touch.
+std::vector<uint16_t> keys_of_row(const grid::Grid& grid, const Items& items, uint64_t first,
                                   size_t n, size_t row) {
-  const uint64_t from = grid.run == 0 ? first : (first / grid.run + row) * grid.run;
+  const uint64_t from =
+      grid.row_length == 0 ? first : (first / grid.row_length + row) * grid.row_length;
   const uint64_t begin = std::max(first, from);
-  const uint64_t end = grid.run == 0 ? first + n : std::min(first + n, from + grid.run);
+  const uint64_t end =
+      grid.row_length == 0 ? first + n : std::min(first + n, from + grid.row_length);
   std::vector<uint16_t> keys(static_cast<size_t>(end - begin));
   items.load(begin, keys.size(), keys.data());
   return keys;
@@ -57,13 +59,13 @@ grid::Scales RowFit::estimate(const Items& items, uint64_t first, size_t n) cons
       scales.count[row_of_first + row] += sum.nonzero;  // zeros carry no scale
     };
     items.load(from, loaded, keys);
-    grid::for_each_piece(grid_->run, grid_->period, from, loaded, add);
+    grid::for_each_piece(grid_->row_length, grid_->period, from, loaded, add);
   }
   for (size_t row = 0; row < rows; ++row) {
     if (scales.count[row] == 0) continue;
     scales.log_scale[row] = sums[row] != 0
                                 ? magnitudes_.log_scale(sums[row], scales.count[row])
-                                : faint_scale(format_, keys_of_run(*grid_, items, first, n, row));
+                                : faint_scale(format_, keys_of_row(*grid_, items, first, n, row));
   }
   return scales;
 }
@@ -74,7 +76,7 @@ FittedRows RowFit::fit(const Items& items, uint64_t first, size_t n) const {
   const int center = grid::center_of(grid_->base);
   const int away = grid::mean_log_scale(scales) - center;
   // The offset is in whole steps of the rows, so that the base keeps its place in its table class.
-  const int unit = kScaleUnit << (grid_->run == 0 ? 0 : grid_->row_step);
+  const int unit = kScaleUnit << (grid_->row_length == 0 ? 0 : grid_->row_step);
   const int moved = center + (away + (away >= 0 ? unit / 2 : -unit / 2)) / unit * unit;
   const bool pays =
       grid::cost_of_one(scales, moved) + kOffsetCost < grid::cost_of_one(scales, center);
@@ -83,7 +85,7 @@ FittedRows RowFit::fit(const Items& items, uint64_t first, size_t n) const {
   for (const uint64_t count : scales.count) fitted.zeros -= count;
   grid::RowScales& rows = fitted.scales;
   if (pays) rows.offset = (moved - center) / kScaleUnit;
-  if (grid_->run == 0) return fitted;
+  if (grid_->row_length == 0) return fitted;
   grid::choose_classes(scales, pays ? moved : center, unit, rows.rows);
   sink_zeros(scales, grid_->base + rows.offset, grid_->row_step, rows.rows);
   return fitted;

@@ -47,9 +47,9 @@ class Model {
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
-  // The section of the item at this place in the frame, and the tables of its classes.
-  const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
-  const TileTable* tables(uint64_t item) const { return tables_[place_of(item)].data(); }
+  // The section of the item with this index in the frame, and the tables of its classes.
+  const Section& section(uint64_t item) const { return sections_[section_index(item)]; }
+  const TileTable* tables(uint64_t item) const { return tables_[section_index(item)].data(); }
 
   // For models that were fitted: the tables for encoding; the scales of the rows of a block, items
   // [first, first + n); and how many of 4096 items are zeros.
@@ -60,7 +60,7 @@ class Model {
  private:
   struct Fitted;
 
-  size_t place_of(uint64_t item) const {
+  size_t section_index(uint64_t item) const {
     return static_cast<size_t>(item / grid::kSectionItems - first_section_);
   }
 

@@ -64,7 +64,7 @@ bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index);
 Bytes base_of(const FrameIndex& index);
 
 // Decodes blocks [first, last) of one version, from a copy of their bytes alone if there are
-// others. `base` has the items of the same places, if the version has a base.
+// others. `base` has the items with the same indices, if the version has a base.
 Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last,
                const Bytes& base = {});
 

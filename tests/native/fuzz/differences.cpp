@@ -40,10 +40,11 @@ struct ModelBytes {
 DifferenceBlock read_block(Reader& in, unsigned sections, const delta::Model& model, size_t& n) {
   DifferenceBlock block;
   const uint8_t kind = in.u8(), head = in.u8();
-  const uint32_t place = in.u32();
+  const uint32_t position = in.u32();
   // Seldom several strips, or too few items.
   n = 1 + in.u16() % (kind % 8 == 0 ? 10'000 : kind % 8 == 1 ? 200u : 1000u);
-  block.first = place % sections * grid::kSectionItems + place / 4 % (grid::kSectionItems - n + 1);
+  block.first =
+      position % sections * grid::kSectionItems + position / 4 % (grid::kSectionItems - n + 1);
   block.groups_log2 = head % 3;
   block.rows = read_rows(in, kind / 8 % 12, head >= 128,
                          grid::rows_in(model.section(block.first), block.first, n));
@@ -161,7 +162,7 @@ void check_encoder(const ModelBytes& bytes, const DifferenceBlock& block) {
   use(*instruction_sets().back());
   const delta::Model model = bytes.read();
   const grid::Grid& grid = model.section(block.first);
-  if (grid.run != 0 || grid.period != 0) return;
+  if (grid.row_length != 0 || grid.period != 0) return;
   std::vector<Bytes> low(model.section(block.first).low, Bytes(n));
   uint8_t* at[kMaxItemSize];
   for (size_t k = 0; k < low.size(); ++k) at[k] = low[k].data();

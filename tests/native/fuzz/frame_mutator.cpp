@@ -140,12 +140,12 @@ class FrameMutator {
       header.base_digest = random_.below(2) == 0 ? random_.below(4) : random_.next();
       return;
     }
-    const size_t places = static_cast<size_t>(header.version_blocks());
-    if (places > blocks_.size()) return;
+    const size_t blocks = static_cast<size_t>(header.version_blocks());
+    if (blocks > blocks_.size()) return;
     header.raw_size += header.version_items() * header.width();
     ++header.versions;
     index_.versions.push_back(index_.versions.back());
-    for (size_t i = 0; i < places; ++i) blocks_.push_back(blocks_[blocks_.size() - places]);
+    for (size_t i = 0; i < blocks; ++i) blocks_.push_back(blocks_[blocks_.size() - blocks]);
     index_.model = write_versions(index_.versions);
   }
 
@@ -183,7 +183,7 @@ class FrameMutator {
     }
   }
 
-  // One block more or less, and as many items, or two that change places.
+  // One block more or less, and as many items, or two that are swapped.
   void mutate_blocks() {
     const uint64_t block_size = index_.header.block_items() * index_.header.width();
     const size_t n = blocks_.size();

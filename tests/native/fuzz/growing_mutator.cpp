@@ -106,7 +106,7 @@ class GrowingMutator {
         has_none ? kNoParent : static_cast<uint16_t>(random_.below(version + 1));
   }
 
-  // One more, like another one, or the last one less; or two that change places.
+  // One more, like another one, or the last one less; or two that are swapped.
   void mutate_versions(size_t version) {
     const size_t last = frames_.size() - 1;
     if (random_.below(2) == 0) {

@@ -34,14 +34,15 @@ bool find_base(const FrameIndex& index, const Bytes& base, const std::vector<Out
                size_t first, size_t last, Bytes& part) {
   const Header& header = index.header;
   if (!header.has_differences) return true;
-  const size_t places = static_cast<size_t>(header.version_blocks()), version = first / places;
+  const size_t per_version = static_cast<size_t>(header.version_blocks()),
+               version = first / per_version;
   if (!index.versions[version].has_base()) return true;
   if (header.needs_base()) {
     const uint8_t* const at = base.data() + header.first_item(first) * header.width();
     part.assign(at, at + index.items(first, last) * header.width());
     return true;
   }
-  const size_t before = (version - index.versions[version].parent) * places;
+  const size_t before = (version - index.versions[version].parent) * per_version;
   for (size_t b = first; b < last; ++b) {
     const Outcome& parent = blocks[b - before];
     if (!parent.error.empty()) return false;

@@ -47,11 +47,12 @@ struct ModelBytes {
 TileBlock read_block(Reader& in, unsigned sections, const tiles::Model& model) {
   TileBlock block;
   const uint8_t kind = in.u8(), head = in.u8();
-  const uint32_t place = in.u32();
+  const uint32_t position = in.u32();
   // Seldom several tiles, or too few items.
   const size_t n = 1 + in.u16() % (kind % 8 == 0 ? 3 * kTileItems : kind % 8 == 1 ? 200u : 1000u);
   block.keys.resize(n);
-  block.first = place % sections * grid::kSectionItems + place / 4 % (grid::kSectionItems - n + 1);
+  block.first =
+      position % sections * grid::kSectionItems + position / 4 % (grid::kSectionItems - n + 1);
   block.groups_log2 = head % 3;
   block.rows = read_rows(in, kind / 8 % 12, head >= 128,
                          grid::rows_in(model.section(block.first), block.first, n));

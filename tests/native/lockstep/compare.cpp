@@ -25,13 +25,13 @@ Expected expected(const FrameIndex& index, const uint8_t* frame, const Bytes& ba
   Expected result;
   result.bytes.resize(static_cast<size_t>(header.raw_size));
   for (size_t b = 0; b < index.blocks(); ++b) {
-    const size_t place = b % per_version, version = b / per_version;
-    const size_t at = place * header.block_items() * header.width();
+    const size_t block = b % per_version, version = b / per_version;
+    const size_t at = block * header.block_items() * header.width();
     const uint8_t* of_block = header.needs_base() ? base.data() + at : nullptr;
     bool has_sound_base = true;
     if (header.versions > 1 && index.versions[version].has_base()) {
       const size_t parent = index.versions[version].parent;
-      has_sound_base = result.is_sound[parent * per_version + place];
+      has_sound_base = result.is_sound[parent * per_version + block];
       of_block = result.bytes.data() + parent * version_size + at;
     }
     bool is_sound = true;

@@ -76,12 +76,12 @@ struct ToItems : ItemSink {
   }
 };
 
-// The entries of a group: of the even and the odd places of the first half, then of the second.
+// The entries of a group: of the even and the odd symbols of the first half, then of the second.
 struct Entries {
   uint8x16_t entries[4], escape;
 
   BF16CODECS_INLINE bool any() const { return any_escaped(entries, escape); }
-  uint64_t places() const { return escaped_places(entries, escape); }
+  uint64_t mask() const { return escape_mask(entries, escape); }
 };
 struct PairsGroup : NeonGroup {
   using Rows = DecoderRows;

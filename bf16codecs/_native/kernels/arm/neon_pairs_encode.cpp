@@ -1,5 +1,5 @@
 // The pairs mode's encoder for NEON (docs/format.md, "rANS plane, pairs"). The states are those of
-// neon_lanes.h, and symbols are loaded as in the decoder: bytes of 16 lanes, the even places of 32
+// neon_lanes.h, and symbols are loaded as in the decoder: bytes of 16 lanes, the even ones of 32
 // and the odd ones. All lanes of a group emit their words first, and are divided then. Each group
 // of vector instructions is preceded by the scalar formula that it computes.
 
@@ -79,26 +79,26 @@ BF16CODECS_INLINE void encode_octet(Octet& x, uint16x8_t f, uint8x8_t fi, uint8x
   x.high = lower_halves(v.q, w.q);
 }
 
-// The entries of a group's symbols: of the even and the odd places of the first half, then of the
+// The entries of a group's symbols: of the even and the odd ones of the first half, then of the
 // second. One look-up for each row of 16 symbols in which some have an entry; an index above 15
 // leaves an entry as it is, so that all other symbols are escapes.
 BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* symbols,
                                           uint8x16_t entries[4]) {
   const uint8x16x2_t first = vld2q_u8(symbols), second = vld2q_u8(symbols + 32);
-  const uint8x16_t places[4] = {first.val[0], first.val[1], second.val[0], second.val[1]};
+  const uint8x16_t quarters[4] = {first.val[0], first.val[1], second.val[0], second.val[1]};
   for (unsigned k = 0; k < 4; ++k) entries[k] = vdupq_n_u8(e.escape);
   for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
     const unsigned from = 16 * first_bit(rows);
     const uint8x16_t table = vld1q_u8(e.entry_of + from);
     // if (symbol / 16 == row) entry = table[symbol % 16]
     for (unsigned k = 0; k < 4; ++k) {
-      const uint8x16_t index = vsubq_u8(places[k], vdupq_n_u8(static_cast<uint8_t>(from)));
+      const uint8x16_t index = vsubq_u8(quarters[k], vdupq_n_u8(static_cast<uint8_t>(from)));
       entries[k] = vqtbx1q_u8(entries[k], table, index);
     }
   }
 }
 
-// Encodes a group's 64 symbols. h counts halves of 16 lanes: the even places, then the odd ones.
+// Encodes a group's 64 symbols. h counts halves of 16 lanes: the even ones, then the odd ones.
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
                                     Octet x[4], uint8_t*& words) {
   uint8x16_t entries[4], fi[2];
@@ -125,7 +125,7 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
   }
   const uint8x16_t escape = vdupq_n_u8(e.escape);
   if (any_escaped(entries, escape)) [[unlikely]] {
-    save_escapes(e, escaped_places(entries, escape), symbols);
+    save_escapes(e, escape_mask(entries, escape), symbols);
   }
 }
 

@@ -170,8 +170,8 @@ struct Joiner {
       eights[k] = vdup_n_u8(0);
       BF16CODECS_UNROLL
       for (unsigned c = 0; c < kTileClasses; ++c) {
-        const uint8x8_t places = vld1_u8(kByteTables.expand[masks[c] >> 8 * k & 255]);
-        eights[k] = vorr_u8(eights[k], vtbl1_u8(vld1_u8(next[c]), places));
+        const uint8x8_t indices = vld1_u8(kByteTables.expand[masks[c] >> 8 * k & 255]);
+        eights[k] = vorr_u8(eights[k], vtbl1_u8(vld1_u8(next[c]), indices));
         next[c] += counts[c] >> 8 * k & 255;
       }
     }
@@ -246,8 +246,8 @@ struct Splitter {
     const uint64_t counts = count_by_byte(mask);
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < kRecordItems; k += 8) {
-      const uint8x8_t places = vld1_u8(kByteTables.compress[mask >> k & 255]);
-      vst1_u8(next, vtbl1_u8(vld1_u8(symbols + k), places));
+      const uint8x8_t indices = vld1_u8(kByteTables.compress[mask >> k & 255]);
+      vst1_u8(next, vtbl1_u8(vld1_u8(symbols + k), indices));
       next += counts >> k & 255;
     }
     return next;

@@ -112,9 +112,9 @@ BF16CODECS_INLINE uint8x16_t decode_16(const DecodingRows& t, Octet x[2]) {
 
 BF16CODECS_INLINE void decode_step(const DecodingRows& t, NeonGroup& group, const uint8_t*& words,
                                    uint8_t* symbols) {
-  uint8x16x2_t places;  // the even ones and the odd ones
-  places.val[0] = decode_16(t, group.x), places.val[1] = decode_16(t, group.x + 2);
-  vst2q_u8(symbols, places);
+  uint8x16x2_t halves;  // the even ones and the odd ones
+  halves.val[0] = decode_16(t, group.x), halves.val[1] = decode_16(t, group.x + 2);
+  vst2q_u8(symbols, halves);
   group.renormalize(words);
 }
 
@@ -216,8 +216,8 @@ BF16CODECS_INLINE void encode_octet(const uint16_t slots[], Octet& x, const Code
 // places and the odd ones.
 BF16CODECS_INLINE void encode_step(const EncodingRows& t, Octet x[4], uint8_t*& words,
                                    const uint8_t* symbols) {
-  const uint8x16x2_t places = vld2q_u8(symbols);
-  const uint8x16_t entries[2] = {find_entries(t, places.val[0]), find_entries(t, places.val[1])};
+  const uint8x16x2_t halves = vld2q_u8(symbols);
+  const uint8x16_t entries[2] = {find_entries(t, halves.val[0]), find_entries(t, halves.val[1])};
   const Words even = look_up(t.coder, entries[0]), odd = look_up(t.coder, entries[1]);
   const Coder coder[4] = {Coder(even.v[0]), Coder(even.v[1]), Coder(odd.v[0]), Coder(odd.v[1])};
   uint16x8_t full[4];
@@ -230,7 +230,7 @@ BF16CODECS_INLINE void encode_step(const EncodingRows& t, Octet x[4], uint8_t*& 
     float32x4_t inverse[4];
     t.invert(entries[h], inverse);
     const Words first = look_up(t.first, entries[h]);
-    const Words symbol = zip(places.val[h], vdupq_n_u8(0));
+    const Words symbol = zip(halves.val[h], vdupq_n_u8(0));
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
       // rest = symbol mod 2^n

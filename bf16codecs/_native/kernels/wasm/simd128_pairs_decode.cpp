@@ -66,7 +66,7 @@ BF16CODECS_INLINE void decode_16(const DecoderRows& t, EightLanes x[2], v128_t& 
           wasm_i16x8_add(wasm_u16x8_extmul_high_u8x16(fi, rb), wasm_u16x8_extend_high_u8x16(ra)));
 }
 
-// Puts 32 symbols, of the even and the odd places, into a plane.
+// Puts 32 symbols, the even and the odd ones, into a plane.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(v128_t even, v128_t odd, size_t at) {
     wasm_v128_store(plane + at, zip_low8(even, odd));
@@ -82,14 +82,14 @@ struct ToItems : ItemSink {
   }
 };
 
-// A bit for each of 32 places whose entry is the escape.
-BF16CODECS_INLINE uint64_t escaped_places(v128_t even, v128_t odd, v128_t escape) {
+// A bit for each of 32 symbols whose entry is the escape.
+BF16CODECS_INLINE uint64_t escape_mask(v128_t even, v128_t odd, v128_t escape) {
   const v128_t is_even = wasm_i8x16_eq(even, escape), is_odd = wasm_i8x16_eq(odd, escape);
   return static_cast<uint32_t>(wasm_i8x16_bitmask(zip_low8(is_even, is_odd))) |
          static_cast<uint32_t>(wasm_i8x16_bitmask(zip_high8(is_even, is_odd))) << 16;
 }
 
-// The entries of a group: of the even and the odd places of the first half, then of the second.
+// The entries of a group: of the even and the odd symbols of the first half, then of the second.
 struct Entries {
   v128_t entries[4], escape;
 
@@ -101,9 +101,9 @@ struct Entries {
     }
     return wasm_v128_any_true(escaped);
   }
-  uint64_t places() const {
-    return escaped_places(entries[0], entries[1], escape) |
-           escaped_places(entries[2], entries[3], escape) << 32;
+  uint64_t mask() const {
+    return escape_mask(entries[0], entries[1], escape) | escape_mask(entries[2], entries[3], escape)
+                                                             << 32;
   }
 };
 struct PairsGroup : Simd128Group {

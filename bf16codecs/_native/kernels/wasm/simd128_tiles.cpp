@@ -63,9 +63,9 @@ BF16CODECS_INLINE v128_t take8(const uint64_t masks[kTileClasses], unsigned firs
   BF16CODECS_UNROLL
   for (unsigned c = 0; c < kTileClasses; ++c) {
     const unsigned mask = masks[c] >> first & 255;
-    const v128_t places = wasm_v128_load64_zero(kByteTables.expand[mask]);
+    const v128_t indices = wasm_v128_load64_zero(kByteTables.expand[mask]);
     const v128_t list = wasm_v128_load64_zero(next[c]);
-    symbols = wasm_v128_or(symbols, wasm_i8x16_swizzle(list, places));
+    symbols = wasm_v128_or(symbols, wasm_i8x16_swizzle(list, indices));
     next[c] += std::popcount(mask);
   }
   return symbols;

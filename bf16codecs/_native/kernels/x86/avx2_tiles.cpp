@@ -65,8 +65,8 @@ BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned fir
   BF16CODECS_UNROLL
   for (unsigned c = 0; c < kTileClasses; ++c) {
     const unsigned mask = masks[c] >> first & 255;
-    const __m128i places = load8(kByteTables.expand[mask]);
-    symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(load8(next[c]), places));
+    const __m128i indices = load8(kByteTables.expand[mask]);
+    symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(load8(next[c]), indices));
     next[c] += popcount(mask);
   }
   return symbols;
@@ -248,9 +248,9 @@ class Splitter {
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < kRecordItems; k += 8) {
       const unsigned part = mask >> k & 255;
-      const __m128i places = load8(kByteTables.compress[part]);
+      const __m128i indices = load8(kByteTables.compress[part]);
       _mm_storel_epi64(reinterpret_cast<__m128i*>(next),
-                       _mm_shuffle_epi8(load8(symbols + k), places));
+                       _mm_shuffle_epi8(load8(symbols + k), indices));
       next += popcount(part);
     }
     return next;

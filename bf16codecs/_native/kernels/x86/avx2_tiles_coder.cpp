@@ -137,12 +137,12 @@ struct DecodingRows {
 };
 
 // The entries and ranks of 32 slots.
-struct Places {
+struct Slots {
   __m256i entries;  // bytes
   Words ranks;
 };
 
-BF16CODECS_INLINE Places find_places(const DecodingRows& t, const Words& slots) {
+BF16CODECS_INLINE Slots look_up_slots(const DecodingRows& t, const Words& slots) {
   // b = x mod 32,  p = x div 32 mod 128
   const __m256i b = to_bytes(both_and(slots, 31));
   const Words p = both_and({{_mm256_srli_epi16(slots[0], 5), _mm256_srli_epi16(slots[1], 5)}}, 127);
@@ -166,7 +166,7 @@ BF16CODECS_INLINE __m256i advance(__m256i x, __m256i f, __m256i r) {
 BF16CODECS_INLINE void decode_step(const DecodingRows& t, Avx2Group& group, const uint8_t*& words,
                                    uint8_t* symbols) {
   __m256i* const x = group.x;
-  const Places at = find_places(t, {{lower_halves(x[0], x[2]), lower_halves(x[1], x[3])}});
+  const Slots at = look_up_slots(t, {{lower_halves(x[0], x[2]), lower_halves(x[1], x[3])}});
   const Index entry(at.entries);
   const Words coder = look_up(t.coder, entry);
   Words low;

@@ -102,7 +102,7 @@ struct Found {
 // Their difference is f, which is faster than a look-up, and ~last is a - start, the rank. They
 // begin as those of entry 0, whose start is 0, and of the end of the last entry, 4096.
 template <typename Index>
-struct Place {
+struct GroupSearch {
   __m512i not_a, last, next, i;
 
   BF16CODECS_INLINE void begin(__m512i classes, __m512i slots) {
@@ -129,7 +129,7 @@ struct Place {
 template <typename Index, unsigned kGroups, unsigned kClassBits>
 BF16CODECS_INLINE void find(const Search<kClassBits>& t, const __m512i classes[kGroups],
                             const __m512i slots[kGroups], Found found[kGroups]) {
-  Place<Index> at[kGroups];
+  GroupSearch<Index> at[kGroups];
   BF16CODECS_UNROLL
   for (unsigned g = 0; g < kGroups; ++g) at[g].begin(classes[g], slots[g]);
   BF16CODECS_UNROLL

@@ -45,13 +45,13 @@ BF16CODECS_INLINE __m512i decode_group(Group& x, const TileTable& t) {
   // is_alias = p >= threshold[b], of words p << 8 | 255 and threshold << 8 | alias: with 255 below
   // p, the alias below the threshold does not change the outcome. 0xEA is a & b | c.
   const __m512i slots = x.low_words();
-  const __m512i places = _mm512_ternarylogic_epi32(_mm512_slli_epi16(slots, 3), words_of(0x7F00),
-                                                   words_of(0xFF), 0xEA);
+  const __m512i positions = _mm512_ternarylogic_epi32(_mm512_slli_epi16(slots, 3), words_of(0x7F00),
+                                                      words_of(0xFF), 0xEA);
   const __m512i alias = _mm512_permutexvar_epi16(slots, load(t.alias));
-  const __mmask32 is_alias = _mm512_cmpge_epu16_mask(places, alias);
+  const __mmask32 is_alias = _mm512_cmpge_epu16_mask(positions, alias);
   // entry = is_alias ? alias[b] : b;  r = is_alias ? p + shift[b] : p
   const __m512i entries = _mm512_mask_blend_epi16(is_alias, slots, alias);
-  const __m512i p = _mm512_srli_epi16(places, 8);
+  const __m512i p = _mm512_srli_epi16(positions, 8);
   const __m512i r =
       _mm512_mask_add_epi16(p, is_alias, p, _mm512_permutexvar_epi16(slots, load(t.shift)));
 
@@ -158,7 +158,7 @@ BF16CODECS_INLINE __m512i find_entries(const uint8_t entry_of[256], __m512i symb
 }
 
 // P = first[entry] + r;  k = max(pieces[entry], piece_at[P / 32]);  while (P > last[k]) ++k;
-// slot = 32 P + place[k]
+// slot = 32 P + slot_offset[k]
 //
 // piece_at has bytes, which are looked up in pairs as above. The loop looks `from` up in the table
 // moved by i words, and counts how many of the next t.steps pieces end before P: pieces ascend, so
@@ -178,7 +178,7 @@ BF16CODECS_INLINE __m512i find_slots(const TileCodeTable& t, __m512i entries, __
   }
   return _mm512_add_epi16(
       _mm512_slli_epi16(position, 5),
-      _mm512_permutex2var_epi16(load(t.place), k, load(t.place + kTileEntries)));
+      _mm512_permutex2var_epi16(load(t.slot_offset), k, load(t.slot_offset + kTileEntries)));
 }
 
 BF16CODECS_INLINE __m512 look_up(const float table[kTileEntries], __m512i entries) {
@@ -280,7 +280,7 @@ void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order) {
     };
     const uint64_t low = bit(4), high = bit(8);
     const uint64_t masks[kTileClasses] = {~(low | high), low & ~high, high & ~low, low & high};
-    std::memcpy(order.place[i / 64], &sums, sizeof sums);
+    std::memcpy(order.first[i / 64], &sums, sizeof sums);
     BF16CODECS_UNROLL
     for (unsigned c = 0; c < kTileClasses; ++c) {
       order.mask[i / 64][c] = masks[c];
@@ -293,11 +293,11 @@ void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order) {
     order.begin[c + 1] = order.begin[c] + (sums >> 16 * c & 0xFFFF);
     begins |= uint64_t{order.begin[c]} << 16 * c;
   }
-  // Eight records at a time: the places are an array of whole registers, with noise past the
+  // Eight records at a time: the indices are an array of whole registers, with noise past the
   // records.
   const __m512i all = _mm512_set1_epi64(static_cast<int64_t>(begins));
   for (size_t i = 0; i < n / 64; i += 8) {
-    store(order.place[i], _mm512_add_epi16(load(order.place[i]), all));
+    store(order.first[i], _mm512_add_epi16(load(order.first[i]), all));
   }
 }
 

@@ -123,7 +123,7 @@ class Restorer {
   BF16CODECS_INLINE Restorer(const TileShape& shape, const TileItems& items, TileEscapes& escapes)
       : key_mask_(words_of(shape.key_mask)),
         mask_(items.order->mask),
-        place_(items.order->place),
+        first_(items.order->first),
         symbols_(items.symbols),
         scales_(items.scales),
         records_(items.records),
@@ -136,11 +136,11 @@ class Restorer {
       v = load(symbols_);
       symbols_ += 64;
     } else {
-      // The places are read from the order, because four pointers that advance would take four
+      // The indices are read from the order, because four pointers that advance would take four
       // registers.
-      const uint16_t* const place = *place_++;
-      const uint8_t* next[kTileClasses] = {symbols_ + place[0], symbols_ + place[1],
-                                           symbols_ + place[2], symbols_ + place[3]};
+      const uint16_t* const first = *first_++;
+      const uint8_t* next[kTileClasses] = {symbols_ + first[0], symbols_ + first[1],
+                                           symbols_ + first[2], symbols_ + first[3]};
       v = Classes::join(*mask_++, next);
     }
     const Halves x = restore_record<RawLayout<kRawBits, kToItems>>(v, scales_, records_, key_mask_);
@@ -154,7 +154,7 @@ class Restorer {
  private:
   const __m512i key_mask_;
   const uint64_t (*mask_)[kTileClasses];
-  const uint16_t (*place_)[kTileClasses];
+  const uint16_t (*first_)[kTileClasses];
   const uint8_t* symbols_;
   const uint16_t* scales_;
   const uint8_t* records_;

@@ -49,20 +49,20 @@ struct Classes {
 // of a bucket's own entry and of its alias are looked up while the comparison is made that chooses
 // between them, instead of one after the other as in avx512_tiles.cpp.
 BF16CODECS_INLINE __m512i decode_group(Planes& x, const TileTable& t, const uint8_t*& words) {
-  // p = x >> 5 & 127;  own = p < threshold[b] ? -1 : 0. The difference is -128 ... 127, and its
-  // sign is spread over the word; a comparison to a mask register takes longer.
+  // p = x >> 5 & 127;  is_primary = p < threshold[b] ? -1 : 0. The difference is -128 ... 127, and
+  // its sign is spread over the word; a comparison to a mask register takes longer.
   const __m512i p = _mm512_and_si512(_mm512_srli_epi16(x.low, 5), words_of(127));
   const __m512i threshold = _mm512_permutexvar_epi16(x.low, load(t.threshold));
-  const __m512i own = _mm512_srai_epi16(_mm512_sub_epi16(p, threshold), 15);
+  const __m512i is_primary = _mm512_srai_epi16(_mm512_sub_epi16(p, threshold), 15);
   const auto look_up = [&](const uint16_t table[2][kTileEntries]) {
-    return _mm512_ternarylogic_epi32(own, _mm512_permutexvar_epi16(x.low, load(table[0])),
+    return _mm512_ternarylogic_epi32(is_primary, _mm512_permutexvar_epi16(x.low, load(table[0])),
                                      _mm512_permutexvar_epi16(x.low, load(table[1])), 0xCA);
   };
   const __m512i f = look_up(t.bucket_frequency), symbols = look_up(t.bucket_symbols);
-  // r = own ? p : p + shift[b]. The sum is below 4096; a saturating addition keeps compilers from
-  // changing the order of the additions that follow.
+  // r = is_primary ? p : p + shift[b]. The sum is below 4096; a saturating addition keeps compilers
+  // from changing the order of the additions that follow.
   const __m512i shift = _mm512_permutexvar_epi16(x.low, load(t.shift));
-  const __m512i r = _mm512_adds_epu16(p, _mm512_andnot_si512(own, shift));
+  const __m512i r = _mm512_adds_epu16(p, _mm512_andnot_si512(is_primary, shift));
 
   // x = f (x >> 12) + r, of words, with 16 f from the table:
   //   f (x >> 12) = 16 f x.high + f (x.low >> 12)
@@ -288,18 +288,18 @@ BF16CODECS_INLINE void advance(Step& step, unsigned i) {
   step.piece = _mm512_add_epi16(step.piece, _mm512_min_epu16(past, words_of(1)));
 }
 
-// x = q << 12 | slot,  slot = 32 P + place[k]. Where r >= f the quotient is one larger: 0x1000 is
-// added to the low word, and if that overflows, which leaves 0 in its upper four bits, 1 to the
-// high word.
+// x = q << 12 | slot,  slot = 32 P + slot_offset[k]. Where r >= f the quotient is one larger:
+// 0x1000 is added to the low word, and if that overflows, which leaves 0 in its upper four bits, 1
+// to the high word.
 BF16CODECS_INLINE Planes join(const Step& step) {
-  const uint16_t* const place = step.table->place;
+  const uint16_t* const offset = step.table->slot_offset;
   const __mmask32 short_by_1 = _mm512_cmpge_epu16_mask(step.r, step.f);
   __m512i top = _mm512_and_si512(step.quotients.low, words_of(0xF000));
   top = _mm512_mask_add_epi16(top, short_by_1, top, words_of(0x1000));
   const __mmask32 carry = _mm512_mask_testn_epi16_mask(short_by_1, top, top);
   const __m512i high = step.quotients.high;
   const __m512i rest =
-      _mm512_permutex2var_epi16(load(place), step.piece, load(place + kTileEntries));
+      _mm512_permutex2var_epi16(load(offset), step.piece, load(offset + kTileEntries));
   top = _mm512_add_epi16(top, _mm512_slli_epi16(step.position, 5));
   return {_mm512_add_epi16(top, rest), _mm512_mask_add_epi16(high, carry, high, words_of(1))};
 }

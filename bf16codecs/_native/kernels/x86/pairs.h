@@ -22,18 +22,18 @@ namespace {
 
 // The escapes of a group, as a mask of the bytes of its entries in the layout above.
 struct DwordBytes {
-  uint64_t mask;
+  uint64_t bytes;
 
-  BF16CODECS_INLINE bool any() const { return mask != 0; }
+  BF16CODECS_INLINE bool any() const { return bytes != 0; }
   // The mask by symbols: byte `at` is symbol 2 (at / 4), one more if it is of the odd lane, and 32
   // more if it is of slot b.
-  uint64_t places() const {
-    uint64_t places = 0;
-    for (uint64_t left = mask; left != 0; left &= left - 1) {
+  uint64_t mask() const {
+    uint64_t symbols = 0;
+    for (uint64_t left = bytes; left != 0; left &= left - 1) {
       const unsigned at = first_bit(left);
-      places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
+      symbols |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
     }
-    return places;
+    return symbols;
   }
 };
 
