@@ -48,7 +48,8 @@ Points = tuple[NDArray[np.intp], ...]
 
 #: Arrays that are not read chunk by chunk are read in slabs of at most this size, or one row.
 SLAB_BYTES = 1 << 24
-# To pick single elements, so much of a chunk is in memory at a time, or one item of its first axis.
+# While single elements are picked, at most this part of a chunk is in memory, or one item of its
+# first axis.
 _POINTS_BYTES = 1 << 28
 
 
@@ -80,8 +81,8 @@ class RangeReader(ABC):
 class ArrayReader(RangeReader):
     """An array that is read by selection; several threads may read.
 
-    Messages call it `label`. An edge chunk is stored whole. `unit` is the shape of what is read at
-    a time, if not that of the chunks.
+    Messages call it `label`. An edge chunk is stored whole. `unit` is the shape that is read at a
+    time, if not that of the chunks.
     """
 
     #: Whether a range of its bytes can be read without decoding all chunks that it is in.
@@ -225,7 +226,7 @@ class UnitArray(ArrayReader):
         return self.decoded_nbytes
 
     def _find(self, index: Index) -> Any:
-        """Return what is needed to read a unit; called where jobs are made, which run anywhere."""
+        """Return a handle for reading a unit; called in the thread that makes the jobs."""
         return None
 
     @abstractmethod
@@ -237,7 +238,7 @@ class UnitArray(ArrayReader):
         """Read single elements of a unit."""
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
-        """Read a whole unit to the front of `out`, its padding or not."""
+        """Read a whole unit to the front of `out`, with its padding or without."""
         sizes = zip(index, self._unit, self.shape, strict=True)
         axes = [range(min(n, size - i * n)) for i, n, size in sizes]
         shape = [len(axis) for axis in axes]
@@ -293,7 +294,7 @@ class ChunkBase:
                 self._find_base().read_box(axes, box.reshape(lengths)[stored])
 
     def _pad(self, out: Bytes) -> NDArray[Any]:
-        """Fill memory with items that arrays are padded with, and return these."""
+        """Fill memory with padding items, and return these."""
         values = out.view(np.dtype(self._plan.dtype).newbyteorder("<"))
         values[:] = self._plan.fill_value
         return values
@@ -310,10 +311,10 @@ class Located(NamedTuple):
 class ChunkedArray(UnitArray):
     """An array whose stored chunks are read and decoded here.
 
-    `locate` finds a chunk; it is called where jobs are made, and these run anywhere. Unless chunks
+    `locate` finds a chunk; the thread that makes the jobs calls it. Unless chunks
     are decoded `in_blocks`, all of a chunk is decoded, whatever is asked for. A chunk has
     `versions`, equal parts along the first axis; other chunks count as one version. `find_base`
-    returns what chunks may be coded against, another array of this shape and data type; where a
+    returns the base that chunks may be coded against, another array of this shape and type; where a
     chunk is padded, its base is that array's items with the same padding.
     """
 
@@ -333,7 +334,7 @@ class ChunkedArray(UnitArray):
         self.versions = versions if in_blocks and chunks and chunks[0] % versions == 0 else 1
         self._locate, self._in_blocks = locate, in_blocks
         self.reads_ranges = in_blocks
-        #: Whether `read_chunk` decodes what it gives alone, in a file's byte order.
+        #: Whether `read_chunk` decodes only the bytes that it returns, in a file's byte order.
         self.decodes_ranges = in_blocks and dtype == dtype.newbyteorder("<")
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
         self._base = None if find_base is None else ChunkBase(find_base, self._plan)

@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 
 
 class Fetched:
-    """The ranges that were read of a stored chunk, ascending, and what each holds.
+    """The ranges that were read of a stored chunk, ascending, and their bytes.
 
     TruncatedDataError is raised if one holds less than its range.
     """
@@ -116,7 +116,7 @@ class Head(ABC):
         return False
 
     def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
-        """Read what `batches` needs for a part."""
+        """Read the heads that `batches` needs for a part."""
         yield from ()
 
     @abstractmethod
@@ -131,12 +131,12 @@ class Head(ABC):
         """Return where the chunk has a task's blocks, decoded."""
         begin, size = task.version * self.version_bytes, self.version_bytes
         first, last = task.blocks
-        # The last block of a version has what is left of it.
+        # The last block of a version has the remaining items.
         stop = size if last == self.version_blocks else last * self.block_bytes
         return begin + first * self.block_bytes, begin + stop
 
     def batches(self, wanted: Wanted, piece: int | None) -> Iterator[Batch]:
-        """Yield what to decode for a part of the chunk, after the versions that it comes from.
+        """Yield the batches to decode for a part of the chunk, each after its ancestors'.
 
         `piece` is how many bytes to decode from one range of blocks, at least a block; None for
         all, from any number of ranges. StoreError is raised if far more has to be decoded than is

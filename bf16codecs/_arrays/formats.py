@@ -52,11 +52,11 @@ __all__ = [
 
 # A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
-# Two bits for each 258 bytes.
+# At least two bits for each 258 bytes.
 _DEFLATE_RATIO = 1032
 # zlib's code for the header of gzip.
 _GZIP_HEADER = 16 + zlib.MAX_WBITS
-# A run of 255 bytes at most takes 3.
+# A run, of at most 255 bytes, takes 3.
 _RUN_RATIO = 85
 _CHECKSUM_BYTES = 4
 
@@ -183,8 +183,8 @@ class ZstdFormat(_WholeFormat):
                 f"the frame holds {counted(size, 'byte')}, a chunk of this array has {out.size}"
             )
         try:
-            # Never writes more than `out` has. Of frames that state their size it accepts less,
-            # which is why they were asked; of others it does not.
+            # It never writes more than `out` has. It would accept a frame that states a smaller
+            # size, hence the check above; a frame without a size must fill `out`.
             Zstd().decode(stored, out=out)
         except (RuntimeError, ValueError) as e:
             raise CorruptDataError(str(e)) from e
@@ -193,7 +193,7 @@ class ZstdFormat(_WholeFormat):
 class DeflateFormat(_WholeFormat):
     """Chunks that are deflated, as by HDF5's gzip filter: see `_WholeFormat`.
 
-    HDF5's filter inflates whatever there is: a chunk of 4 kB can become gigabytes.
+    HDF5's filter inflates without a limit: a chunk of 4 kB can become gigabytes.
     """
 
     @staticmethod

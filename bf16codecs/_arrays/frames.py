@@ -23,7 +23,7 @@ from bf16codecs.errors import BaseMismatchError, CorruptDataError
 
 __all__ = ["Decoder", "FrameFormat"]
 
-# Where this share of a chunk's blocks is touched, one request for the whole chunk is better.
+# If a read touches this share of a chunk's blocks, one request for the whole chunk is faster.
 _WHOLE_SHARE = 0.75
 _MAX_HEADS = 1024
 
@@ -126,22 +126,21 @@ def _is_one_request(stored: Known, wanted: Wanted) -> bool:
 
 
 class _Decoded(NamedTuple):
-    """Blocks of a version that others are coded against."""
+    """Decoded blocks of a version that others are coded against."""
 
     content: Memory
     #: Whether the memory is not that of `wanted.out`.
     is_reusable: bool
-    #: How many others there still are.
+    #: How many of these others are not decoded yet.
     children: int
 
 
 class Decoder:
-    """Decodes the batches of one part of a chunk, and keeps what later ones are coded against.
+    """Decodes the batches of one part of a chunk, and keeps blocks that later ones refer to.
 
     Versions that `wanted.out` does not hold take other memory, which a version takes over from its
-    parent where no other needs that. So it is never more than that of the versions that are wanted
-    and not yet decoded, and one. Blocks that nothing else needs are decoded to
-    `scratch`.
+    parent where no other needs that. So this memory never exceeds that of the wanted versions that
+    are not yet decoded, and one more. Blocks that no other needs are decoded to `scratch`.
     """
 
     def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
@@ -163,8 +162,8 @@ class Decoder:
     def read_base(self, batch: Batch) -> None:
         """Read a batch's part of a base outside of the chunk, to where the batch will be decoded.
 
-        Call this before the bytes of the batch are read: they may lie in memory that reading the
-        base takes, as may what a thread keeps for blocks.
+        Call this before the bytes of the batch are read: they, and a thread's memory for blocks,
+        may lie in memory that reading the base overwrites.
         """
         if not self._head.needs_base or self._wanted.base is None:
             return
@@ -177,7 +176,7 @@ class Decoder:
             self._outside[task.blocks] = base
 
     def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:
-        """Decode a batch from what its ranges hold."""
+        """Decode a batch from the bytes of its ranges."""
         fetched = Fetched(batch.ranges, contents)
         for task in batch.tasks:
             self._decode(task, fetched.part(*self._head.stored_at(task)))
@@ -196,7 +195,7 @@ class Decoder:
             self._decoded[task.version] = _Decoded(out, is_reusable, task.children)
 
     def _base_of(self, task: Task) -> Memory | None:
-        """Return what a task's blocks are coded against, which may be overwritten with them."""
+        """Return the blocks that a task's are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
         if parent is None:
             return self._outside.pop(task.blocks, None)

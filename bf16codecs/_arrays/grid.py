@@ -137,9 +137,8 @@ def chunk_counts(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...]
 def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the indices of a grid, the last axis first.
 
-    One by one, and not as `itertools.product` does, which keeps all indices of each axis: metadata
-    may claim any number of chunks. For the same reason, other axes are not walked through where
-    one has none.
+    `itertools.product` would keep all indices of each axis, and metadata may claim any number of
+    chunks. For the same reason, an axis without chunks ends the walk at once.
     """
     if not counts:
         yield ()

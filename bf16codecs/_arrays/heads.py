@@ -16,7 +16,7 @@ from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedData
 
 __all__ = ["FrameHead", "GrowingHead", "head_bytes"]
 
-# The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
+# Size of the first read, which holds the head of a frame: 8 bytes for each block, and a few more.
 _PREFIX_BYTES = 4096
 _PREFIX_SHIFT = 15
 # The part of a frame that says how long its head is: header, size of the model, base field.
@@ -25,12 +25,12 @@ _NOT_THERE = 255
 
 
 def head_bytes(nbytes: int) -> int:
-    """Return how many bytes to read for the head of a frame, at first, that holds `nbytes`."""
+    """Return how many bytes to read first for the head of a frame that holds `nbytes`."""
     return max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
 
 
 class FrameHead(Head):
-    """The head of a frame that has to hold a chunk of `nbytes`; CodecError if it is no such frame.
+    """The head of a frame that has to hold a chunk of `nbytes`; CodecError if it does not.
 
     `prefix` has at least the header and the block table, and `size` is that of the stored frame, if
     it is known.
@@ -78,7 +78,7 @@ class GrowingHead(Head):
     `FrameHead`.
     """
 
-    # Heads of frames between blocks, which are as small as that unless versions are large.
+    # Size of the frames' heads between blocks, unless versions are large.
     gap = 4096
 
     def __init__(self, prefix: Bytes, nbytes: int, size: int | None) -> None:
@@ -96,7 +96,7 @@ class GrowingHead(Head):
         super().__init__(nbytes, index.item_size, index.block_items, parents, index.version_size)
         self._prefix = prefix
         self._head_bytes = max(_HEADER_BYTES, head_bytes(index.version_size))
-        #: Of versions that were needed, the frame and where its blocks are in it.
+        #: By version that was needed: its frame, and the offsets of its blocks.
         self._frames: dict[int, tuple[_core.Index, list[int]]] = {}
 
     def lacks(self, wanted: Wanted) -> bool:

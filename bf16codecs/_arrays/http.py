@@ -1,7 +1,7 @@
 """HTTP with servers that are not trusted: time-outs, bodies of a known size, one host.
 
-fsspec reads replies whole, however long they are, inflates what is sent compressed, and goes where
-it is redirected. aiohttp, which it uses, skips any number of interim replies (1xx), and waits as
+fsspec reads replies whole, however long they are, inflates compressed ones, and follows every
+redirect. aiohttp, which it uses, skips any number of interim replies (1xx), and waits as
 long as a byte arrives now and then. The options of its sessions change that.
 """
 
@@ -30,9 +30,9 @@ __all__ = ["failure_of", "is_gone", "is_refused", "largest_body", "open_session"
 _limit: ContextVar[int | None] = ContextVar("limit", default=None)
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-")
-# Statuses of a key that is not there, and of one that a server neither gives nor denies to have.
+# Statuses of a missing key, and of one that a server refuses without saying if it exists.
 _GONE, _REFUSED = (404, 410), (401, 403)
-# A server's text about an error is read up to here.
+# How many bytes of a server's text about an error are read.
 _ERROR_BYTES = 1 << 16
 
 
@@ -40,7 +40,7 @@ _ERROR_BYTES = 1 << 16
 def largest_body(nbytes: int) -> Iterator[None]:
     """Limit the size of replies to requests inside the block.
 
-    With 0, only a key's size is asked for: where a server does not tell it, fsspec reads the key.
+    With 0, only a key's size is asked for: if the server does not send it, fsspec reads the key.
     """
     token = _limit.set(nbytes)
     try:
@@ -65,12 +65,12 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Tell whether a server says that a key is not there."""
+    """Tell whether a server reports a key as missing."""
     return getattr(error, "status", None) in _GONE
 
 
 def is_refused(error: BaseException) -> bool:
-    """Tell whether a server refuses to say if a key is there.
+    """Tell whether a server refuses to say if a key exists.
 
     S3 answers 403 for a missing key if the reader may not list the bucket.
     """
@@ -89,7 +89,7 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
     """
     import aiohttp
 
-    # The time for all of a reply has no limit: a chunk may be large, and a line slow.
+    # A whole reply has no time limit: a chunk may be large, and a line slow.
     default = aiohttp.ClientTimeout(
         total=None, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
     )
@@ -174,10 +174,10 @@ def _bounded_response(patience: float | None) -> type[aiohttp.ClientResponse]:
     import aiohttp
 
     class BoundedResponse(aiohttp.ClientResponse):
-        """A reply that begins in time, holds what was asked for, and is read up to a limit."""
+        """A reply that begins in time, holds the requested bytes, and is read up to a limit."""
 
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
-            """Wait until the status and the headers are there."""
+            """Wait for the status and the headers."""
             try:
                 async with asyncio.timeout(patience):
                     await super().start(connection)
@@ -224,7 +224,7 @@ def _bounded_response(patience: float | None) -> type[aiohttp.ClientResponse]:
 
 
 def _watch(body: aiohttp.StreamReader, patience: float) -> None:
-    """Give up a body that arrives too slowly: a server may send a byte now and then for ever."""
+    """Give up a body that arrives too slowly: a server may send single bytes for ever."""
     import aiohttp
 
     loop, least = asyncio.get_running_loop(), patience * LEAST_RATE

@@ -78,7 +78,7 @@ class LibraryArray(UnitArray):
             out[...] = found
 
     def _reads_around(self, axes: Sequence[Axis]) -> bool:
-        """Tell whether HDF5, which reads all that encloses a box, would read far more than that."""
+        """Tell whether the region around a box, which HDF5 reads, is far larger than the box."""
         enclosing = math.prod(int(axis[-1]) - int(axis[0]) + 1 for axis in axes)
         return (
             self.concurrency == 0

@@ -1,4 +1,4 @@
-"""Boxes of arrays, read into memory of a device, and copied to where their items belong."""
+"""Boxes of arrays, read into memory of a device and copied to their positions there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Axes = Sequence[range]
 #: Arrays whose chunks can be decoded on a device.
 Decodable = ChunkedArray | StepView
 
-# A box that is no range of bytes, in its chunk or where it goes, takes a detour by memory that each
-# thread has, in parts of this size.
+# A box that is not one range of bytes, in its chunk or in the result, is read into each thread's
+# memory first, in parts of this size.
 _DETOUR_BYTES = 1 << 22
 
 
@@ -83,7 +83,7 @@ def _decode_there(
     memory: DeviceMemory,
     to: _Layout,
 ) -> None:
-    """Read a box of one chunk to where it is to be in memory."""
+    """Read a box of one chunk to its positions in memory."""
     box = _slices(axes)
     stored = _Layout.of(array.chunks, array.dtype.itemsize).part(box)
     if stored.is_contiguous and to.is_contiguous:
@@ -101,7 +101,7 @@ def _decode_there(
 def _decode_here(
     jobs: Sequence[Job], values: NDArray[Any], memory: DeviceMemory, to: _Layout
 ) -> None:
-    """Read a box on the host, and copy it to where it is to be."""
+    """Read a box on the host, and copy it to its positions."""
     for job in jobs:
         job()
     _put(values.astype(values.dtype.newbyteorder("<"), copy=False), memory, to)
@@ -181,7 +181,7 @@ class _Layout:
 
 
 def _copies(to: _Layout, source: _Layout) -> Iterator[tuple[int, int, Rows]]:
-    """Yield what copies a box, in few steps: the offsets of the first row in both, and the rows."""
+    """Yield the few copies that move a box: offsets of the first row in both, and the rows."""
     axes = _joined_axes(to, source)
     nbytes = to.item_size
     if axes and axes[-1][1:] == (nbytes, nbytes):

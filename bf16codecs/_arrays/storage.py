@@ -46,7 +46,7 @@ __all__ = [
 
 #: Advice about a server that answers a request for a part with the whole.
 IGNORES_RANGES = "the server ignores ranges: download it, or use a server that sends parts of files"
-#: The first byte, and the one after the last.
+#: The first byte of a range, and the one after the last.
 Range = tuple[int, int]
 
 
@@ -107,7 +107,7 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, key: Any) -> StoredChunk:
-        """Open a chunk; raise StoreError if there is none."""
+        """Open a chunk; raise StoreError if it does not exist."""
 
     def close(self) -> None:  # noqa: B027
         """Close files and connections."""
@@ -190,7 +190,7 @@ def check_range(
 
 @named_damage()
 def drive(reading: Reading, stored: StoredChunk) -> None:
-    """Read all that is asked for, and wait for every reply."""
+    """Serve all requests of a reading, and wait for every reply."""
     try:
         request = next(reading)
         while True:
@@ -283,7 +283,7 @@ class LocalStorage(KeyStorage):
 
     @abstractmethod
     def find(self, key: str) -> LocalChunk | None:
-        """Open a chunk, or return None if there is none."""
+        """Open a chunk; return None if it does not exist."""
 
     def open(self, key: str) -> LocalChunk:
         """Open a chunk."""
@@ -305,7 +305,7 @@ class FolderStorage(LocalStorage):
         self._folder = Folder(root, follow=True)
 
     def find(self, key: str) -> LocalChunk | None:
-        """Open a file, or return None if there is none."""
+        """Open a file; return None if it does not exist."""
         descriptor = self._folder.find(key)
         if descriptor is None:
             return None

@@ -159,7 +159,7 @@ def _orthogonal_spans(
     """Return byte ranges, ascending, that cover the selected items.
 
     From the last axis to the first, every index repeats the ranges of the axes after it. Where an
-    axis steps by at most `gap`, one range covers neighbouring indices and what is between them.
+    axis steps by at most `gap`, one range covers neighbouring indices and the gaps between them.
     """
     starts, stops = np.zeros(1, np.intp), np.full(1, item_size, np.intp)
     stride = item_size

@@ -71,7 +71,7 @@ class ZipStorage(LocalStorage):
         self._starts: dict[str, int] = {}
 
     def find(self, key: str) -> LocalChunk | None:
-        """Open a member, or return None if there is none."""
+        """Open a member; return None if it does not exist."""
         member = self._member(key)
         if member is None:
             return None

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["argument", "as_integer", "for_caller", "named_as_options", "one_of", "positive"]
 
-# Of the process, since messages may be made in any of its threads.
+# One for the process, since any of its threads may make messages.
 _are_options = False
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 Bytes = NDArray[np.uint8]
 
-#: In place of an element layout: that of the array.
+#: Instead of an element layout: take the array's.
 AUTO = "auto"
 
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
@@ -78,8 +78,8 @@ def as_array(value: Any) -> Any:
 def byte_view(buf: Any, name: str = "") -> Bytes:
     """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
 
-    TypeError is raised for Python objects and for what is not a buffer, ValueError if the memory is
-    not contiguous. The messages call it `name`, if that is given.
+    TypeError is raised for Python objects and for other values than buffers, ValueError if the
+    memory is not contiguous. Messages call the buffer `name`, if given.
     """
     # The usual case, first: encoding a kilobyte takes 5 us in all, and numcodecs' check 2.
     if type(buf) is np.ndarray and buf.flags.c_contiguous and not buf.dtype.hasobject:
@@ -162,7 +162,7 @@ def row_length(buf: Any, layout: str, steps: int = 1) -> int:
 
 
 def row_in_step(row: int, items: int, steps: int) -> int:
-    """Return `row`, or 0 if it is all that there is of one of several steps."""
+    """Return `row`, or 0 if each of several steps has one row alone."""
     return row if steps == 1 or row * steps < items else 0
 
 
@@ -206,7 +206,7 @@ class ThreadBuffer(threading.local):
         return self._memory[:size]
 
 
-# The allocator itself keeps what is smaller.
+# The allocator itself keeps smaller memory.
 _LEAST_LENT = 1 << 17
 
 
@@ -246,7 +246,7 @@ class LentMemory:
         return np.asarray(_Lent(self, memory))
 
     def take_back(self, memory: Bytes) -> None:
-        """Keep memory that no array has any more, as far as there is room for it."""
+        """Keep memory that no array has any more, up to the most bytes to keep."""
         if sum(kept.size for kept in self._free.copy()) + memory.size <= self._most:
             self._free.append(memory)
 
@@ -262,5 +262,5 @@ class _Lent:
         self._lender.take_back(self._memory)
 
 
-#: For decoded chunks that zarr will copy: at its defaults, ten of them are there at a time.
+#: For decoded chunks that zarr will copy: by default, it holds ten of them at a time.
 CHUNK_MEMORY = LentMemory(most=1 << 26)

@@ -18,7 +18,7 @@ class Fields:
     sign: int
     exponent: int
     mantissa: int
-    #: Whether the largest exponent is that of infinities, or NaNs, alone.
+    #: Whether only infinities and NaNs have the largest exponent.
     has_infinities: bool = True
     #: How much more the exponent of 1 is than half of all.
     shift: int = 0
@@ -30,12 +30,12 @@ class Fields:
 
     @property
     def bias(self) -> int:
-        """The exponent, as it is stored, of 1."""
+        """The stored exponent of 1."""
         return (1 << (self.exponent - 1)) - 1 + self.shift
 
     @property
     def normal(self) -> range:
-        """The exponents, as they are stored, of normal numbers: all that stand for a power of 2.
+        """The stored exponents of normal numbers: all that stand for a power of 2.
 
         The first one is that of zeros and subnormal numbers, if there is a sign; the last one may
         be that of infinities and NaNs.
@@ -43,7 +43,7 @@ class Fields:
         return range(self.sign, (1 << self.exponent) - self.has_infinities)
 
     def split(self, counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return how often words occur by sign, exponent, and what is behind it in the word."""
+        """Return how often words occur, by sign, exponent, and the bits below the exponent."""
         return counts.reshape(1 << self.sign, 1 << self.exponent, -1)
 
 

@@ -1,9 +1,9 @@
 """Half precision: float32 numbers as float16 and BF16, and what they lose as float16.
 
 NumPy rounds to the nearest float16, to the even one of two: numbers from 65520 on become infinite,
-those up to 2^-25 zero, and what lies between those and 2^-14 subnormal. A NaN stays one, with its
+those up to 2^-25 zero, and those between these and 2^-14 subnormal. A NaN stays one, with its
 sign and the highest bits of its payload, and becomes quiet: processors disagree about NaNs, and
-what is restored has to have one digest.
+restored files need one digest.
 """
 
 from __future__ import annotations

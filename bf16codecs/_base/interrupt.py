@@ -47,7 +47,7 @@ class _Thread(threading.local):
     is_shielded = False
 
 
-# Who asks again does so after this time. Timeouts and shells send several signals at once.
+# A user who repeats a signal does so after this time; timeouts and shells send several at once.
 _SECONDS_BETWEEN = 0.5
 
 _noted: int | None = None
@@ -59,9 +59,9 @@ _thread = _Thread()
 def note(number: int, frame: Any = None) -> None:
     """Handle a signal: the first one is noted, and raised unless that has to wait.
 
-    Later ones raise the first again, which may have been lost in what never looks at the note.
-    While modules are imported, none is raised.
-    Those that come with it do not: they would interrupt what it has begun to undo.
+    Later signals raise the first again, which may have been lost in code that never looks at the
+    note. Those that arrive together with it do not: they would interrupt its undoing. While modules
+    are imported, no signal is raised.
     """
     global _noted, _raised_at
     if _noted is None:
@@ -75,7 +75,7 @@ def note(number: int, frame: Any = None) -> None:
 
 
 def _is_importing(frame: Any) -> bool:
-    """Tell whether modules are being imported: NumPy's would tell of it in forty lines."""
+    """Tell whether modules are being imported: NumPy would report a signal in forty lines."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -90,7 +90,7 @@ def check() -> None:
 
 
 def finish(what: str) -> None:
-    """Note what is complete now, and stays, whatever ends the command."""
+    """Note work that is complete, and stays, whatever ends the command."""
     global _finished
     _finished = what
 
@@ -106,7 +106,7 @@ def temporary() -> Iterator[None]:
 
 
 def finished_before() -> str | None:
-    """Return what is complete, for the message of an error that comes later."""
+    """Return the complete work, for the message of a later error."""
     return _finished
 
 
@@ -128,7 +128,7 @@ def shielded() -> Iterator[None]:
 
 @contextmanager
 def exposed() -> Iterator[None]:
-    """Inside of a shielded block: raise what arrives here, or was noted before."""
+    """Inside of a shielded block: raise signals that arrive here, or were noted before."""
     before = _thread.is_shielded
     try:
         _thread.is_shielded = False

@@ -34,7 +34,7 @@ def lazy_names(
     submodules
         Modules that are names of the package themselves.
     unlisted
-        Modules that need packages that may be missing: to get all that is listed raises no error.
+        Modules that need packages that may be missing: getting all listed names raises no error.
     """
     module_of = {name: module for module, names in modules.items() for name in names.split()}
 

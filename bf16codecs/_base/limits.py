@@ -1,7 +1,7 @@
 """Limits of what a store from a stranger may make its reader take.
 
-Whatever is allocated or looped over is justified beforehand: by bytes that are there, or by a limit
-that the caller can raise. Ratios and floors are such that no real model meets them.
+Every allocation and loop is justified beforehand: by bytes that exist, or by a limit that the
+caller can raise. Ratios and floors are such that no real model meets them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
     "stored_limit",
 ]
 
-#: Of one document: a group's or an array's metadata, a safetensors header. The reference
-#: implementation of safetensors has this limit for headers.
+#: The most bytes of one document: a group's or an array's metadata, a safetensors header. The
+#: reference implementation of safetensors has this limit for headers.
 MAX_METADATA_BYTES = 100_000_000
 #: Bytes of chunks that a conversion works on at a time, at least one.
 IN_FLIGHT_BYTES = 1 << 30
@@ -46,7 +46,7 @@ IN_FLIGHT_BYTES = 1 << 30
 MANY_FILES = 10_000
 #: Bytes of a server's chunks that are read at a time, at least two.
 REMOTE_IN_FLIGHT_BYTES = 1 << 28
-#: Of a server's reply, where it is not known how long it can be.
+#: The most bytes of a server's reply whose size is not known beforehand.
 MAX_BODY_BYTES = 1 << 30
 #: Levels of folders below a store, or in a model's folder. An array's path has 32 parts at most,
 #: and a chunk's key "c" and 31 folders more. A walk may hold a descriptor for each level, of which
@@ -65,14 +65,14 @@ MAX_NDIM = 32
 # Of models of 10 to 3,000 tensors, Zstandard shrinks headers 4 to 13 times, and ZIP (deflate, level
 # 9) the consolidated metadata 12 to 51 times.
 _METADATA_RATIO, _SMALL_METADATA = 128, 1 << 20
-# Of each of these signs, Python makes up to 40 bytes. They are a tenth of real metadata, and can be
+# Python makes up to 40 bytes of each of these signs. They are a tenth of real metadata, and can be
 # two thirds of others. Counted with 80 bytes each, real metadata grow 466 times in a ZIP file.
 _SIGNS, _SIGN_BYTES = b",:[{", 80
 _PARSED_RATIO, _SMALL_PARSED = 768, 1 << 26
-# The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
+# Weights shrink 3 times at most; data that shrink more are constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
-# Of a version in a growing frame, beside its items: docs/format_growing.md.
+# Bytes of a version in a growing frame, beside its items: docs/format_growing.md.
 _VERSION_BYTES = 128
 # Versions of a frame that this package wrote come from at most 15 others.
 _MOST_ANCESTORS = 15
@@ -121,12 +121,12 @@ def stored_limit(nbytes: int) -> int:
 
 def frame_limit(nbytes: int) -> int:
     """Return the most bytes that a frame of `nbytes` can have, a growing one with its directory."""
-    # Of each version an entry of 16 bytes, and a head, which no item is too small for.
+    # Each version has an entry of 16 bytes, and a head, however small its items are.
     return stored_limit(nbytes) + _VERSION_BYTES * min(nbytes, _core.MAX_STEPS)
 
 
 def check_ancestors(nbytes: int, wanted: int) -> None:
-    """Raise StoreError for blocks to decode that are far larger than those of them to read."""
+    """Raise StoreError if the versions that a part comes from have far more bytes than it."""
     if nbytes > max(_SMALL, (1 + _MOST_ANCESTORS) * wanted):
         raise StoreError(
             f"a part with {wanted} bytes in blocks comes from versions with more than"
@@ -154,8 +154,8 @@ class Limits:
     def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:
         """Raise LimitError for data that are too large once decoded.
 
-        `stored` returns the size of the store, or as much of it as it has seen when that is more
-        than its argument; it is called for large data only. `what` names the store and the data.
+        `stored` returns the size of the store, or the part counted so far once that is more than
+        its argument; it is called for large data only. `what` names the store and the data.
         """
         if self.max_bytes is not None:
             if nbytes > self.max_bytes:

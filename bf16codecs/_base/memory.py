@@ -1,4 +1,4 @@
-"""The memory of this process, as benchmarks need it: its peak, and the same for everybody."""
+"""The memory of this process, for benchmarks: its peak, and equal conditions for all codecs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep what is freed, for the rest of the process (glibc).
+    """Let the allocator keep freed memory, for the rest of the process (glibc).
 
-    Otherwise it depends on what else was allocated whether freed memory goes back to the system. If
-    it does, every result that is kept is written to fresh pages: the same encoder then ran at 2.0
+    Otherwise other allocations decide whether freed memory goes back to the system. If it does,
+    every result that is kept is written to fresh pages: the same encoder then ran at 2.0
     GB/s, or at 4.2.
     """
     if platform.libc_ver()[0] != "glibc":
@@ -30,14 +30,14 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Let the system have what the allocator keeps (glibc): a peak is of new memory then."""
+    """Return free memory to the system (glibc), so that a peak counts new memory."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], int | None]]:
-    """Yield a function that returns how many bytes resident memory has risen (Linux)."""
+    """Yield a function that returns by how many bytes resident memory has risen (Linux)."""
     try:
         _forget_peak()
         before = _status("VmRSS")
@@ -48,19 +48,19 @@ def peak_memory() -> Iterator[Callable[[], int | None]]:
 
 
 def no_peak_because() -> str | None:
-    """Return why `peak_memory` knows none here; None if it does."""
+    """Return why `peak_memory` does not work here; None if it does."""
     if not sys.platform.startswith("linux"):
-        return "Linux alone tells a peak that can be set back"
+        return "only Linux has a peak that can be reset"
     try:
         _forget_peak()
         _status("VmHWM")
     except OSError as e:
-        return f"this system does not tell it: {e}"
+        return f"this system does not report it: {e}"
     return None
 
 
 def _forget_peak() -> None:
-    """Let the peak be what resident memory is now."""
+    """Reset the peak to the current resident memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

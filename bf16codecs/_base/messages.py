@@ -1,4 +1,4 @@
-"""Messages: an error in one line, with what it is about."""
+"""Messages: an error in one line, with its subject."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ DAMAGE_ADVICE = f"{RESTORE_ADVICE} (bf16codecs verify checks all of a store)"
 #: Advice where a process has as many files open as it may.
 FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 
-# A message may quote what a store says, which may be of any length. Of a chain of stores, the last
-# one and the reason are at the end.
+# A message may quote text of any length from a store. For a chain of stores, the last one and the
+# reason are at the end.
 _FIRST, _LAST = 600, 400
 # How alike a name and a near one are at least; at 0.6, "base" is near "absent".
 _ALIKE = 0.65
@@ -114,13 +114,13 @@ def _text(error: BaseException) -> str:
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
     if package == "obstore":
-        # Behind the message, obstore has everything that it knows of the request.
+        # Behind the message, obstore lists all details of the request.
         text = text.partition("Debug source:")[0].rstrip(": \n")
     return text
 
 
 def system_text(error: OSError) -> str:
-    """Return what the system says of an error, and what to do where any call may fail so."""
+    """Return the system's text for an error, with advice if the process has too many files open."""
     text = error.strerror or ""
     needs_advice = error.errno == errno.EMFILE and FILES_ADVICE not in text
     return f"{text}; {FILES_ADVICE}" if needs_advice else text
@@ -132,7 +132,7 @@ def _text_of_http(error: Any) -> str:
         return "not a valid address"
     if type(error).__name__ == "TooManyRedirects":
         return f"the server redirects again and again ({counted(len(error.history), 'time')})"
-    # aiohttp gives a status of its own, 400, to what is no reply, or is cut off.
+    # aiohttp invents a status, 400, for replies that are invalid or cut off.
     if type(cause := error.__cause__).__module__ == "aiohttp.http_exceptions":
         is_cut = type(cause).__name__ in ("ContentLengthError", "TransferEncodingError")
         what = "is cut off" if is_cut else "is not valid HTTP"
@@ -151,7 +151,7 @@ def _text_of_http(error: Any) -> str:
 
 
 def _from_server(text: str) -> str:
-    """Cut what a server has a say in, which may be of any length."""
+    """Cut text from a server, which may be of any length."""
     line = " ".join(text.split())
     return line if len(line) <= _FROM_SERVER else f"{line[:_FROM_SERVER]} ..."
 
@@ -164,15 +164,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-# How others say it. A thread can also be more than the user has a right to; the other is zstd's.
+# Messages of other libraries. Python's may also mean that the user may have no more threads; the
+# second is zstd's.
 _NO_MEMORY = "can't start new thread", "Allocation error : not enough memory"
 
 
 def as_memory_error(error: BaseException) -> MemoryError | None:
-    """Return a MemoryError for an error that comes of a shortage of memory, in whichever words.
+    """Return a MemoryError for an error that a shortage of memory caused, whatever its text.
 
-    Not in ours: they quote what a store says. C code may not notice one, and raise a SystemError
-    from it: json of Python 3.12.
+    The text of this package's errors does not count, since it quotes stores. C code may overlook a
+    MemoryError and raise a SystemError from it: json of Python 3.12.
     """
     for cause in causes(error):
         names_it = not isinstance(cause, BF16CodecsError) and any(
@@ -189,13 +190,13 @@ def advised(text: str) -> str:
 
 
 def damaged(why: str | KeyError, what: str = "damaged") -> str:
-    """Say of data that they are damaged, why, or what they lack, and what to do."""
+    """Say that data are damaged, why, or what they lack, and what to do."""
     return advised(f"{what}: {f'without {why}' if isinstance(why, KeyError) else why}")
 
 
 @contextmanager
 def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator[None]:
-    """Say in one line what failed, and why. Running out of memory stays what it is.
+    """Say in one line what failed, and why. MemoryError passes unchanged.
 
     `what` is the store, tensor or chunk that the block of code is about. Errors that are not of
     this package become `otherwise`.
@@ -216,7 +217,7 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
 
 @contextmanager
 def named_damage(what: str = "") -> Iterator[None]:
-    """Say of encoded data what is damaged, and what to do; other errors pass unchanged.
+    """Say which encoded data are damaged, and what to do; other errors pass unchanged.
 
     `what` names the data, if nothing else does.
     """
@@ -237,13 +238,13 @@ def raise_named(error: CodecError, what: str = "") -> NoReturn:
 
 
 def install_extra(extra: str) -> str:
-    """Return what installs an extra of this package, in a shell."""
+    """Return the shell command that installs an extra of this package."""
     return f"pip install 'bf16codecs[{extra}]'"
 
 
 @contextmanager
 def from_extra(extra: str, what: str) -> Iterator[None]:
-    """Say of a package that cannot be imported what needs it, and which extra has it."""
+    """Say what needs a package that cannot be imported, and which extra installs it."""
     try:
         yield
     except ImportError as e:
@@ -251,12 +252,12 @@ def from_extra(extra: str, what: str) -> Iterator[None]:
         raise type(e)(text, name=e.name) from e
 
 
-# Between who gives numbers to a codec and the codec. zarr encodes in threads of its own.
+# Packages between the caller and the codec. zarr encodes in other threads.
 _BETWEEN = {"asyncio", "bf16codecs", "concurrent", "h5py", "numcodecs", "threading", "zarr"}
 
 
 def _caller() -> FrameType | None:
-    """Return the frame of who called: in another thread, where this is one of zarr's."""
+    """Return the caller's stack frame: in another thread, if this is one of zarr's."""
     frames = sys._current_frames()
     here = frames.pop(threading.get_ident())
     # Without the GIL, other threads go on, and their frames cannot be followed meanwhile.
@@ -276,7 +277,7 @@ def _caller() -> FrameType | None:
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
-    """Warn at the line of who called this package, directly or through zarr or h5py."""
+    """Warn at the line that called this package, directly or through zarr or h5py."""
     frame = _caller()
     if frame is None:
         warnings.warn(text, category, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Names of codecs, levels and options, for those who read metadata or options alone."""
+"""Names of codecs, levels and options, for modules that only read metadata or options."""
 
 from __future__ import annotations
 

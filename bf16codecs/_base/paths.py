@@ -1,4 +1,4 @@
-"""Paths as callers give them, and what names say."""
+"""Paths as callers give them, and the meaning of names."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
     "resolved",
 ]
 
-#: Of a variant, such as fp16, libraries put the name there, and before ``.safetensors`` elsewhere.
+#: Libraries put the name of a variant, such as fp16, here, and before ``.safetensors`` elsewhere.
 _INDEX = re.compile(r"\.safetensors\.index(\.[^./]+)?\.json\Z")
 # How many names of a folder are compared with a missing one at most.
 _MOST_NAMES = 1000
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
-    """Return a path, or an address, as text. `of` says in messages what is there.
+    """Return a path, or an address, as text; `of` names its content in messages.
 
     TypeError is raised if it is something else; ValueError if it is empty, as from a variable of
     the shell that is not set: it would be the current folder; NotADirectoryError if a slash at its
@@ -93,7 +93,7 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def index_suffix(name: str) -> str:
-    """Return the end of a name that says that it is the index of safetensors files; else nothing.
+    """Return the suffix of a name of an index of safetensors files; empty for other names.
 
     It is ``.safetensors.index.json``, or ``.safetensors.index.fp16.json`` of a variant.
     """
@@ -116,7 +116,7 @@ def last_name(location: str) -> str:
 
 
 def resolved(path: Path) -> Path:
-    """Return a path without links; one that leads round in a circle ends in a link.
+    """Return a path without links; a circle of links stays a link.
 
     `Path.resolve` raises a RuntimeError for such a path, up to Python 3.12. Opening it raises an
     OSError.
@@ -139,12 +139,12 @@ def absolute(path: str | os.PathLike[str]) -> str:
 
 
 def require_folder_of(target: Path) -> None:
-    """Raise FileNotFoundError if the folder in which a file is to be made is not there."""
+    """Raise FileNotFoundError if the folder in which a file is to be made does not exist."""
     if not target.parent.is_dir():
         raise missing_path(target.parent, "No such folder")
 
 
 def and_parents(path: str) -> list[str]:
-    """Return a path with slashes, and those of all that it is below; the last one is empty."""
+    """Return a path with slashes and all its parents; the last one is empty."""
     parts = path.split("/") if path else []
     return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]

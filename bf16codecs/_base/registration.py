@@ -1,6 +1,6 @@
-"""Tells zarr and numcodecs of this package's codecs and data types, once they are imported.
+"""Register this package's codecs and data types with zarr and numcodecs, once they are imported.
 
-To import them here would take longer than most commands do their work. Entry points are not enough:
+Importing them here would take longer than most commands take. Entry points are not enough:
 before 3.4.2, zarr does not look at those of data types, and where the package is not installed, but
 on a path, there are none.
 """
@@ -39,7 +39,7 @@ def _register_numcodecs() -> None:
 
 
 def _register_zarr() -> None:
-    # Not if another thread is at it, and waits for zarr: it registers at its end.
+    # Not while another thread imports it and waits for zarr: that import registers at its end.
     if "bf16codecs.zarr" not in sys.modules:
         import_module("bf16codecs.zarr")
 
@@ -82,10 +82,10 @@ class _Loader:
 
 
 class _Finder:
-    """Finds libraries where others find them.
+    """Finds libraries through the other finders.
 
-    It stays where it is when there is nothing left to find: what is removed while another thread
-    goes through `sys.meta_path` makes that thread skip a finder, and its module is not found.
+    It stays in `sys.meta_path` when nothing is left to find: removing it while another thread goes
+    through that list makes that thread skip a finder, and not find its module.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class _Finder:
 
 
 def register_when_imported() -> None:
-    """Register with what is imported, and with the rest when it is."""
+    """Register with libraries that are imported, and with the others when they are."""
     for name in list(_REGISTER):
         if name in sys.modules:
             _register(name)

@@ -30,13 +30,13 @@ _LEAST_NAME = 32
 _CUT = "..."
 # How many numbers, names and signs of JSON are joined.
 _TOKENS = 1 << 16
-# Words of a name, and what is between them.
+# Words of a name, and the signs between them.
 _PARTS = re.compile(r"[^\W_]+|[\W_]+")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, and what becomes of it where there is no room for all."""
+    """A column: its title, and how it gives way where room is short."""
 
     title: str
     #: Whether it is text, to the left; numbers are to the right, and never cut.
@@ -97,7 +97,7 @@ class _Names:
         return tree
 
     def fitted(self, name: str, width: int) -> str:
-        """Return one of the names in at most so many cells: without its middle if need be."""
+        """Return one of the names in at most `width` cells: without its middle if need be."""
         excess = _cells(name) - width
         if excess <= 0:
             return name
@@ -123,11 +123,10 @@ class _Names:
 
 
 class Layout:
-    """How the rows of a table are laid out whose first column says what a row is about.
+    """The layout of a table whose first column names the subject of each row.
 
     Where there is little room, names are shortened, and stay different as far as there is room,
-    columns are left out, and at last names get lines of their own, until the numbers that matter
-    fit.
+    columns are left out, and at last names get separate lines, until the important numbers fit.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ class Layout:
     rows
         Rows that are known before, which may be names alone.
     room
-        Columns of the terminal; None if all is to be shown.
+        Columns of the terminal; None to show everything.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class Layout:
         return self.lines([column.title for column in self._columns])
 
     def lines(self, cells: Sequence[str]) -> list[str]:
-        """Return the lines of a row: one, or two if names have lines of their own."""
+        """Return the lines of a row: one, or two if names have separate lines."""
         texts = [printable(cell) for cell in cells]
         name = self._names.fitted(texts[0], self._widths[0])
         parts = [self._padded(i, texts[i]) for i in self._shown]
@@ -170,7 +169,7 @@ class Layout:
         return [line.rstrip() for line in lines]
 
     def left_out(self) -> list[str]:
-        """Return what there was no room for."""
+        """Return what was left out: titles of columns, and ``"whole names"``."""
         names = [c.title for i, c in enumerate(self._columns) if i and i not in self._shown]
         if self._widths[0] < self._longest:
             names.insert(0, "whole names")
@@ -187,7 +186,7 @@ class Layout:
         self._widths[0] = room
 
     def _leave_out(self, room: int) -> int:
-        """Leave out columns until the others fit; return what they take, fit or not."""
+        """Leave out columns until the others fit; return their width, whether they fit or not."""
         while True:
             taken = sum(self._widths[i] + _GAP for i in self._shown) - _GAP
             rank = max((self._columns[i].rank for i in self._shown), default=0)
@@ -203,7 +202,7 @@ class Layout:
 def table_lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], sums: Sequence[Sequence[str]] = ()
 ) -> Iterator[str]:
-    """Yield the lines of a whole table, as wide as it is, with sums below it."""
+    """Yield the lines of a whole table, at full width, with sums below it."""
     layout = Layout(columns, [*rows, *sums])
     yield from layout.titles()
     for row in rows:

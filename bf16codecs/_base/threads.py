@@ -174,7 +174,7 @@ class _WorkerPool(Generic[Result]):
             self._todo.put(task)
 
     def _start(self) -> None:
-        self._workers += 1  # before Ctrl-C can come
+        self._workers += 1  # before Ctrl-C can arrive
         try:
             threading.Thread(target=self._work, daemon=True).start()
         except RuntimeError:
@@ -200,7 +200,7 @@ class _WorkerPool(Generic[Result]):
         return self.pending.popleft().result()
 
     def stop(self) -> None:
-        """Return when nothing is running any more, and let the threads end."""
+        """Let the threads end; return when no task is running any more."""
         running = [task for task in self.pending if task.take() is None]
         for _ in range(self._workers):
             self._todo.put(None)
@@ -215,10 +215,10 @@ def run_ahead(
 ) -> Generator[Result, None, None]:
     """Run jobs on threads, and yield their results in the order of the jobs.
 
-    Jobs are taken one by one, and results yielded, in the calling thread: what may only happen
-    there, such as calling HDF5 while its lock is held, belongs into the making of jobs. The first
-    error stops the rest. When this ends, however it does, no job is running any more: what one
-    writes may be about to be removed.
+    Jobs are taken one by one, and results yielded, in the calling thread: calls that may only
+    happen there, such as to HDF5 while its lock is held, belong into the making of jobs. The first
+    error stops the rest. When this ends, in whatever way, no job is running any more: the caller
+    may be about to remove the files that jobs write.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int, job_nbytes: in
     overlapping = min(threads + 1, _FEW_WORKERS) if threads > 1 else 1
     workers = max(concurrency, overlapping) if concurrency else 1
     workers = min(workers, max(1, IN_FLIGHT_BYTES // max(1, job_nbytes)))
-    # A slow request must not keep the others waiting; what is local is in memory by then.
+    # A slow request must not keep the others waiting; local data are in memory by then.
     waiting = 4 * workers if concurrency > 1 else 1
     with closing(run_ahead(jobs, workers, waiting)) as results:
         for _ in results:

@@ -94,8 +94,8 @@ def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
     """Return the tensor that has the numbers of another one in memory, mostly that one itself.
 
     A class with operations of its own may wrap such a tensor, which is returned then. Or it
-    computes numbers from other data, such as codes and a scale: who reads the numbers loses the
-    data, and what is written to the numbers is lost. ValueError, with the tensor's name, is raised
+    computes numbers from other data, such as codes and a scale: reading the numbers loses those
+    data, and writing to the numbers has no effect. ValueError, with the tensor's name, is raised
     for such a class, and for layouts other than ``torch.strided``.
     """
     label = f"tensor {name!r}" if name else "a tensor"
@@ -117,7 +117,7 @@ def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
-    # The storage of a functional tensor, which is of no class of its own, was never written to.
+    # The storage of a functional tensor, which has no class that would show it, is never written.
     if is_lazy(tensor) or torch._is_functional_tensor(tensor):
         return None
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Folders that are held open: what takes their paths later, or links in them, is never reached."""
+"""Folders that are held open: neither links in them nor later owners of their paths are reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bf16codecs.errors import StoreError
 
 __all__ = ["Entry", "Folder", "walk", "walk_tree"]
 
-# Why something in a folder that may be a stranger's is not opened, and what to do.
+# Why an entry of a stranger's folder is not opened, and what to do.
 _LINK_REFUSAL = (
     "a symbolic link, which could lead anywhere, and is not followed: if you trust the folder,"
     " cp -RL makes a copy without links"
@@ -75,7 +75,7 @@ class Folder:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):  # nothing was written through it
@@ -86,7 +86,7 @@ class Folder:
             self.close()
 
     def is_own(self) -> bool:
-        """Tell whether it is this user's."""
+        """Tell whether this user owns the folder."""
         return not hasattr(os, "geteuid") or self._status.st_uid == os.geteuid()
 
     def is_current(self) -> bool:
@@ -150,7 +150,7 @@ class Folder:
             raise
 
     def find(self, key: str) -> int | None:
-        """Open a file to read it, as `open` does; return None if there is none.
+        """Open a file to read it, as `open` does; return None if it does not exist.
 
         StoreError is also raised if another folder has taken the path of this one.
         """
@@ -181,7 +181,7 @@ class Folder:
         return sum(s.st_size for s in self._statuses(path) if stat.S_ISREG(s.st_mode))
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder, if it is there, as much as possible; raise the first error."""
+        """Remove a file or a folder, if it exists, as far as possible; raise the first error."""
         errors: list[OSError] = []
 
         def note(function: Any, path: str, info: Any) -> None:
@@ -208,7 +208,7 @@ class Folder:
         raise errors[0]
 
     def _statuses(self, path: str) -> Iterator[os.stat_result]:
-        """Yield the status of everything that is no folder, below a path in the folder."""
+        """Yield the status of every entry but folders, below a path in the folder."""
         if self._descriptor is not None and hasattr(os, "fwalk"):
             top = path or "."
             with suppress(FileNotFoundError):
@@ -229,7 +229,7 @@ class Folder:
                     yield os.lstat(os.path.join(folder, name))
 
     def _refuse_depth(self, below: str, folders: list[str]) -> None:
-        """Refuse what is nested too deep, before it is walked through."""
+        """Refuse folders that are nested too deep, before they are walked through."""
         if folders and below.count(os.sep) >= MAX_DEPTH:
             raise StoreError(
                 f"{self.path}: has more than {MAX_DEPTH} levels of folders, as no store has"
@@ -274,18 +274,18 @@ def walk_tree(
 ) -> Iterator[tuple[str, Entry]]:
     """Yield all files and folders below a folder, and their paths from there, with slashes.
 
-    Names are in order, and folders come before what is in them.
+    Names are in order, and folders come before their entries.
 
     Parameters
     ----------
     top
         The folder, which may be a link.
     follow
-        Whether links to files are what they lead to, as in the cache of huggingface_hub, and not
-        refused: in a stranger's folder they could lead anywhere. Links to
-        folders always are: a few of them can make paths without end.
+        Whether links to files count as the files, as in the cache of huggingface_hub. Otherwise
+        they are refused: in a stranger's folder they could lead anywhere. Links to folders are
+        always refused: a few of them can make paths without end.
     skip
-        Tells whether something is left out.
+        Returns whether to leave out an entry.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def walk_tree(
 
 
 def _fault(entry: Entry, name: str, follow: bool) -> str:
-    """Say why something is neither read nor written; nothing if it is."""
+    """Say why an entry is neither read nor written; empty if it may be."""
     if entry.is_symlink():
         if not follow:
             return _LINK_REFUSAL

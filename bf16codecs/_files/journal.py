@@ -1,11 +1,11 @@
-"""Journals: what an append to a file changes in place, so that it happens wholly or not at all.
+"""Journals: an append's changes to a file in place, which happen wholly or not at all.
 
 A *journal* is a file beside another one: docs/runs.md has its format, and when it is made and
 carried out. Its lock tells whether its maker is alive, and lets one process at a time change the
 file.
 
 `JournaledFile` writes new content behind the file's end at once, where no reader looks, and keeps
-changes of what was there in memory. To commit, it writes them to the journal, flushes that, carries
+changes of old content in memory. To commit, it writes them to the journal, flushes that, carries
 them out and removes the journal. So the file is as before, or has all changes.
 """
 
@@ -56,21 +56,21 @@ _ENTRY = 8 + _DIGEST + PAGE
 _MOST_PAGES = 1 << 19
 # A file, or 1 MiB if it is smaller, may become so much larger: chunks have room that is empty.
 _GROWTH, _LEAST = 16, 1 << 20
-# A living process carries a change out in the time that some pages take to be written and flushed.
+# A living process carries out a change in the time of writing and flushing some pages.
 _TRIES, _SECONDS = 250, 0.02
-# In a stranger's store, the journal may be a link, or a pipe.
+# In a stranger's store, the journal may be a link or a pipe.
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 
 
 def journal_of(path: str | os.PathLike[str]) -> Path:
-    """Return where the journal of a file is: beside the file itself, not beside a link to it."""
+    """Return the path of a file's journal: beside the file itself, not beside a link to it."""
     return Path(os.path.realpath(path) + JOURNAL_SUFFIX)
 
 
 class Change(NamedTuple):
     """The contents of a journal: the sizes of a file before and after, and its new pages.
 
-    `pages` has, by number, the digest of a page before and its content after. Of the last page,
+    `pages` has, by number, the digest of a page before and its content after. In the last page,
     bytes behind either size do not count.
     """
 
@@ -122,7 +122,7 @@ class Change(NamedTuple):
         return body + hashlib.sha256(body).digest()
 
     def is_of(self, file: int) -> bool:
-        """Tell whether this change is of a file, before it is made, halfway or afterwards."""
+        """Tell whether this change belongs to a file, before it is made, halfway or afterwards."""
         now, end = os.fstat(file).st_size, min(self.before, self.size)
         if not end <= now or self.size > _GROWTH * max(now, _LEAST):
             return False
@@ -176,8 +176,8 @@ class Journal:
     def take(self) -> None:
         """Lock it, and carry out the change that a dead process has left.
 
-        BlockingIOError is raised if another process has it, FileExistsError if it is complete, and
-        of another file.
+        BlockingIOError is raised if another process has it, FileExistsError if it is complete and
+        belongs to another file.
         """
         self.lock()
         change = self._content(self._file)
@@ -188,7 +188,7 @@ class Journal:
         os.ftruncate(self._file, 0)
 
     def settle(self) -> None:
-        """Lock it, carry out its change if that is of the file, and remove it."""
+        """Lock it, carry out its change if that belongs to the file, and remove it."""
         self.lock()
         change = self._content(self._file)
         if change is not None:
@@ -229,7 +229,7 @@ class Journal:
             lock.close()
 
     def pending(self) -> Change | None:
-        """Return its change if that is complete and of the file; take no lock."""
+        """Return its change if that is complete and belongs to the file; take no lock."""
         try:
             file = os.open(self._path, os.O_RDONLY | _FLAGS)
         except OSError:  # none, or no journal
@@ -262,7 +262,7 @@ class Journal:
         return Change.parse(read_padded(file, 0, state.st_size))
 
     def _settle(self, change: Change) -> bool:
-        """Carry out a change, if it is of the file."""
+        """Carry out a change, if it belongs to the file."""
 
         def carry_out(file: int) -> bool:
             if not change.is_of(file):
@@ -325,7 +325,7 @@ def superblock_end(head: bytes) -> int | None:
 def _may_write(user: int, file: os.stat_result) -> bool:
     """Tell whether the owner of a journal may have been allowed to write to its file.
 
-    In a folder such as /tmp, anybody can put a file beside another one.
+    In a folder such as /tmp, any user can put a file beside another one.
     """
     others = stat.S_IWGRP | stat.S_IWOTH
     known = {file.st_uid, 0, *([os.geteuid()] if hasattr(os, "geteuid") else ())}
@@ -337,7 +337,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _read_page(file: int, page: int, end: int) -> bytes:
-    """Return what a file has of a page before its end."""
+    """Return the part of a page that is before the end of its file."""
     return read_padded(file, page * PAGE, min(PAGE, end - page * PAGE))
 
 
@@ -365,7 +365,7 @@ class JournaledFile:
     Parameters
     ----------
     path
-        The file, which is there.
+        The file, which must exist.
     durable
         Whether a loss of power may come between any two steps.
     end_of
@@ -451,7 +451,7 @@ class JournaledFile:
             self._pages[page][start:stop] = data[begin : begin + stop - start]
 
     def truncate(self, size: int | None = None) -> int:
-        """Let the file have a size."""
+        """Set the size of the file."""
         self._size = self._at if size is None else size
         return self._size
 
@@ -498,7 +498,7 @@ class JournaledFile:
         if self._has_begun:
             self._journal.close()
         else:
-            # First: a complete journal refers to what is cut off then.
+            # First: a complete journal refers to content that is cut off below.
             self._journal.remove()
             with suppress(OSError):
                 os.ftruncate(self._file, self.before)

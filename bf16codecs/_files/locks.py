@@ -1,4 +1,4 @@
-"""Lock files, which tell whether the process that made them is alive."""
+"""Lock files, which show whether the process that made them is alive."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ except ImportError:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
 
 
-# Windows' locks forbid others to read what is locked: a byte behind the text.
+# Windows' locks forbid others to read the locked bytes: lock one behind the text.
 _LOCKED_BYTE = 1 << 20
 
 
 def _machine() -> str:
-    """Return words for this machine: containers have names of their own, but share the boot's."""
+    """Return words for this machine: containers have different names, but share the boot's id."""
     words = [platform.node() or "unnamed"]
     with suppress(OSError):
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -54,7 +54,7 @@ class LifeLock:
     """A lock file in a folder, locked unless another process holds it.
 
     The system frees the lock when its process ends, however that happens. If the lock `is_new`, the
-    file is made, and nothing that is there already is used.
+    file is made, and an existing one is never used.
     """
 
     def __init__(self, folder: Folder, name: str, is_new: bool) -> None:
@@ -82,7 +82,7 @@ class LifeLock:
             pass
 
     def is_current(self) -> bool:
-        """Tell whether the file still has its name: who held it before may have removed it."""
+        """Tell whether the file still has its name: an earlier holder may have removed it."""
         try:
             named = self._folder.stat(self._name)
         except OSError:
@@ -147,7 +147,7 @@ class LifeLock:
 def take_lock(folder: Folder, name: str, target: str) -> LifeLock:
     """Take the lock of an append, which one process at a time has; make its file if need be.
 
-    Where locks do not work, the file is the lock: who has made it has it. BlockingIOError, with the
+    Where locks do not work, the file is the lock: its maker holds it. BlockingIOError, with the
     path of the `target` that is appended to, is raised if another process has it; FileNotFoundError
     if the folder was removed.
     """
@@ -160,7 +160,7 @@ def take_lock(folder: Folder, name: str, target: str) -> LifeLock:
             try:
                 lock = LifeLock(folder, name, is_new)
             except FileNotFoundError:
-                continue  # who had it is done
+                continue  # its holder is done
         if lock.is_held or (is_new and not lock.is_taken):
             return lock
         with closing(lock):

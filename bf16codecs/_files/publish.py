@@ -3,10 +3,10 @@
 It is made in a *working folder* beside its target, `.bf16codecs-<random>.tmp/`:
 
     lock     locked as long as the maker lives
-    new      what is made; after an exchange, what it replaced
+    new      the new content; after an exchange, the old
     target   where two names cannot be exchanged: the name of the target that becomes `old`
-    old      there, what is replaced
-    scratch  what `new` is made of
+    old      there, the content that is replaced
+    scratch  files from which `new` is made
 
 A working folder whose lock is signed and free is a dead process's. The next process of the same
 user that writes beside it removes these five names, and the folder if that was all. Where death
@@ -81,7 +81,7 @@ def is_working_name(name: str) -> bool:
 
 
 class _Reserve:
-    """Memory and file descriptors, kept for removing what was made when no others are left."""
+    """Memory and file descriptors, kept for removing files when no others are left."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _MEMORY)
@@ -181,8 +181,8 @@ class WorkingFolder:
     def publish(self, target: Path, check: Callable[[Path], object]) -> None:
         """Give `new` the name of a target in the folder that holds this one.
 
-        `check` is called with the path of what has that name, and again when that has moved into
-        this folder; it raises if that must stay.
+        `check` is called with the path of the old target, and again when it has moved into this
+        folder; it raises if the old target must stay.
         """
         # If this folder was moved away, files that were written by path since would be missing.
         self._folder.check()
@@ -195,7 +195,7 @@ class WorkingFolder:
         try:
             sync(target.parent)
         except OSError as e:
-            # Until the disk has the new name, a loss of power may bring back what was replaced.
+            # Until the disk has the new name, a loss of power may bring back the old content.
             self._is_needed = e
             text = f"replaced, but a loss of power may undo that: {e.strerror}"
             raise OSError(e.errno, text, str(target)) from e
@@ -287,7 +287,7 @@ class WorkingFolder:
             raise
 
     def close(self) -> OSError | None:
-        """Undo what was not finished, and remove the folder; return the error if that failed."""
+        """Undo unfinished work, and remove the folder; return the error if that failed."""
         if os.getpid() != self._process:
             return None  # a forked process: the folder is its parent's
         if self._reserve is not None:
@@ -350,7 +350,7 @@ def recover(folder: Path) -> None:
 
 
 def recover_missing(path: str | os.PathLike[str]) -> None:
-    """Finish a dead process's work for a path where nothing is; touch nothing else."""
+    """Finish a dead process's work for a missing path; touch nothing else."""
     target = Path(absolute(path))
     if not os.path.lexists(target):
         for found in _working_folders(target.parent):
@@ -454,7 +454,7 @@ def _exchange(held: Folder, name: str, other: Path) -> bool:
 def _rename_new(held: Folder, name: str, new: Path) -> None:
     """Rename a file or a folder in a folder to a path where nothing is.
 
-    FileExistsError is raised if something is there.
+    FileExistsError is raised if the path exists.
     """
     try:
         if _rename(held, name, new, _NO_REPLACE):

@@ -1,4 +1,4 @@
-"""Files: opened so that nothing else than regular files is read, and read and written whole."""
+"""Files: opened only if they are regular, and read and written whole."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ __all__ = [
 #: Whether threads can read from one descriptor side by side. Windows has no such call.
 HAS_PREADV = hasattr(os, "preadv")
 
-#: Opening a pipe must not wait for a writer, and a terminal must not become this process's own.
+#: Opening a pipe must not wait for a writer, and opening a terminal must not make it the one that
+#: controls this process.
 READ_FLAGS = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
 )
@@ -55,7 +56,7 @@ def require_regular(descriptor: int) -> int:
 
 
 class SharedFile:
-    """A regular file that is open for reading as long as anybody has this."""
+    """A regular file that is open for reading as long as this object is referred to."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.descriptor = open_to_read(path)
@@ -94,7 +95,7 @@ def write_all(file: FileIO, data: Any) -> None:
 
 
 def disk_size(path: Path) -> int:
-    """Return the size of a file, or of all in a folder, without holes: HDF5's runs have some."""
+    """Return the size of a file, or of all files in a folder, without the holes of HDF5's runs."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(_data_size(file) for file in files if file.is_file())
 

@@ -1,4 +1,4 @@
-"""Flushing: what is written survives a loss of power only when the disk has it."""
+"""Flushing: written data survive a loss of power only when the disk has them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def flush(descriptor: int) -> None:
-    """Wait until what was written to an open file, or folder, is on the disk."""
+    """Wait until the content of an open file, or the names in a folder, are on the disk."""
     if F_FULLFSYNC is not None:
         # Where that exists, fsync() leaves data in the disk's own memory.
         try:
@@ -68,7 +68,7 @@ def make_folders(path: str | os.PathLike[str], durable: bool) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    """Wait until a file, or a folder with all its content, is on the disk."""
     if not path.is_dir():
         sync(path)
         return
@@ -77,7 +77,7 @@ def sync_tree(path: Path) -> None:
     for root, _, names in walk(path):
         files.extend(os.path.join(root, name) for name in names)
         folders.setdefault(root.count(os.sep), []).append(root)
-    # A name is of use only when its file is there: files first, inner folders before outer ones.
+    # A name without its file on the disk is useless: files first, inner folders before outer ones.
     sync_files(files)
     for depth in sorted(folders, reverse=True):
         sync_files(folders[depth])

@@ -240,7 +240,7 @@ class FrameCodec(ConfiguredCodec):
         out : writable buffer or array, optional
             Where to put the decoded bytes: contiguous, and of exactly their size.
         base : buffer or array, optional
-            What the frame was encoded against, if it is of `bf16codecs.encode_delta`.
+            The base of the frame, if `bf16codecs.encode_delta` made it.
 
         Returns
         -------
@@ -340,12 +340,12 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     Parameters
     ----------
     buf : buffer
-        The frame. Of a growing one, the versions that are there are decoded, one after the other.
+        The frame. The existing versions of a growing one are decoded, one after the other.
     out : writable buffer or array, optional
         Where to put the decoded bytes: contiguous, and of exactly their size. It may be `base`
         itself, which is then decoded in place; if the frame is damaged, what was there is lost.
     base : buffer or array, optional
-        What the frame was encoded against, if it is of `encode_delta`. Others do not need it.
+        The base of the frame, if `encode_delta` made it. Other frames need none.
 
     Returns
     -------
@@ -356,7 +356,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     bf16codecs.errors.CodecError
         If `buf` is not an intact frame.
     bf16codecs.errors.BaseMismatchError
-        If it needs a base, and there is none, or `base` is another. Nothing is written then.
+        If it needs a base, and `base` is missing or another. Nothing is written then.
     ValueError
         If `out` has another size, is not contiguous, or is read-only.
 

@@ -1,4 +1,4 @@
-"""The codec of run lengths, which is of bytes: it knows no numbers, and writes no frames."""
+"""The codec of run lengths, which works on bytes and writes no frames."""
 
 from __future__ import annotations
 

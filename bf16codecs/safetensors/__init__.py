@@ -219,7 +219,7 @@ def _open_entries(path: Path, files: Iterable[Path]) -> Source:
 
 
 def _has_files(index: Path) -> bool:
-    """Tell whether an index names a file that is there, or is damaged, which must be reported."""
+    """Tell whether an index names an existing file, or is damaged, which must be reported."""
     try:
         names = shard_names(read_index(index), index)
     except SafetensorsError:

@@ -69,7 +69,7 @@ class Header:
     raw: bytes
     tensors: tuple[TensorInfo, ...]
     metadata: dict[str, str] = field(default_factory=dict)
-    #: Whether there is such an entry, which may be empty: safetensors tells the two apart.
+    #: Whether the header has such an entry, which may be empty: safetensors distinguishes the two.
     has_metadata: bool = False
 
     @property

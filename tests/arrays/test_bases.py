@@ -118,21 +118,21 @@ def test_of_each_base_the_touched_blocks_alone(start, stop):
         start, stop = bounds[0], min(bounds[-1], array.nbytes)
 
 
-def test_decoded_in_the_bases_place(small_heads):
+def test_decoded_over_the_base(small_heads):
     """Blocks that are wanted whole are decoded in the base's memory, no others."""
     base, array = fields(2, COLUMNS * 8)
-    places = []
+    reads = []
 
     def read_base(start, stop, out):
-        places.append((start, stop, out.ctypes.data))
+        reads.append((start, stop, out.ctypes.data))
         out[:] = base.view(np.uint8)[start:stop]
 
     memory = np.empty(6000, np.uint8)
     wanted = replace(Wanted.of_range(array.nbytes, memory, 500), base=read_base)
     read(FrameFormat(), InMemory(encode(array, base)), wanted)
     assert memory.tobytes() == array.tobytes()[500:6500]
-    assert sorted((a, b) for a, b, _ in places) == [(0, 1024), (1024, 6144), (6144, 7168)]
-    (within,) = [address for a, _, address in places if a == 1024]
+    assert sorted((a, b) for a, b, _ in reads) == [(0, 1024), (1024, 6144), (6144, 7168)]
+    (within,) = [address for a, _, address in reads if a == 1024]
     assert within == memory.ctypes.data + 524
 
 

@@ -84,7 +84,7 @@ def test_any_part_is_numpys(data, case, rest, piece, is_large):
 
 @from_memory_and_files
 @for_each(
-    "selection, versions, places",
+    "selection, versions, blocks",
     [
         (np.s_[0], [0], range(40)),
         (np.s_[7], [7], range(40)),
@@ -97,10 +97,10 @@ def test_any_part_is_numpys(data, case, rest, piece, is_large):
         (np.s_[11:11], [], []),
     ],
 )
-def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, places, piece):
+def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, blocks, piece):
     array, growing = large
     # Everything else is damaged, heads of other versions included: it is not read.
-    needed = blocks_on_the_way(growing, versions, places)
+    needed = blocks_on_the_way(growing, versions, blocks)
     wanted = {a for v in versions for a in (v, *ancestors(v))}
     damaged = bytearray(growing[: HEADER + 16 * 16].ljust(len(growing), b"\x99"))
     begin, sizes = HEADER + 16 * 16, head_sizes(growing)
@@ -346,9 +346,9 @@ def test_damage_gives_an_error_or_the_original(data, piece):
         read_at_once_up_to(patch, data.draw(st.sampled_from([16, 1 << 20])))
         array = fields(5, 600)
         growing = bytearray(grow(array, 6))
-        places = st.integers(0, HEADER + 96) | st.integers(0, len(growing) - 1)
+        offsets = st.integers(0, HEADER + 96) | st.integers(0, len(growing) - 1)
         for _ in range(data.draw(st.integers(1, 3))):
-            growing[data.draw(places)] ^= 1 << data.draw(st.integers(0, 7))
+            growing[data.draw(offsets)] ^= 1 << data.draw(st.integers(0, 7))
         version, item = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 599))
         try:
             found = read_selection(

@@ -48,11 +48,11 @@ def test_each_piece_is_decoded_once(rows: int) -> None:
 
 def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, array = NotedStorage(1 << 20), array_of(0)
-    below, places = zstd_array(storage, array, (20, 64)), []
+    below, targets = zstd_array(storage, array, (20, 64)), []
     read_piece = below.read_piece
 
     def noted(piece: Piece, out: np.ndarray) -> None:
-        places.append(out)
+        targets.append(out)
         read_piece(piece, out)
 
     monkeypatch.setattr(below, "read_piece", noted)
@@ -60,7 +60,7 @@ def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.Monk
     PiecewiseArray(below, KeptPiece()).read_range(0, array.nbytes, out)
     assert out.tobytes() == array.tobytes()
     # The last one is smaller than its chunk, whose padding has no room there.
-    assert [np.shares_memory(place, out) for place in places] == [True, True, False]
+    assert [np.shares_memory(target, out) for target in targets] == [True, True, False]
 
 
 def test_arrays_that_take_turns() -> None:

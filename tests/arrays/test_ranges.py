@@ -83,9 +83,9 @@ def test_of_frames_the_touched_blocks_alone(piece):
         storage.ranges.clear()
         assert read_range(reader, start, stop) == array.tobytes()[start:stop]
         expected = 0
-        for chunk, own in blocks.items():
+        for chunk, touched in blocks.items():
             offsets = core.Index(storage.chunks["x", (chunk, 0)]).offsets
-            expected += sum(offsets[b + 1] - offsets[b] for b in own)
+            expected += sum(offsets[b + 1] - offsets[b] for b in touched)
         assert storage.fetched("x") == expected
 
 

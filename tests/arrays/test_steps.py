@@ -81,8 +81,8 @@ def steps(request):
 @given(data=st.data())
 def test_one_step_is_read_like_any_array(steps, data):
     array, reader = steps
-    place = data.draw(st.integers(0, len(array) - 1))
-    step, view = array[place], StepView(reader, place)
+    position = data.draw(st.integers(0, len(array) - 1))
+    step, view = array[position], StepView(reader, position)
     assert (view.shape, view.dtype) == (step.shape, step.dtype)
     selection = tuple(
         data.draw(st.slices(n).filter(lambda s: s.step is None or s.step > 0)) for n in step.shape
@@ -97,16 +97,16 @@ def test_one_step_is_read_like_any_array(steps, data):
 
 def test_one_step_is_read_piece_by_piece(steps):
     array, reader = steps
-    for place, step in enumerate(array):
-        assert units_of(StepView(reader, place)) == little_endian(step)
+    for position, step in enumerate(array):
+        assert units_of(StepView(reader, position)) == little_endian(step)
 
 
 @for_each("shape", [(), (1,), (3, 1, 7)])
 def test_steps_of_any_shape(shape):
     array = np.arange(7 * int(np.prod(shape)), dtype="f4").reshape(7, *shape)
     reader = chunked_array("x", array, (GROUP, *shape), NotedStorage(), FrameFormat(), growing)
-    for place, step in enumerate(array):
-        view = StepView(reader, place)
+    for position, step in enumerate(array):
+        view = StepView(reader, position)
         assert box_of(view, [slice(None)] * len(shape)).tobytes() == step.tobytes()
         assert units_of(view) == step.tobytes()
 
@@ -115,16 +115,16 @@ def test_a_step_takes_its_own_frames():
     array = fields(7, 9, 256)
     storage = NotedStorage()
     reader = chunked_array("x", array, (GROUP, 2, 256), storage, FrameFormat(), growing)
-    for place in range(7):
-        group, version = divmod(place, GROUP)
+    for position in range(7):
+        group, version = divmod(position, GROUP)
         chunks = [storage.chunks["x", (group, row, 0)] for row in range(5)]
-        assert step_nbytes(reader, place) == sum(len(frames_of(c)[version]) for c in chunks)
+        assert step_nbytes(reader, position) == sum(len(frames_of(c)[version]) for c in chunks)
     total = sum(len(chunk) - 32 - 16 * GROUP for chunk in storage.chunks.values())
     fill = sum(len(frames_of(storage.chunks["x", (1, row, 0)])[3]) for row in range(5))
-    assert sum(step_nbytes(reader, place) for place in range(7)) == total - fill
+    assert sum(step_nbytes(reader, position) for position in range(7)) == total - fill
     # For other software's chunks, an even share.
     shared = chunked_array("x", array, (GROUP, 2, 256), NotedStorage(1 << 20), RAW, raw)
-    shares = [step_nbytes(shared, place) for place in range(7)]
+    shares = [step_nbytes(shared, position) for position in range(7)]
     assert shares == [5 * 2 * 256 * 4] * 7
     assert step_nbytes(in_library(array), 3) == 0
 
@@ -164,9 +164,9 @@ def test_steps_of_several_arrays(history, data):
     by_step = [None if i is None else readers[i] for i in history]
     joined = StepsArray(by_step, np.nan)
     expected = np.full((n, 3, 5), np.nan, "f4")
-    for place, i in enumerate(history):
+    for position, i in enumerate(history):
         if i is not None:
-            expected[place] = arrays[i][place]
+            expected[position] = arrays[i][position]
     selection = tuple(
         data.draw(st.slices(size).filter(lambda s: s.step is None or s.step > 0))
         for size in expected.shape

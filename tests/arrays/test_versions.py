@@ -82,14 +82,14 @@ def large(small_heads):
     return array, encode(array)
 
 
-def expected_blocks(versions, places):
+def expected_blocks(versions, blocks):
     wanted = {a for v in versions for a in (v, *ancestors(v))}
-    return sorted(40 * v + place for v in wanted for place in places)
+    return sorted(40 * v + block for v in wanted for block in blocks)
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
 @for_each(
-    "selection, versions, places",
+    "selection, versions, blocks",
     [
         (np.s_[0], [0], range(40)),
         (np.s_[7], [7], range(40)),
@@ -104,12 +104,12 @@ def expected_blocks(versions, places):
     ],
 )
 def test_touched_blocks_and_their_ancestors_alone(
-    large, decoded, selection, versions, places, piece
+    large, decoded, selection, versions, blocks, piece
 ):
     array, frame = large
     decoded.clear()
     # Each block that is not needed is damaged: it is not read.
-    needed = expected_blocks(versions, places)
+    needed = expected_blocks(versions, blocks)
     offsets = core.Index(frame).offsets
     damaged = bytearray(frame)
     for block in set(range(640)) - set(needed):

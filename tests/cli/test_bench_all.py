@@ -203,9 +203,9 @@ def test_why_memory_is_not_measured(models, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "platform", "linux")
     text = done(*BENCH, models["bf16"], *ONCE, "--only", "bf16split")
     assert text.count(" unknown ") == 2
-    assert "Peak memory: not measured; this system does not tell it: [Errno 13] Permission" in text
+    assert "Peak memory: not measured; this system does not report it: [Errno 13]" in text
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert _memory.no_peak_because() == "Linux alone tells a peak that can be set back"
+    assert _memory.no_peak_because() == "only Linux has a peak that can be reset"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

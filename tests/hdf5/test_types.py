@@ -112,15 +112,15 @@ def test_other_order_of_bytes_keeps_every_bit(
 ) -> None:
     """Even NaNs, which conversions of numbers do not keep."""
     values = np.arange(256**size, dtype=f"<u{size}").view(name)
-    own = hdf5.write_tensor(file, name, values).id.get_type().copy()
-    own.set_order(h5t.ORDER_BE)
-    own.commit(file.id, f"{name}, the other way".encode())
+    big_endian = hdf5.write_tensor(file, name, values).id.get_type().copy()
+    big_endian.set_order(h5t.ORDER_BE)
+    big_endian.commit(file.id, f"{name}, the other way".encode())
     options = {**LAYOUTS[layout], **({"chunks": (100,)} if LAYOUTS[layout] else {})}
     dataset = file.create_dataset(
         f"{name} {layout}", values.shape, file[f"{name}, the other way"], **options
     )
     raw = values.view(f"<u{size}").astype(f">u{size}")
-    dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=own)
+    dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=big_endian)
     assert_same_bits(hdf5.read_tensor(dataset), values)
 
 

@@ -54,7 +54,7 @@ def test_the_number_of_threads_changes_no_byte(codec):
 
 def test_the_number_of_threads_changes_no_frame_of_a_codec():
     raw = weights(400_000)
-    own = [
+    codecs = [
         bf16codecs.BF16Split(),
         bf16codecs.BF16Huffman(checksum=False),
         bf16codecs.BF16Arithmetic(),
@@ -63,7 +63,7 @@ def test_the_number_of_threads_changes_no_frame_of_a_codec():
     frames = []
     for threads in (1, 2, 3):
         bf16codecs.set_num_threads(threads)
-        frames.append([codec.encode(raw) for codec in own])
+        frames.append([codec.encode(raw) for codec in codecs])
         assert all(bf16codecs.decode(frame) == raw for frame in frames[-1]), threads
     assert frames[0] == frames[1] == frames[2]
 
@@ -125,9 +125,9 @@ def test_a_system_without_room_for_threads(started, tmp_path, monkeypatch):
         starts.append(thread)
         if len(starts) > started:
             raise RuntimeError("can't start new thread")
-        own(thread)
+        start_thread(thread)
 
-    own = threading.Thread.start
+    start_thread = threading.Thread.start
     bf16codecs.set_num_threads(4)
     with bf16codecs.open_model(tmp_path / "m.zarr") as model, monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)

@@ -84,7 +84,7 @@ def head_sizes(growing: bytes) -> list[int]:
 
 
 def blocks_on_the_way(
-    growing: bytes, versions: Sequence[int], places: Sequence[int]
+    growing: bytes, versions: Sequence[int], blocks: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return the extents of blocks of versions, and of their ancestors."""
     wanted = {a for v in versions for a in (v, *ancestors(v))}
@@ -93,7 +93,7 @@ def blocks_on_the_way(
         begin -= len(frames[version])
         if version in wanted:
             offsets = core.Index(frames[version]).offsets
-            found += [(begin + offsets[p], begin + offsets[p + 1]) for p in places]
+            found += [(begin + offsets[b], begin + offsets[b + 1]) for b in blocks]
     return sorted(found)
 
 
