@@ -65,7 +65,7 @@ class ZipStorage(LocalStorage):
             self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
         except _UNREADABLE as e:
             raise StoreError(f"{path}: {damaged_zip(e)}") from e
-        #: Where members end at the latest: at the next one's header, or the directory.
+        #: Upper bounds of members' ends: the next one's header, or the directory.
         self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
         self._ends.append(self._nbytes + 1)  # for a header behind the directory
         self._starts: dict[str, int] = {}

@@ -42,7 +42,7 @@ class Interrupted(BaseException):
 
 
 class _Thread(threading.local):
-    """Handlers run in the main thread, and see whether that one is shielded."""
+    """Whether a thread is shielded. Handlers run in the main thread, and look at its value."""
 
     is_shielded = False
 
@@ -97,7 +97,7 @@ def finish(what: str) -> None:
 
 @contextmanager
 def temporary() -> Iterator[None]:
-    """Forget what gets complete inside of the block: it does not stay."""
+    """Forget work that gets complete inside of the block: it does not stay."""
     global _finished
     try:
         yield
@@ -111,7 +111,7 @@ def finished_before() -> str | None:
 
 
 def forget() -> None:
-    """Begin anew, without a signal."""
+    """Forget the noted signal, and the complete work."""
     global _noted, _raised_at, _finished
     _noted, _raised_at, _finished = None, -math.inf, None
 

@@ -72,7 +72,7 @@ class ConfiguredCodec(Codec, FrozenDict):
 
     Stored metadata contain the subclasses' parameters. So these keep their names, order and
     defaults; a new one comes last, with a default that keeps the old behaviour, and is left out
-    where it has that default: older releases refuse what they do not know.
+    where it has that default: older releases refuse unknown parameters.
     """
 
     codec_id: ClassVar[str]
@@ -135,7 +135,7 @@ class FrameCodec(ConfiguredCodec):
         return self["configuration"].get("steps", 1)
 
     def for_dtype(self, dtype: np.dtype[Any] | None) -> Self:
-        """Return this codec, for numbers of a data type if its own `dtype` is ``"auto"``."""
+        """Return this codec; if its `dtype` is ``"auto"``, one for numbers of this data type."""
         if self.dtype != AUTO:
             return self
         return type(self)(**{**self["configuration"], "dtype": layout_for(dtype)})
@@ -143,7 +143,7 @@ class FrameCodec(ConfiguredCodec):
     def warn_of_other(self, dtype: np.dtype[Any]) -> None:
         """Warn if numbers of `dtype` get the element layout of others.
 
-        Bytes, integers and the like have no layout of their own, and may be anything's.
+        Bytes, integers and the like have no element layout, and may hold any numbers.
         """
         layout = own_layout(dtype)
         if layout is not None and self.dtype not in (layout, AUTO):
@@ -165,7 +165,7 @@ class FrameCodec(ConfiguredCodec):
             )
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the native encoder's arguments that tell what to do, besides codec and dtype."""
+        """Return the native encoder's arguments besides codec and dtype."""
         return {"checksum": self["configuration"]["checksum"]}
 
     @cached_property
@@ -206,9 +206,9 @@ class FrameCodec(ConfiguredCodec):
     def encode_to(
         self, memory: Callable[[int], Bytes], buf: Any, base: Bytes | None = None
     ) -> Bytes:
-        """Encode a buffer, alone or against a base, into memory that is used again and again.
+        """Encode a buffer, alone or against a base, into reused memory.
 
-        `memory` returns memory of at least so many bytes. Return the part of it that has the frame.
+        `memory` returns memory of at least so many bytes. Return the part of it with the frame.
         """
         given: list[Bytes] = []
 
@@ -230,8 +230,8 @@ class FrameCodec(ConfiguredCodec):
     def decode(self, buf: Any, out: Any = None, base: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
 
-        Of a growing frame, a codec with steps gives them all, and bytes of 255, which are NaN, in
-        place of those that are not there yet.
+        A codec with steps decodes all versions of a growing frame; those that are missing yet
+        become bytes of 255, which are NaN.
 
         Parameters
         ----------
@@ -272,14 +272,14 @@ class FrameCodec(ConfiguredCodec):
 def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     """Encode a buffer as a frame of its differences to a base.
 
-    Each number is coded given the base's number in the same place: of two checkpoints of one run,
-    or of a model and what it was fine-tuned from, much less is left than of one alone. The frame
-    has the base's digest, and `decode` needs the same bytes again.
+    Each number is coded given the base's number with the same index: a checkpoint takes much less
+    given another of the same run, as does a fine-tuned model given the original. The frame has the
+    base's digest, and `decode` needs the same bytes again.
 
     Parameters
     ----------
     codec : codec of this package
-        Its `dtype` says what the numbers are. At level "best", the differences may have
+        Its `dtype` names the type of the numbers. At level "best", the differences may have
         scales of rows and columns.
     buf, base : buffer or array
         Any contiguous memory, as `FrameCodec.encode` takes it, of the same size.
@@ -343,7 +343,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
         The frame. The existing versions of a growing one are decoded, one after the other.
     out : writable buffer or array, optional
         Where to put the decoded bytes: contiguous, and of exactly their size. It may be `base`
-        itself, which is then decoded in place; if the frame is damaged, what was there is lost.
+        itself, which is then decoded in place; if the frame is damaged, the base is lost.
     base : buffer or array, optional
         The base of the frame, if `encode_delta` made it. Other frames need none.
 
@@ -370,7 +370,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
 
 
 def _decode(frame: Bytes, out: Any, base: Any, padded: bool) -> Any:
-    """Decode a frame, a growing one with or without the versions that are not there."""
+    """Decode a frame, a growing one with or without its missing versions."""
     base_bytes = None if base is None else byte_view(base, "base")
     if out is None:
         return _core.decode(frame, base_bytes, padded)
@@ -382,14 +382,14 @@ def _decode(frame: Bytes, out: Any, base: Any, padded: bool) -> Any:
 
 
 def stated_size(frame: Bytes) -> int:
-    """Return the size that a frame says that it decodes to; a growing one with all versions."""
+    """Return the decoded size that a frame claims; of a growing one, with all versions."""
     if _core.is_growing(frame):
         return _core.GrowingIndex(frame).raw_size
     return _core.Index(frame).raw_size
 
 
 def decode_array(buf: Any, most: int | None = None) -> Bytes:
-    """Decode a frame into a new array of bytes, which it must not claim to have more than `most`.
+    """Decode a frame into a new array of bytes; refuse one that claims more than `most` bytes.
 
     A growing frame is decoded with all its versions; as a few bytes claim many, it needs a `most`.
     The memory may have been that of an earlier array: fresh pages cost more than decoding.
@@ -417,13 +417,13 @@ def inspect(buf: Any) -> dict[str, Any]:
     -------
     dict
         ``version``, ``codec``, ``dtype``, ``by``, ``checksum``, ``raw_size`` and
-        ``encoded_size`` in bytes, ``block_items``, and ``blocks``: of each its ``items``,
+        ``encoded_size`` in bytes, ``block_items``, and ``blocks``: for each, its ``items``,
         ``offset`` and ``size`` in the frame, ``checksum``, and its ``planes`` with ``mode`` and
         ``size``. A frame of differences also has ``steps``, how many versions it holds, their
-        ``parents``, and ``base``, the digest of a base that it needs, or None. Of a growing frame
-        ``codec`` is ``"growing"``, ``steps`` the number of versions that it has room for,
-        ``parents`` are those of the versions that are there, and in place of ``blocks`` it has
-        ``frames``: the same of each version's frame, and its ``offset``.
+        ``parents``, and ``base``, the digest of a base that it needs, or None. A growing frame has
+        the ``codec`` ``"growing"``, its room for versions as ``steps``, the ``parents`` of the
+        existing versions, and instead of ``blocks`` it has ``frames``: the same dict of each
+        version's frame, and its ``offset``.
 
     Raises
     ------

@@ -24,7 +24,7 @@ class Version(NamedTuple):
     """A version's items, and the version that it is coded against."""
 
     content: Any
-    #: The number of an earlier version, and what that holds.
+    #: The number of an earlier version, and its items.
     parent: int | None = None
     base: Any = None
 
@@ -44,7 +44,7 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
     Parameters
     ----------
     codec
-        Its steps say for how many versions there is room.
+        Its steps are the number of versions that the frame has room for.
     versions
         At least one, all of the same size. Contents and bases are buffers or arrays, as
         `FrameCodec.encode` takes them: at level "best", rows are those of their shapes.
@@ -52,7 +52,7 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
     Raises
     ------
     ValueError
-        If there are none or too many, or they do not fit together.
+        If the versions are none or too many, or do not fit together.
     """
     if not 0 < len(versions) <= codec.steps:
         raise ValueError(f"{counted(len(versions), 'version')}, and room for {codec.steps}")
@@ -70,16 +70,16 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
 
 
 def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addition:
-    """Encode what makes a growing frame hold one version more.
+    """Encode a further version of a growing frame.
 
     Parameters
     ----------
     codec
-        With the data type of the versions that are there.
+        A codec with the data type of the existing versions.
     directory : buffer
         The growing frame's first bytes: at least its directory.
     version
-        Of the same size as those that are there.
+        A version of the same size as the existing ones.
 
     Returns
     -------

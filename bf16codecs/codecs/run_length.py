@@ -78,7 +78,7 @@ class RunLength(ConfiguredCodec):
 
 
 def decode_array(buf: Any, most: int | None = None) -> Bytes:
-    """Decode into a new array of bytes, which must not be more than `most`."""
+    """Decode into a new array of at most `most` bytes."""
     encoded = byte_view(buf)
     size = _core.rle_decoded_size(encoded)
     if most is not None and size > most:

@@ -65,8 +65,8 @@ bf16codecs_block block_of(const FrameIndex& index, uint64_t number) {
   return block;
 }
 
-void tell_planes(const FrameIndex& index, uint64_t number, std::span<const uint8_t> bytes,
-                 bf16codecs_plane planes[]) {
+void inspect_planes(const FrameIndex& index, uint64_t number, std::span<const uint8_t> bytes,
+                    bf16codecs_plane planes[]) {
   const bf16codecs_block block = block_of(index, number);
   if (bytes.size() != block.size) {
     throw std::invalid_argument("block " + std::to_string(number) + " has " +
@@ -175,6 +175,6 @@ extern "C" bf16codecs_status bf16codecs_block_planes(const bf16codecs_frame* fra
                                                      bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
     c_api::required(planes);
-    c_api::tell_planes(c_api::index_of(frame), number, c_api::bytes_of(block, size), planes);
+    c_api::inspect_planes(c_api::index_of(frame), number, c_api::bytes_of(block, size), planes);
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of what callers ask for, before it is done. The bindings and the C API share them.
+// Checks of calls, before they are carried out. The bindings and the C API share them.
 
 #include <cstddef>
 #include <cstdint>

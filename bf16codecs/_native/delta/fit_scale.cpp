@@ -102,7 +102,7 @@ int mean_log_scale(const std::vector<Mean>& exponents, const Section& section) {
     sum += count * (log_mean + (e - fraction) * kOctave);
     weight += count;
   }
-  // If no difference is small, the base tells nothing, and all items are near.
+  // If no difference is small, the base is no context, and all items are near.
   return weight == 0 ? (highest + 2) * kOctave : static_cast<int>(sum / weight);
 }
 

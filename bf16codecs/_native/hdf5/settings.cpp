@@ -37,7 +37,7 @@ DType dtype_from(unsigned value) {
   if (!dtype) {
     refuse(kHdf5DTypeAt, value,
            (value == kHdf5AutoDType
-                ? "the dataset's type is not numeric, or this HDF5 library does not tell it: "
+                ? "the dataset's type is not numeric, or this HDF5 library does not report it: "
                 : "") +
                ("the dtype is " + listed(kDTypeNames)));
   }

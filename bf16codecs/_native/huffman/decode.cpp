@@ -145,7 +145,7 @@ FetchAhead::Range range_of(const uint8_t* bytes, size_t size) {
   return {begin, begin + size};
 }
 
-// Decodes what is left of a stream, with every access checked, and checks its end.
+// Decodes the rest of a stream, with every access checked, and checks its end.
 void finish_stream(const Decoder& d, Stream stream) {
   while (stream.symbols > stream.symbols_begin && stream.bits > stream.bits_begin) {
     LookupEntry entry = d.table->entries()[bits_before(d, stream.bits) >> (64 - kLookupBits)];

@@ -1,5 +1,5 @@
 // Which kernel sets the processor runs. Each of them must be supported twice: by the processor,
-// which cpuid tells, and by the operating system, which must save the registers when it switches
+// which cpuid reports, and by the operating system, which must save the registers when it switches
 // threads.
 
 #include "kernels/dispatch.h"

@@ -52,7 +52,7 @@ inline constexpr unsigned kRefillBits = 57;
 struct HuffmanCursor {
   const uint8_t* in;  // the end of the byte that the next bit is in
   unsigned used;      // bits of that byte that were read before
-  uint8_t* out;       // the end of what is left to decode
+  uint8_t* out;       // the end of the symbols that are left to decode
 };
 
 // Memory that the caller will use next. Every round of eight streams fetches kFetchLines lines of

@@ -6,7 +6,7 @@
 //   Rows               the table as the kernel reads it, made of a PairsTable
 //   load, store        move the states from memory and back
 //   decode             decodes two symbols of each lane and puts the 64 into a sink; returns
-//                      Escapes: any() tells whether there are some, mask() has a bit for each of
+//                      Escapes: any() says whether there are some, mask() has a bit for each of
 //                      the 64 symbols
 //   renormalize        gives the next words to the lanes below 2^16, in the order of the lanes
 //

@@ -14,7 +14,7 @@
 namespace bf16codecs {
 
 inline constexpr size_t kTileItems = 8192;
-// The last tile has what is left: less than one and a half, in whole records.
+// The last tile has the rest: less than one and a half tiles, in whole records.
 inline constexpr size_t kMaxTileItems = kTileItems + kTileItems / 2;
 inline constexpr size_t kRecordItems = 64;
 inline constexpr unsigned kStepItems = kLanesPerGroup;  // items of a step: they share a table
@@ -104,7 +104,7 @@ struct TileEncoder {
   alignas(64) uint32_t x[kMaxLanes];
 };
 
-// The order of a tile's items by table class. mask[i][c] tells which of the items of record i are
+// The order of a tile's items by table class. mask[i][c] shows which of the items of record i are
 // in class c, and begin[c] where class c begins in the order.
 struct TileOrder {
   uint64_t mask[kMaxTileItems / kRecordItems][kTileClasses];

@@ -99,7 +99,7 @@ unsigned chunk_nbytes(const Chunks& chunks) {
   const uint64_t items = chunks.items();
   if (items > UINT32_MAX / chunks.item_size) {
     throw std::runtime_error("its chunks have more than " + std::to_string(UINT32_MAX) +
-                             " bytes, the most that a filter can be told");
+                             " bytes, the most that a filter's parameters can hold");
   }
   return static_cast<unsigned>(items * chunks.item_size);
 }

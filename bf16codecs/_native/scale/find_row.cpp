@@ -1,4 +1,5 @@
-// Finding the length of rows that nobody gave, by the autocorrelation of logarithms of magnitudes.
+// Finding the length of rows where callers give none, by the autocorrelation of logarithms of
+// magnitudes.
 
 #include <algorithm>
 

@@ -176,7 +176,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     return borrow();
   }
-  // A workspace that is not kept stays with the caller, who frees it outside the mutex.
+  // A workspace that is not kept stays with the caller, which frees it outside the mutex.
   void give_back(Workspace& workspace) {
     if (idle_.size() == idle_.capacity()) return;
     if (is_large(workspace) && std::count_if(idle_.begin(), idle_.end(), is_large) >= kLargeKept) {

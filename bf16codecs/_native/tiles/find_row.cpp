@@ -1,5 +1,5 @@
-// Finding the length of rows that nobody gave: items of one column are large together. Bits instead
-// of products of logarithms take 0.1 ms instead of 1 (docs/design_codecs.md, "Tiles").
+// Finding the length of rows where callers give none: items of one column are large together. Bits
+// instead of products of logarithms take 0.1 ms instead of 1 (docs/design_codecs.md, "Tiles").
 
 #include <algorithm>
 #include <numeric>

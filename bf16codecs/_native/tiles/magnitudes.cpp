@@ -16,7 +16,7 @@ using grid::kOctave;
 
 constexpr int kUnitBits = 16;
 static_assert(Magnitudes::kUnit == 1 << kUnitBits);
-constexpr int kReach = 32;  // octaves on either side of the exponent that are told apart
+constexpr int kReach = 32;  // octaves on either side of the exponent that are distinguished
 constexpr unsigned kFloatBits = 23, kFloatBias = 127;
 
 // log2(x) in 4096ths of an octave, of the 12 leading bits of x.

@@ -49,8 +49,8 @@ int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys
 int log_weight(float weight);
 
 // The weights that make magnitudes of scales with these classes alike: 2^(-scale / 16), where a
-// class is worth 2^step 16ths of an octave, within 32 octaves. Magnitudes further away are not told
-// apart.
+// class is worth 2^step 16ths of an octave, within 32 octaves. Magnitudes further away are not
+// distinguished.
 std::vector<float> inverse_scales(const std::vector<int16_t>& classes, unsigned step);
 
 // Chooses log2 of the step of classes for scales that were estimated from `count` items each: finer

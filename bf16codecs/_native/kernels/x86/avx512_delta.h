@@ -55,7 +55,7 @@ BF16CODECS_INLINE __m512i load_raw(const DeltaTables& t) {
 }
 
 // By entry: n, except that the escape has a number that makes n + r negative whatever r is. So q is
-// max(n + r, 0) for all entries, and the sign tells escapes.
+// max(n + r, 0) for all entries, and the sign shows escapes.
 alignas(32) constexpr uint16_t kEntryBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
                                                             1, 1, 1, 1, 4, 5, 6, 0x8000};
 alignas(32) constexpr uint16_t kEntryBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
