@@ -74,7 +74,7 @@ def bit_labels(dtype: str, count: int) -> list[str]:
 
 # Shannon, "A Mathematical Theory of Communication", 1948.
 def entropy(counts: NDArray[Any]) -> float:
-    """Return the order-0 entropy of symbols by their counts, in bits a symbol; 0 of no symbols."""
+    """Return the order-0 entropy of counted symbols, in bits per symbol; 0 of no symbols."""
     found = counts[counts > 0].astype(np.float64)
     total = found.sum()
     # Rounding may leave -0.0 or a little less of a single symbol.
@@ -90,7 +90,7 @@ def conditional_entropy(pairs: NDArray[Any]) -> float:
 
 
 def row_entropies(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the entropy of each row of counts, in bits a symbol; no row is empty."""
+    """Return the entropy of each row of counts, in bits per symbol; no row is empty."""
     numbers = counts.astype(np.float64)
     totals = numbers.sum(1)
     weighted = (numbers * np.log2(np.maximum(numbers, 1))).sum(1)

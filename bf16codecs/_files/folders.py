@@ -85,7 +85,7 @@ class Folder:
         if hasattr(self, "_descriptor"):
             self.close()
 
-    def is_own(self) -> bool:
+    def is_ours(self) -> bool:
         """Tell whether this user owns the folder."""
         return not hasattr(os, "geteuid") or self._status.st_uid == os.geteuid()
 

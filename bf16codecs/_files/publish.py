@@ -165,7 +165,7 @@ class WorkingFolder:
     def adopt(cls, path: Path) -> WorkingFolder | None:
         """Take over a folder if its maker is certainly dead."""
         folder = Folder(path)
-        if not folder.is_own():
+        if not folder.is_ours():
             return None
         try:
             lock = LifeLock(folder, _LOCK, is_new=False)

@@ -25,7 +25,7 @@ constexpr size_t kStrip = 4096;
 
 // A plane is coded only if that saves more than 1/32 of it: less is not worth the time of decoding.
 // Signs and mantissas have 7.97 bits of 8, and are stored (docs/design_codecs.md, "Which plane is
-// coded").
+// coded, and by which table").
 constexpr size_t kLeastSaving = 32;
 
 // A coded plane has a size field of 4 bytes, and must be smaller than the plane by more than that.
@@ -35,7 +35,7 @@ constexpr size_t kCodedOverhead = 5;
 constexpr size_t kLeastCoded = 64;
 
 // Wide tables decode several times slower than pairs. They are taken where they save this many
-// 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits by the pairs' short probabilities.
+// 2^-16 bits per symbol: 0.125. Exponents lose 0.01 bits by the pairs' short probabilities.
 constexpr uint64_t kWideSaving = 1 << 13;
 
 // Room that the scale model's encoder needs besides, for the worst case of the items that it codes

@@ -113,7 +113,7 @@ def took(summary: Summary) -> str:
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:
-    """Return a summary as a JSON object, whose keys docs/cli.md explains."""
+    """Return a summary as a JSON object, as described in docs/cli.md."""
     from bf16codecs.store.attributes import loss_entry
 
     return {

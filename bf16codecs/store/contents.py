@@ -215,7 +215,7 @@ class Contents:
             self.rows.sort(key=_ORDERS[by])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents as a JSON object, whose keys docs/cli.md explains."""
+        """Return the contents as a JSON object, as described in docs/cli.md."""
         run = self.run
         return {
             "path": self.path,

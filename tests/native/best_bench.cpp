@@ -5,7 +5,7 @@
 //     items,
 //                                          and as differences to those of BASE
 //
-// Prints medians and the range of all rounds, in GB/s of items, and bits an item. BF16CODECS_ISA
+// Prints medians and the range of all rounds, in GB/s of items, and bits per item. BF16CODECS_ISA
 // chooses the instruction set.
 
 #include <time.h>

@@ -107,7 +107,7 @@ void compare_coding(const char* name, unsigned slope, unsigned classes, unsigned
   const size_t size = block.encode(kScalarDeltaKernels, model.tables());
   Bytes source(block.words.end() - static_cast<std::ptrdiff_t>(size), block.words.end());
   source.resize(2 * kItems);  // a decoder may read more than it uses
-  std::printf("%s, %u classes, %u groups, %.2f bits an item\n", name, classes, groups,
+  std::printf("%s, %u classes, %u groups, %.2f bits per item\n", name, classes, groups,
               8.0 * static_cast<double>(size) / kItems);
   std::vector<Contender> all;
   Block other = block;

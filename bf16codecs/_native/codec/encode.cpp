@@ -207,7 +207,7 @@ bool may_gain_by_scale(uint64_t share_of_zeros, uint64_t items) {
 }
 
 // Adds a frame with the tile model, and one with the scale model if that is smaller by more than
-// 0.01 bits an item: it decodes more slowly. Returns whether either pays.
+// 0.01 bits per item: it decodes more slowly. Returns whether either pays.
 bool add_modelled(Plan& plan, SmallestFrame& smallest) {
   FrameModel tiles = fit_tile_model(plan.raw, plan.size, plan.options);
   const uint64_t zeros = tiles.tiles->share_of_zeros();

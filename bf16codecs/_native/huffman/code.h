@@ -9,7 +9,7 @@
 
 namespace bf16codecs {
 
-// Limits of the format. Eleven bits cost 0.002 bits a value more than twelve, and halve the
+// Limits of the format. Eleven bits cost 0.002 bits per value more than twelve, and halve the
 // decoder's table.
 inline constexpr unsigned kMaxCodeLength = kLongestCode;
 inline constexpr size_t kMaxCodeTableBytes = 128;

@@ -1,7 +1,7 @@
 #pragma once
 
 // The loop that decodes Huffman streams (docs/format.md, "Huffman plane"). It is plain integer code
-// for all processors: a variant with BMI2 was no faster (docs/design_codecs.md, "Huffman").
+// for all processors: a variant with BMI2 was no faster (docs/experiments.md, "Huffman").
 //
 // A stream is read from its end to its beginning, so that its symbols come out last first. Its
 // unread bits are kept at the top of a 64-bit number, the next one highest: the top kLookupBits are

@@ -84,8 +84,8 @@ class PairsReader {
 };
 
 // log2 of the groups of lanes for a plane of n symbols. More lanes hide more latency; each costs
-// the 16 bits by which its state exceeds the information in it: 128 lanes cost 0.0078 bits a symbol
-// in a plane of 2^18, 0.031 in one of 2^16 (docs/design_codecs.md, "Lanes and block size").
+// the 16 bits by which its state exceeds the information in it: 128 lanes cost 0.0078 bits per
+// symbol in a plane of 2^18, 0.031 in one of 2^16 (docs/design_codecs.md, "Lanes and block size").
 unsigned groups_log2(size_t n);
 
 }  // namespace bf16codecs

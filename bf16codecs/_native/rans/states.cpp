@@ -1,6 +1,6 @@
 // The lanes' first states. A state is at least 2^16, so that its high half has a highest one bit,
 // whose place is written instead of it. The high halves are as short as their values allow: that
-// saves 4.5 bits a lane, 0.004 bits an item where 64 lanes code 64 K items.
+// saves 4.5 bits per lane, 0.004 bits per item where 64 lanes code 64 K items.
 
 #include "rans/states.h"
 

@@ -70,7 +70,7 @@ class Counter {
 };
 
 // The number of windows that are counted of a section of n items: an eighth of it, within limits.
-// Tables from 2^15 items of 2^16 cost 0.002 bits an item more than tables from all.
+// Tables from 2^15 items of 2^16 cost 0.002 bits per item more than tables from all.
 size_t windows_of(size_t n) {
   constexpr size_t kLeast = size_t{1} << 16, kMost = size_t{1} << 17;
   return std::min(n, std::clamp(n / 8, kLeast, kMost)) / kWindow;

@@ -42,7 +42,7 @@ class RowFit {
 };
 
 // Estimates the scales of the columns of whole rows, whose first one begins with the item `begin`,
-// relative to those of the rows. 1024 rows give a column's scale to 0.001 bits an item.
+// relative to those of the rows. 1024 rows give a column's scale to 0.001 bits per item.
 grid::Scales column_scales(const grid::KeyFormat& format, const Magnitudes& magnitudes,
                            const Items& items, uint64_t begin, size_t row, size_t rows);
 

@@ -230,7 +230,7 @@ void encode_steps(TileEncoder& e, const TileCodeTable tables[], const uint8_t* c
 
 // Expands and compresses symbols as dwords, 16 at a time: without VBMI2 there is no such
 // instruction for bytes. With it, restoring runs at 31 GB/s instead of 14, arranging at 25 instead
-// of 11 (docs/experiments.md, "Tiles").
+// of 11.
 struct Classes {
   static BF16CODECS_INLINE __m512i widened(const uint8_t* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -12,8 +12,7 @@
 //   encode   in phases, for all groups in turns: entries, words out, division, slots
 //
 // Expansions and compressions merge into live registers: with zeroing, this took decoding from 16
-// to 11.8 GB/s and restoring from 31 to 22, as Zen 5 then waits for the destination's old value
-// (docs/experiments.md, "Tiles").
+// to 11.8 GB/s, as Zen 5 then waits for the destination's old value (docs/experiments.md, "Tiles").
 
 #include "kernels/x86/avx512_tiles.h"
 
