@@ -155,20 +155,20 @@ def _choice_of(reader: ModelReader, has_base: bool) -> tuple[str, str | None]:
         # In HDF5, scalars and empty arrays have no codec.
         if path.endswith(ROUNDED) or array.dtype.kind not in "fV" or not math.prod(array.shape):
             continue
-        storage = reader.storage(path)
-        codec = storage.codec.rpartition("+")[2]  # behind "difference", or HDF5's shuffle
+        label = reader.codec_label(path)
+        codec = label.codec.rpartition("+")[2]  # behind "difference", or HDF5's shuffle
         if codec in known and (array.shape or codec != "none"):
-            return codec, storage.level or None
+            return codec, label.level or None
     return DEFAULT_CODEC, None
 
 
 def _levels(reader: ModelReader, codec: str, level: str | None) -> dict[str, str]:
     """Return the levels of tensors whose level is not that of the store."""
-    found = {name: reader.storage(path) for name, path in reader.info.paths.items()}
+    found = {name: reader.codec_label(path) for name, path in reader.info.paths.items()}
     return {
-        name: storage.level
-        for name, storage in found.items()
-        if storage.codec.rpartition("+")[2] == codec and storage.level not in ("", level)
+        name: label.level
+        for name, label in found.items()
+        if label.codec.rpartition("+")[2] == codec and label.level not in ("", level)
     }
 
 

@@ -259,7 +259,7 @@ def _verify_documents(reader: ModelReader, damages: Damages) -> None:
 
 def _check_storage(reader: ModelReader, path: str) -> None:
     """Check the metadata of an array's storage and loss."""
-    reader.storage(path)
+    reader.codec_label(path)
     if reader.info.loss is not None and not path.endswith(ROUNDED):
         with named_errors(reader.label(path)):
             array_loss(reader.stored.attributes(path))

@@ -11,7 +11,7 @@ from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model import html
 from bf16codecs.model.exponents import Exponents, Sampled
 from bf16codecs.model.info import Info
-from bf16codecs.store.contents import contents_of, ratio_of, storage_of
+from bf16codecs.store.contents import codec_and_size, contents_of, ratio_of
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.reader import ModelReader
 
@@ -73,8 +73,8 @@ def tensor_html(
     try:
         reader = opened()
         if _is_local(reader):
-            storage, stored = storage_of(reader, paths())
-            parts.append(html.line(_stored_line(tensor, " ".join(storage).rstrip(), stored)))
+            label, stored = codec_and_size(reader, paths())
+            parts.append(html.line(_stored_line(tensor, " ".join(label).rstrip(), stored)))
             parts.append(_exponents(lambda: Exponents.of([tensor]), *notes))
         else:
             parts.append(_NOT_READ)

@@ -20,17 +20,17 @@ from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect, kind_of_address, path_of
 from bf16codecs.store.objects import sizes_of_objects
-from bf16codecs.store.reader import ModelReader, Storage, stored_arrays
+from bf16codecs.store.reader import CodecLabel, ModelReader, stored_arrays
 from bf16codecs.store.runs.layout import RunInfo, listed
 from bf16codecs.store.runs.reader import RunReader
 
 __all__ = [
     "Contents",
     "Row",
+    "codec_and_size",
     "contents_of",
     "file_lines",
     "ratio_of",
-    "storage_of",
     "summary_lines",
     "table_of",
     "table_of_steps",
@@ -43,7 +43,7 @@ _ORDERS: dict[str, Callable[[Row], Any]] = {
     "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
 }
 
-_SHARED = Storage("shared", "")
+_SHARED = CodecLabel("shared", "")
 
 
 def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
@@ -64,7 +64,7 @@ class Row:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    storage: Storage
+    codec_label: CodecLabel
     #: Its size in the store, if that is known.
     stored_nbytes: int | None
     #: The loss in a lossy store, if it is not the rounding of another.
@@ -80,14 +80,14 @@ class Row:
     @property
     def codec(self) -> str:
         """Names of codec and level."""
-        return f"{self.storage.codec} {self.storage.level}".rstrip()
+        return f"{self.codec_label.codec} {self.codec_label.level}".rstrip()
 
     @property
     def way(self) -> str:
         """The kind of storage: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
-        if self.storage.codec in ("shared", "rounded"):
-            return self.storage.codec
-        return "difference" if self.storage.codec.startswith("difference+") else "whole"
+        if self.codec_label.codec in ("shared", "rounded"):
+            return self.codec_label.codec
+        return "difference" if self.codec_label.codec.startswith("difference+") else "whole"
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as a JSON object."""
@@ -99,8 +99,8 @@ class Row:
             "nbytes": self.nbytes,
             "stored_nbytes": self.stored_nbytes,
             "ratio": self.ratio,
-            "codec": self.storage.codec,
-            "level": self.storage.level or None,
+            "codec": self.codec_label.codec,
+            "level": self.codec_label.level or None,
             "way": self.way,
             "lossy": None if self.loss is None else loss_entry(self.loss),
         }
@@ -326,9 +326,9 @@ def _stored_steps(run: RunReader) -> list[int]:
     return [run.step(number).total_nbytes() for number in run.run.numbers]
 
 
-def storage_of(reader: ModelReader, paths: Sequence[str]) -> tuple[Storage, int]:
-    """Return how a tensor is stored, in one array or several, and their stored size."""
-    return reader.storage(paths[-1]), sum(_stored_nbytes(reader, path, False) for path in paths)
+def codec_and_size(reader: ModelReader, paths: Sequence[str]) -> tuple[CodecLabel, int]:
+    """Return the codec label of a tensor, in one array or several, and their stored size."""
+    return reader.codec_label(paths[-1]), sum(_stored_nbytes(reader, path, False) for path in paths)
 
 
 def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
@@ -336,12 +336,12 @@ def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
     tensors = [tensor for header in headers for tensor in header.tensors]
     for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
         path = array.path
-        storage = _SHARED if path in seen else reader.storage(path)
+        label = _SHARED if path in seen else reader.codec_label(path)
         stored = _stored_nbytes(reader, path, path in seen) if is_sized else None
         seen.add(path)
         loss = None if reader.info.loss is None else _loss_of(reader, path)
         rows.append(
-            Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, storage, stored, loss)
+            Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, label, stored, loss)
         )
     return rows
 
@@ -367,10 +367,10 @@ def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
         stored = None
         if is_sized:
             stored = sum(_stored_nbytes(run, path, path in seen) for path in paths)
-        storage = _SHARED if paths[-1] in seen else run.storage(paths[-1])
+        label = _SHARED if paths[-1] in seen else run.codec_label(paths[-1])
         seen.update(paths)
         is_present = run.steps_of(name)[-1] == newest
-        rows.append(Row(name, dtype, shape, nbytes, storage, stored, is_present=is_present))
+        rows.append(Row(name, dtype, shape, nbytes, label, stored, is_present=is_present))
     return rows
 
 
@@ -498,7 +498,7 @@ def table_of(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]
     rows = [
         _cells(
             contents,
-            (row.name, row.dtype, "x".join(map(str, row.shape)) or "scalar", row.storage.codec),
+            (row.name, row.dtype, "x".join(map(str, row.shape)) or "scalar", row.codec_label.codec),
             (row.nbytes, row.stored_nbytes),
             row.loss,
         )

@@ -32,7 +32,7 @@ from bf16codecs.store.plan import array_spec, difference_spec
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["ModelReader", "Storage", "StoredTensor", "check_attributes", "stored_arrays"]
+__all__ = ["CodecLabel", "ModelReader", "StoredTensor", "check_attributes", "stored_arrays"]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
@@ -95,8 +95,8 @@ class StoredTensor(NamedTuple):
     dtype: str | None
 
 
-class Storage(NamedTuple):
-    """The names of a tensor's codec and level."""
+class CodecLabel(NamedTuple):
+    """Names of the codec and the level of a stored tensor, as `info` lists them."""
 
     codec: str
     level: str
@@ -384,14 +384,14 @@ class ModelReader:
         """Return the bytes that the model takes in the store."""
         return self.stored.total_nbytes()
 
-    def storage(self, path: str) -> Storage:
-        """Return how an array, or one that is derived from others, is stored."""
+    def codec_label(self, path: str) -> CodecLabel:
+        """Return the codec and the level of an array, or how it follows from others."""
         if path.endswith(ROUNDED):
-            return Storage("rounded", "")
+            return CodecLabel("rounded", "")
         if self.info.base is not None and path in self.info.differences:
             name, level = self.info.base.codec_and_level
-            return Storage(f"difference+{name}", self.info.differences[path].level or level)
-        return Storage(self.stored.codec_name(path), self.stored.codec_level(path))
+            return CodecLabel(f"difference+{name}", self.info.differences[path].level or level)
+        return CodecLabel(self.stored.codec_name(path), self.stored.codec_level(path))
 
     def text(self, path: str) -> bytes:
         """Read an array of bytes: a header, or the index.

@@ -77,7 +77,7 @@ def test_a_model_is_read_on_any_arrays() -> None:
     assert out.view(np.float32).tolist() == VALUES.reshape(-1)[1:6].tolist()
     assert model.headers[0].raw == HEADER.raw
     assert model.total_nbytes() == VALUES.nbytes + len(HEADER.raw)
-    assert tuple(model.storage("a/b")) == ("none", "")
+    assert tuple(model.codec_label("a/b")) == ("none", "")
     model.close()
     assert stored.is_closed
 
