@@ -69,7 +69,8 @@ _FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
 # Documents of arrays and groups, which are not chunks.
 _DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
 
-Box = tuple[slice, ...]
+#: A box as slices along each axis, which index arrays of tensorstore.
+Slices = tuple[slice, ...]
 
 
 class ArrayOpener:
@@ -208,10 +209,10 @@ class OrbaxArray:
         return getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
 
     @property
-    def _whole(self) -> Box:
+    def _whole(self) -> Slices:
         return tuple(slice(0, size) for size in self.shape)
 
-    def _boxes(self, unit: str, within: Box) -> Iterator[Box]:
+    def _boxes(self, unit: str, within: Slices) -> Iterator[Slices]:
         """Yield the intersection of each chunk with a box."""
         axes = [
             [
@@ -263,7 +264,7 @@ class Scratch:
         for offset, row in zip(offsets, data, strict=True):
             self.write(offset, row)
 
-    def get(self, box: Box) -> Bytes:
+    def get(self, box: Slices) -> Bytes:
         """Read a box of items, as bytes."""
         offsets, row_nbytes = self._rows(box)
         data = np.empty((len(offsets), row_nbytes), np.uint8)
@@ -271,7 +272,7 @@ class Scratch:
             self.read(offset, row)
         return data.reshape(-1)
 
-    def _rows(self, box: Box) -> tuple[list[int], int]:
+    def _rows(self, box: Slices) -> tuple[list[int], int]:
         """Return the offsets of a box's contiguous rows in the file, and a row's size in bytes."""
         inner = len(box)  # the box has all of the axes from this one on
         while inner and box[inner - 1] == slice(0, self._shape[inner - 1]):
@@ -317,7 +318,7 @@ def _database(folder: Path) -> dict[str, Any]:
     return {"driver": "ocdbt", "base": _folder(folder), "config": _DATABASE_CONFIG}
 
 
-def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Slices]:
     """Yield boxes that cover a range of items, in order."""
     if not shape:
         yield ()
@@ -335,7 +336,7 @@ def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[B
         start = end
 
 
-def _inside(box: Box, outer: Box) -> Box:
+def _inside(box: Slices, outer: Slices) -> Slices:
     """Return a box relative to the start of an outer one."""
     return tuple(
         slice(extent.start - origin.start, extent.stop - origin.start)

@@ -26,13 +26,13 @@ from bf16codecs.torch.checkpoint.encoding import (
     chunk_file,
     chunks_of,
 )
-from bf16codecs.torch.checkpoint.planning import Box, common
+from bf16codecs.torch.checkpoint.planning import Bounds, common
 from bf16codecs.torch.checkpoint.shards import COPY, ROUNDING
 from bf16codecs.torch.checkpoint.writing import ShardReport
 
 __all__ = [
     "Repeats",
-    "UnwrittenBox",
+    "UnwrittenShard",
     "check_complete",
     "find_repeats",
     "joined",
@@ -46,31 +46,31 @@ __all__ = [
 Reports = Mapping[str, Sequence[ShardReport]]
 
 
-class UnwrittenBox(NamedTuple):
-    """A box that no process wrote, since it follows from the same box of another tensor.
+class UnwrittenShard(NamedTuple):
+    """A shard that no process wrote, since it follows from the same shard of another tensor.
 
     The whole tensor does not follow from one, and has an array of its own.
     """
 
     name: str
-    box: Box
+    bounds: Bounds
     kind: str
     owner: str
 
 
 class Repeats(NamedTuple):
-    """Tensors that share the array of another one, their owner, and boxes that remain to write."""
+    """Tensors that share the array of another one, their owner, and shards that remain to write."""
 
     copies: dict[str, str]
     roundings: dict[str, str]
-    unwritten: list[UnwrittenBox]
+    unwritten: list[UnwrittenShard]
 
 
 def find_repeats(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Repeats:
-    """Find the tensors that follow from others as a whole, and the boxes of others that do."""
+    """Find the tensors that follow from others as a whole, and the shards of others that do."""
     found = Repeats({}, {}, [])
     follows = {
-        (name, report.box): report.follows
+        (name, report.bounds): report.follows
         for name, tensor_reports in reports.items()
         for report in tensor_reports
         if report.follows
@@ -78,25 +78,29 @@ def find_repeats(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Repeats:
     # Tensors with the same origins are equal.
     equal: dict[frozenset[Any], list[str]] = defaultdict(list)
     for name, tensor_reports in reports.items():
-        # Empty boxes are not compared.
-        boxes = [report.box for report in tensor_reports if all(report.box.sizes)]
-        if boxes:
-            equal[frozenset((box, *_origin(follows, name, box)) for box in boxes)].append(name)
+        # Empty shards are not compared.
+        shards = [report.bounds for report in tensor_reports if all(report.bounds.sizes)]
+        if shards:
+            equal[frozenset((bounds, *_origin(follows, name, bounds)) for bounds in shards)].append(
+                name
+            )
     owners = {
-        origins: min(names, key=lambda name: sum((name, box) in follows for box, *_ in origins))
+        origins: min(
+            names, key=lambda name: sum((name, bounds) in follows for bounds, *_ in origins)
+        )
         for origins, names in equal.items()
     }
     for origins, names in equal.items():
         is_rounded = all(kind == ROUNDING for _, kind, _ in origins)
-        master = owners.get(frozenset((box, COPY, name) for box, _, name in origins))
+        master = owners.get(frozenset((shard, COPY, name) for shard, _, name in origins))
         if is_rounded and master is not None:
             found.roundings.update(dict.fromkeys(names, master))
             continue
         owner = owners[origins]
         found.copies.update({name: owner for name in names if name != owner})
-        boxes = [box for box, *_ in origins if (owner, box) in follows]
+        remaining = [shard for shard, *_ in origins if (owner, shard) in follows]
         found.unwritten.extend(
-            UnwrittenBox(owner, box, *_origin(follows, owner, box)) for box in boxes
+            UnwrittenShard(owner, shard, *_origin(follows, owner, shard)) for shard in remaining
         )
     first: dict[tuple[Any, ...], str] = {}
     for name, content in small_contents(reports, arrays).items():
@@ -129,19 +133,19 @@ def of_one_process(reports: Reports) -> set[str]:
     return {
         name
         for name, report in single.items()
-        if report.content is None and not any(report.box.offsets)
+        if report.content is None and not any(report.bounds.offsets)
     }
 
 
 def _origin(
-    follows: Mapping[tuple[str, Box], tuple[str, str]], name: str, box: Box
+    follows: Mapping[tuple[str, Bounds], tuple[str, str]], name: str, bounds: Bounds
 ) -> tuple[str, str]:
-    """Return how a tensor's box follows from its origin, which may be itself, and the origin.
+    """Return how a tensor's shard follows from its origin, which may be itself, and the origin.
 
     The tensor that it follows from may itself follow from another one, in another process's report.
     """
     kind = COPY
-    while (parent := follows.get((name, box))) is not None:
+    while (parent := follows.get((name, bounds))) is not None:
         kind, name = (ROUNDING if ROUNDING in (kind, parent[0]) else COPY), parent[1]
     return kind, name
 
@@ -158,7 +162,7 @@ def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[st
         for report in tensor_reports:
             part = np.frombuffer(report.content or b"", values.dtype)
             missing -= part.size
-            values[_slices(report.box.axes)] = part.reshape(report.box.sizes)
+            values[_slices(report.bounds.axes)] = part.reshape(report.bounds.sizes)
         if missing:
             raise StoreError(f"tensor {name!r}: no process sent {missing} of its items")
         found[name] = values
@@ -181,19 +185,19 @@ def put_parts(
     encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan], scratch: Path
 ) -> None:
     """Write the chunks that several processes have items of."""
-    parts: dict[tuple[str, Index], list[tuple[Box, str]]] = defaultdict(list)
+    parts: dict[tuple[str, Index], list[tuple[Bounds, str]]] = defaultdict(list)
     for name, tensor_reports in reports.items():
         for report in tensor_reports:
             for index, file in report.parts:
-                parts[name, index].append((report.box, file))
+                parts[name, index].append((report.bounds, file))
 
-    def put(name: str, index: Index, chunk_parts: Sequence[tuple[Box, str]]) -> None:
+    def put(name: str, index: Index, chunk_parts: Sequence[tuple[Bounds, str]]) -> None:
         array = arrays[name]
         axes = array.region(index)
         values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
         missing = values.size
-        for box, file in chunk_parts:
-            part_axes = [common(a, b) for a, b in zip(axes, box.axes, strict=True)]
+        for bounds, file in chunk_parts:
+            part_axes = [common(a, b) for a, b in zip(axes, bounds.axes, strict=True)]
             part = np.fromfile(scratch / file, values.dtype)
             selection = tuple(
                 slice(p.start - a.start, p.stop - a.start)
@@ -213,19 +217,19 @@ def put_parts(
 def put_unwritten(
     reader: ModelReader,
     encoder: ChunkEncoder,
-    boxes: Sequence[UnwrittenBox],
+    shards: Sequence[UnwrittenShard],
     arrays: Mapping[str, ArrayPlan],
     paths: Mapping[str, str],
 ) -> None:
-    """Write the boxes that no process wrote, from the tensors that they follow from.
+    """Write the shards that no process wrote, from the tensors that they follow from.
 
     The reader's store is complete except for these. `arrays` and `paths` are by tensor.
     """
 
     def jobs() -> Iterator[Callable[[], None]]:
-        for name, box, kind, owner in boxes:
+        for name, bounds, kind, owner in shards:
             path = paths[owner] + (ROUNDED if kind == ROUNDING else "")
-            for index in chunks_of(arrays[name], box.axes):
+            for index in chunks_of(arrays[name], bounds.axes):
                 yield partial(put, arrays[name], index, path)
 
     def put(array: ArrayPlan, index: Index, path: str) -> None:

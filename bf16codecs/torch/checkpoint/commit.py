@@ -39,7 +39,7 @@ from bf16codecs.store.zarr.sinks import FolderSink
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 from bf16codecs.torch.checkpoint.assembling import (
     Repeats,
-    UnwrittenBox,
+    UnwrittenShard,
     check_complete,
     find_repeats,
     joined,
@@ -51,7 +51,7 @@ from bf16codecs.torch.checkpoint.assembling import (
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
 from bf16codecs.torch.checkpoint.planning import (
     SMALL_BYTES,
-    Box,
+    Bounds,
     CheckpointPlan,
     base_arrays,
     plan_checkpoint,
@@ -236,11 +236,11 @@ class Commit:
         base = self._base.model if isinstance(self._base, Base) else None
         return closing(open_store(self._folder, Kind.FOLDER, opening=Opening(base=base)))
 
-    def _put_unwritten(self, boxes: Sequence[UnwrittenBox], paths: Mapping[str, str]) -> None:
+    def _put_unwritten(self, shards: Sequence[UnwrittenShard], paths: Mapping[str, str]) -> None:
         writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
         task = replace(self._whole_task(), writer=writer)
         with self._opened_store() as reader, opened_encoder(task) as encoder:
-            put_unwritten(reader, encoder, boxes, self._plan.arrays, paths)
+            put_unwritten(reader, encoder, shards, self._plan.arrays, paths)
 
     def _objects(
         self, reports: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
@@ -267,10 +267,10 @@ class _Abandoned(Exception):
 
 
 def _is_reported(name: str, entry: Any, reports: Mapping[str, Sequence[ShardReport]]) -> bool:
-    """Tell whether processes have reported each box of a tensor that torch's metadata list."""
+    """Tell whether processes have reported each shard of a tensor that torch's metadata list."""
     chunks = entry.chunks if isinstance(entry, TensorStorageMetadata) else ()
-    boxes = {Box(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks}
-    return name in reports and boxes == {report.box for report in reports[name]}
+    shards = {Bounds(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks}
+    return name in reports and shards == {report.bounds for report in reports[name]}
 
 
 def _store_entries(

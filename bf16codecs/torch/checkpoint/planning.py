@@ -26,10 +26,10 @@ from bf16codecs.torch.tensors import DTYPES, header_spec
 
 __all__ = [
     "SMALL_BYTES",
-    "Box",
+    "Bounds",
     "CheckpointPlan",
     "base_arrays",
-    "box_of",
+    "bounds_of",
     "check_item",
     "chunk_grid",
     "common",
@@ -47,8 +47,8 @@ _LEAST_BYTES = 1 << 12
 _MOST_BYTES = 1 << 30
 
 
-class Box(NamedTuple):
-    """A box of a tensor: along each axis, the first index and the number of indices."""
+class Bounds(NamedTuple):
+    """Bounds of a shard in its tensor: along each axis, the first index and the number of them."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -65,15 +65,15 @@ def common(axis: range, other: range) -> range:
 
 
 def chunk_grid(
-    shape: tuple[int, ...], item_size: int, boxes: Sequence[Box], chunk_size: int
+    shape: tuple[int, ...], item_size: int, shards: Sequence[Bounds], chunk_size: int
 ) -> tuple[int, ...]:
     """Return the shape of a tensor's chunks, of at most `chunk_size` bytes where shards allow it.
 
-    Each chunk lies in one of the processes' `boxes`, unless chunks would be too many or too small.
+    Each chunk lies in one of the processes' `shards`, unless chunks would be too many or too small.
 
     Examples
     --------
-    >>> halves = [Box((0, 0), (50, 64)), Box((50, 0), (50, 64))]
+    >>> halves = [Bounds((0, 0), (50, 64)), Bounds((50, 0), (50, 64))]
     >>> chunk_grid((100, 64), 2, halves, 1 << 20)
     (50, 64)
     >>> chunk_grid((100, 64), 2, halves, 3200)
@@ -84,7 +84,7 @@ def chunk_grid(
         return plain
     # Shards that begin at 12, 24 and 30 allow chunks of 6, 3, 2 or 1.
     cells = tuple(
-        math.gcd(*(box.offsets[axis] for box in boxes if all(box.sizes))) or size
+        math.gcd(*(shard.offsets[axis] for shard in shards if all(shard.sizes))) or size
         for axis, size in enumerate(shape)
     )
     row, found = item_size, []
@@ -96,7 +96,7 @@ def chunk_grid(
         row *= found[-1]
     chunks = tuple(reversed(found))
     is_large = math.prod(chunks) * item_size >= min(chunk_size, _LEAST_BYTES)
-    most = _MANY * (math.prod(chunk_counts(shape, plain)) + len(boxes))
+    most = _MANY * (math.prod(chunk_counts(shape, plain)) + len(shards))
     return chunks if is_large and math.prod(chunk_counts(shape, chunks)) <= most else plain
 
 
@@ -156,11 +156,11 @@ def check_item(item: WriteItem) -> None:
         raise ValueError(f"tensor {name!r}: {problem}")
 
 
-def box_of(item: WriteItem) -> Box:
-    """Return a process's box of a tensor."""
+def bounds_of(item: WriteItem) -> Bounds:
+    """Return the bounds of a process's shard of a tensor."""
     assert item.tensor_data is not None
     chunk = item.tensor_data.chunk
-    return Box(tuple(chunk.offsets), tuple(chunk.sizes))
+    return Bounds(tuple(chunk.offsets), tuple(chunk.sizes))
 
 
 def is_small(item: WriteItem) -> bool:
@@ -177,13 +177,13 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
     cannot have.
     """
     specs: dict[str, tuple[str, tuple[int, ...]]] = {}
-    boxes: dict[str, list[Box]] = {}
+    shards: dict[str, list[Bounds]] = {}
     for item in (item for plan in plans for item in plan.items):
         if item.type is not WriteItemType.BYTE_IO:
             assert item.tensor_data is not None
             name, dtype = item.index.fqn, item.tensor_data.properties.dtype
             specs[name] = header_spec(dtype, tuple(item.tensor_data.size))
-            boxes.setdefault(name, []).append(box_of(item))
+            shards.setdefault(name, []).append(bounds_of(item))
     header, paths, arrays = make_header(specs, {}, where), array_paths(specs), {}
     for tensor in header.tensors:
         dtype, shape = array_spec(tensor)
@@ -197,7 +197,7 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
         )
         # The coordinator alone writes small tensors.
         is_small_array = array.nbytes < SMALL_BYTES
-        written = [Box((0,) * len(shape), shape)] if is_small_array else boxes[tensor.name]
+        written = [Bounds((0,) * len(shape), shape)] if is_small_array else shards[tensor.name]
         chunks = chunk_grid(shape, array.item_size, written, chunk_size)
         arrays[tensor.name] = replace(array, chunks=chunks)
     return CheckpointPlan(header, arrays)

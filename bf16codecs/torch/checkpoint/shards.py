@@ -16,7 +16,7 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.torch_tensors import in_a_row, plain_tensor
 from bf16codecs.convert.plan import find_repeated
 from bf16codecs.torch.checkpoint.encoding import chunks_of
-from bf16codecs.torch.checkpoint.planning import Box, box_of, common, is_small
+from bf16codecs.torch.checkpoint.planning import Bounds, bounds_of, common, is_small
 from bf16codecs.torch.tensors import source_of
 
 __all__ = ["COPY", "ROUNDING", "Shard", "followers"]
@@ -30,7 +30,7 @@ class Shard:
     """A part of a tensor that this process has."""
 
     item: WriteItem
-    box: Box
+    bounds: Bounds
     tensor: torch.Tensor
 
     @classmethod
@@ -46,14 +46,14 @@ class Shard:
         if tensor.is_meta:
             text = "it is on the device meta, and has no data"
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
-        box = box_of(item)
+        bounds = bounds_of(item)
         assert item.tensor_data is not None
         # A cached plan may be outdated: torch plans again only if shapes differ.
-        planned = item.tensor_data.properties.dtype, box.sizes
+        planned = item.tensor_data.properties.dtype, bounds.sizes
         if (actual := (tensor.dtype, tuple(tensor.shape))) != planned:
             text = "is {} of {}, planned as {} of {}".format(*actual, *planned)
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
-        return cls(item, box, tensor.detach())
+        return cls(item, bounds, tensor.detach())
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Shard:
         """Return a box of an array as unsigned integers, without a copy if it is contiguous."""
         selection = tuple(
             slice(axis.start - first, axis.stop - first)
-            for axis, first in zip(axes, self.box.offsets, strict=True)
+            for axis, first in zip(axes, self.bounds.offsets, strict=True)
         )
         raw = _as_bytes(self.tensor[selection])
         return raw.view(f"u{array.item_size}").reshape([len(axis) for axis in axes])
@@ -88,12 +88,12 @@ def followers(
 
     Tensors that other processes write do not count: their values may differ.
     """
-    # Indices of shards with the same box, in tensors of the same shape.
+    # Indices of shards with the same bounds, in tensors of the same shape.
     comparable: dict[Any, dict[str, int]] = defaultdict(dict)
     for index, shard in enumerate(shards):
         if not is_small(shard.item):
             assert shard.item.tensor_data is not None
-            comparable[shard.item.tensor_data.size, shard.box][shard.name] = index
+            comparable[shard.item.tensor_data.size, shard.bounds][shard.name] = index
     found: dict[int, tuple[str, str]] = {}
     for indices in comparable.values():
         if len(indices) > 1:
@@ -109,6 +109,6 @@ def followers(
 
 def _has_whole_chunks(shard: Shard, array: ArrayPlan) -> bool:
     """Tell whether a shard has all items of each chunk that it has items of."""
-    box = shard.box.axes
+    box = shard.bounds.axes
     chunks = (array.region(index) for index in chunks_of(array, box))
     return all(tuple(map(common, axes, box)) == axes for axes in chunks)

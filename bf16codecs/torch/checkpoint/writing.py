@@ -31,7 +31,7 @@ from bf16codecs.torch.checkpoint.encoding import (
     chunk_file,
     chunks_of,
 )
-from bf16codecs.torch.checkpoint.planning import Box, common, is_small
+from bf16codecs.torch.checkpoint.planning import Bounds, common, is_small
 from bf16codecs.torch.checkpoint.shards import Shard, followers
 
 __all__ = [
@@ -90,10 +90,10 @@ class Task:
 class ShardReport:
     """A process's report of its shard of a tensor."""
 
-    box: Box
+    bounds: Bounds
     #: `COPY` or `ROUNDING`, and the tensor that the shard follows from: then nothing was written.
     follows: tuple[str, str] | None = None
-    #: The bytes of the box, if the tensor is small: then nothing was written.
+    #: The bytes of the shard, if the tensor is small: then nothing was written.
     content: bytes | None = None
     #: Chunks that other processes also have items of: their indices, and the files of this part.
     parts: tuple[tuple[Index, str], ...] = ()
@@ -184,7 +184,7 @@ class _ShardWork:
         """Yield the jobs that write the shard; the first one has to begin first."""
         if self._follows is not None or self._is_small:
             return
-        box = self._shard.box.axes
+        box = self._shard.bounds.axes
         for index in chunks_of(self._array, box):
             axes = self._array.region(index)
             covered = tuple(map(common, axes, box))
@@ -218,7 +218,9 @@ class _ShardWork:
         """Return the result for the coordinator."""
         shard = self._shard
         content = shard.content() if self._is_small else None
-        report = ShardReport(shard.box, self._follows, content, tuple(self._parts), self._is_best)
+        report = ShardReport(
+            shard.bounds, self._follows, content, tuple(self._parts), self._is_best
+        )
         return WriteResult(shard.item.index, sum(self._sizes), report)
 
 

@@ -23,7 +23,7 @@ def boxes_of(shape, counts):
         starts = [min(size, i * length) for i in range(count)]
         cuts.append([(start, min(length, size - start)) for start in starts])
     for cut in itertools.product(*cuts):
-        yield planning.Box(tuple(start for start, _ in cut), tuple(length for _, length in cut))
+        yield planning.Bounds(tuple(start for start, _ in cut), tuple(length for _, length in cut))
 
 
 def shared_chunks(shape, chunks, boxes):
@@ -80,9 +80,9 @@ def test_shards_of_a_prime_number_of_rows():
 def test_a_prime_number_of_rows():
     """As of vocabularies: nothing shards it, so chunks need not be even."""
     shape = 50257, 4096
-    assert planning.chunk_grid(shape, 2, [planning.Box((0, 0), shape)], 1 << 24)[0] <= 2048
+    assert planning.chunk_grid(shape, 2, [planning.Bounds((0, 0), shape)], 1 << 24)[0] <= 2048
 
 
 def test_no_items():
-    assert planning.chunk_grid((0, 7), 4, [planning.Box((0, 0), (0, 7))], 1 << 20) == (1, 1)
-    assert planning.chunk_grid((), 4, [planning.Box((), ())], 1 << 20) == ()
+    assert planning.chunk_grid((0, 7), 4, [planning.Bounds((0, 0), (0, 7))], 1 << 20) == (1, 1)
+    assert planning.chunk_grid((), 4, [planning.Bounds((), ())], 1 << 20) == ()
