@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
-from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
 from bf16codecs._arrays.storage import Storage
 from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
@@ -31,7 +31,6 @@ __all__ = [
     "ArrayReader",
     "ChunkBase",
     "ChunkedArray",
-    "Index",
     "Job",
     "Located",
     "Points",
@@ -41,8 +40,6 @@ __all__ = [
 
 
 Job = Callable[[], None]
-#: The index of a chunk along each axis.
-Index = tuple[int, ...]
 #: Indices of single elements in a chunk, one array for each axis.
 Points = tuple[NDArray[np.intp], ...]
 
@@ -194,7 +191,9 @@ class UnitArray(ArrayReader):
         groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
         run_all(map(job, groups), self.concurrency, self.unit_nbytes)
 
-    def _numbers(self, indices: Sequence[NDArray[np.intp]], unit: Index) -> NDArray[np.intp]:
+    def _numbers(
+        self, indices: Sequence[NDArray[np.intp]], unit: tuple[int, ...]
+    ) -> NDArray[np.intp]:
         """Return the number of the unit that each of some elements is in."""
         where = [i // n for i, n in zip(indices, unit, strict=True)]
         return np.ravel_multi_index(where, chunk_counts(self.shape, unit))
@@ -217,7 +216,12 @@ class UnitArray(ArrayReader):
         self.read_box(region, values)
 
     def _put_points(
-        self, index: Index, found: Any, points: Points, out: NDArray[Any], where: NDArray[np.intp]
+        self,
+        index: ChunkIndex,
+        found: Any,
+        points: Points,
+        out: NDArray[Any],
+        where: NDArray[np.intp],
     ) -> None:
         out[where] = self._read_points(index, found, points)
 
@@ -225,19 +229,21 @@ class UnitArray(ArrayReader):
         """Return how many bytes of each chunk, at most, are decoded to read a box with items."""
         return self.decoded_nbytes
 
-    def _find(self, index: Index) -> Any:
+    def _find(self, index: ChunkIndex) -> Any:
         """Return a handle for reading a unit; called in the thread that makes the jobs."""
         return None
 
     @abstractmethod
-    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    def _read_box(
+        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+    ) -> None:
         """Read a box of a unit."""
 
     @abstractmethod
-    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
         """Read single elements of a unit."""
 
-    def _read_unit(self, index: Index, out: Bytes) -> None:
+    def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
         """Read a whole unit to the front of `out`, with its padding or without."""
         sizes = zip(index, self._unit, self.shape, strict=True)
         axes = [range(min(n, size - i * n)) for i, n, size in sizes]
@@ -256,7 +262,7 @@ class ChunkBase:
     def __init__(self, find_base: Callable[[], RangeReader], plan: ArrayPlan) -> None:
         self._find_base, self._plan = find_base, plan
 
-    def read(self, index: tuple[int, ...], start: int, stop: int, out: Memory) -> None:
+    def read(self, index: ChunkIndex, start: int, stop: int, out: Memory) -> None:
         """Read a range of a chunk's base, in whole items, as blocks are, padded as the chunk is."""
         if self._plan.is_contiguous:
             self._read_range(index, start, stop, out)
@@ -267,7 +273,7 @@ class ChunkBase:
         else:
             self._read_boxes(index, start, stop, out)
 
-    def _read_range(self, index: tuple[int, ...], start: int, stop: int, out: Memory) -> None:
+    def _read_range(self, index: ChunkIndex, start: int, stop: int, out: Memory) -> None:
         piece = self._plan.piece(index)
         stored = max(0, min(stop, piece.nbytes) - start)
         if stored:
@@ -280,7 +286,7 @@ class ChunkBase:
             self._pad(padding)
             out[stored:] = padding
 
-    def _read_boxes(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+    def _read_boxes(self, index: ChunkIndex, start: int, stop: int, out: Bytes) -> None:
         plan, rest = self._plan, self._pad(out)
         for local in cut_range(plan.chunks, start // plan.item_size, stop // plan.item_size):
             lengths = [len(axis) for axis in local]
@@ -324,7 +330,7 @@ class ChunkedArray(UnitArray):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         chunks: tuple[int, ...],
-        locate: Callable[[Index], Located],
+        locate: Callable[[ChunkIndex], Located],
         in_blocks: bool,
         concurrency: int = 1,
         find_base: Callable[[], RangeReader] | None = None,
@@ -380,18 +386,18 @@ class ChunkedArray(UnitArray):
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def read_chunk(
-        self, index: Index, found: Located, box: tuple[slice, ...], out: Memory, offset: int
+        self, index: ChunkIndex, found: Located, box: tuple[slice, ...], out: Memory, offset: int
     ) -> None:
         """Read a box of a chunk into `out`, which has the chunk's bytes from `offset` on."""
         touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
         self._read(index, found, Wanted(self.unit_nbytes, touched, out, offset))
 
-    def _read_unit(self, index: Index, out: Bytes) -> None:
+    def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
         # Only the array's part of an edge chunk: the rest may be versions that are not there.
         content = out[: self._plan.piece(index).nbytes]
         self._read(index, self._find(index), Wanted.of_range(self.unit_nbytes, content, 0))
 
-    def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
+    def _read_points(self, index: ChunkIndex, found: Located, points: Points) -> NDArray[Any]:
         # In parts: a chunk of thousands of versions may be larger than any memory.
         length = max(1, _POINTS_BYTES // (self.unit_nbytes // self.chunks[0]))
         shape = (min(length, self.chunks[0]), *self.chunks[1:])
@@ -409,7 +415,7 @@ class ChunkedArray(UnitArray):
         return out
 
     def _read_box(
-        self, index: Index, found: Located, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, found: Located, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         # Leading axes of one index only set the offset; the next axis is the first that varies.
         offset, stride, depth = 0, self.unit_nbytes, 0
@@ -438,7 +444,9 @@ class ChunkedArray(UnitArray):
         self._read(index, found, Wanted(self.unit_nbytes, touched, raw, offset))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
-    def _read_range(self, index: Index, found: Located, offset: int, out: NDArray[Any]) -> None:
+    def _read_range(
+        self, index: ChunkIndex, found: Located, offset: int, out: NDArray[Any]
+    ) -> None:
         """Read one contiguous range of a chunk."""
         values = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = values.reshape(-1).view(np.uint8)
@@ -446,11 +454,11 @@ class ChunkedArray(UnitArray):
         if values is not out:
             out[...] = values
 
-    def _find(self, index: Index) -> Located:
+    def _find(self, index: ChunkIndex) -> Located:
         with named_errors(f"{self.label}, chunk {index}", OSError):
             return self._locate(index)
 
-    def _read(self, index: Index, chunk: Located, wanted: Wanted) -> None:
+    def _read(self, index: ChunkIndex, chunk: Located, wanted: Wanted) -> None:
         if self._base is not None:
             wanted = replace(wanted, base=partial(self._base.read, index))
         name = chunk.key if isinstance(chunk.key, str) else index

@@ -11,7 +11,18 @@ import numpy as np
 
 from bf16codecs import _core
 
-__all__ = ["ArrayPlan", "Piece", "chunk_counts", "chunk_shape", "fill_value", "grid_indices"]
+__all__ = [
+    "ArrayPlan",
+    "ChunkIndex",
+    "Piece",
+    "chunk_counts",
+    "chunk_shape",
+    "fill_value",
+    "grid_indices",
+]
+
+#: The index of a chunk along each axis of its array's grid.
+ChunkIndex = tuple[int, ...]
 
 # Divisors that are tried, in 5 ms.
 _MAX_TRIES = 1 << 17
@@ -22,7 +33,7 @@ class Piece:
     """One chunk of an array, and its range in the safetensors file."""
 
     array: ArrayPlan
-    index: tuple[int, ...]
+    index: ChunkIndex
     #: Offset in the file, and size without the padding that an edge chunk has in the store.
     offset: int
     nbytes: int
@@ -103,7 +114,7 @@ class ArrayPlan:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""
         return map(self.piece, grid_indices(chunk_counts(self.shape, self.chunks)))
 
-    def piece(self, index: tuple[int, ...]) -> Piece:
+    def piece(self, index: ChunkIndex) -> Piece:
         """Return a chunk; the array must be contiguous."""
         before, items, stride = 0, 1, 1
         for i, size, chunk in zip(index[::-1], self.shape[::-1], self.chunks[::-1], strict=True):
@@ -134,7 +145,7 @@ def chunk_counts(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...]
     return tuple(-(-size // length) for size, length in zip(shape, chunks, strict=True))
 
 
-def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def grid_indices(counts: Sequence[int]) -> Iterator[ChunkIndex]:
     """Yield the indices of a grid, the last axis first.
 
     `itertools.product` would keep all indices of each axis, and metadata may claim any number of

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import SLAB_BYTES, Index, Job, Points, UnitArray
-from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
+from bf16codecs._arrays.array import SLAB_BYTES, Job, Points, UnitArray
+from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, chunk_shape, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.messages import named_errors
 
@@ -90,12 +90,14 @@ class LibraryArray(UnitArray):
         with named_errors(self.label, self._error):
             self._read(axes, out)
 
-    def _read_box(self, index: Index, found: None, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    def _read_box(
+        self, index: ChunkIndex, found: None, axes: Sequence[Axis], out: NDArray[Any]
+    ) -> None:
         origins = [i * n for i, n in zip(index, self._unit, strict=True)]
         axes = [_moved(axis, origin) for axis, origin in zip(axes, origins, strict=True)]
         self._read_named(axes, out)
 
-    def _read_points(self, index: Index, found: None, points: Points) -> NDArray[Any]:
+    def _read_points(self, index: ChunkIndex, found: None, points: Points) -> NDArray[Any]:
         box = [range(int(p.min()), int(p.max()) + 1) for p in points]
         values = np.empty([len(axis) for axis in box], self.dtype)
         self._read_box(index, found, box, values)

@@ -13,8 +13,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import SLAB_BYTES, ArrayReader, ChunkedArray, Index, Job, Located
-from bf16codecs._arrays.grid import chunk_shape
+from bf16codecs._arrays.array import SLAB_BYTES, ArrayReader, ChunkedArray, Job, Located
+from bf16codecs._arrays.grid import ChunkIndex, chunk_shape
 from bf16codecs._arrays.indexing import cut_box
 from bf16codecs._arrays.views import StepView
 from bf16codecs._base.device_memory import DeviceMemory, Rows
@@ -68,7 +68,7 @@ def device_jobs(
             yield partial(_decode_here, jobs, values, memory, to)
 
 
-def _unit(array: ArrayReader) -> Index:
+def _unit(array: ArrayReader) -> tuple[int, ...]:
     """Return the shape that a job reads: a whole unit, if chunks are decoded whole."""
     if decodes_there(array) or not array.reads_ranges:
         return array._unit
@@ -77,7 +77,7 @@ def _unit(array: ArrayReader) -> Index:
 
 def _decode_there(
     array: Decodable,
-    index: Index,
+    index: ChunkIndex,
     found: Located,
     axes: Axes,
     memory: DeviceMemory,

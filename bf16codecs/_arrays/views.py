@@ -14,14 +14,13 @@ from bf16codecs import _core
 from bf16codecs._arrays.array import (
     ArrayReader,
     ChunkedArray,
-    Index,
     Job,
     Located,
     Points,
     UnitArray,
     Work,
 )
-from bf16codecs._arrays.grid import chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory
@@ -54,7 +53,7 @@ class StepView(UnitArray):
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
     def read_chunk(
-        self, index: Index, found: Located, box: tuple[slice, ...], out: Memory, offset: int
+        self, index: ChunkIndex, found: Located, box: tuple[slice, ...], out: Memory, offset: int
     ) -> None:
         """Read a box of the step's part of a chunk: see `ChunkedArray`."""
         array, local = self._array, self._local
@@ -69,13 +68,15 @@ class StepView(UnitArray):
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         return self._array._chunk_work(self._axes(axes))
 
-    def _find(self, index: Index) -> Any:
+    def _find(self, index: ChunkIndex) -> Any:
         return self._array._find((self._group, *index))
 
-    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    def _read_box(
+        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+    ) -> None:
         self._array._read_box((self._group, *index), found, self._axes(axes), out[np.newaxis])
 
-    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
         first = np.full_like(points[0], self._local)
         return self._array._read_points((self._group, *index), found, (first, *points))
 
@@ -209,19 +210,21 @@ class _ConvertedArray(UnitArray):
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         return self._array._chunk_work(axes)
 
-    def _find(self, index: Index) -> Any:
+    def _find(self, index: ChunkIndex) -> Any:
         return self._array._find(index)
 
-    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    def _read_box(
+        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+    ) -> None:
         values = np.empty(out.shape, self._array.dtype)
         self._array._read_box(index, found, axes, values)
         out[...] = self._convert(values).view(self.dtype)
 
-    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
         values = self._array._read_points(index, found, points)
         return self._convert(np.ascontiguousarray(values)).view(self.dtype)
 
-    def _read_unit(self, index: Index, out: Bytes) -> None:
+    def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
         values = np.empty(out.size // self.dtype.itemsize, self._array.dtype)
         self._array._read_unit(index, values.view(np.uint8))
         out.view(self.dtype)[:] = self._convert(values).view(self.dtype)

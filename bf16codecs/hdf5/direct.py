@@ -20,7 +20,7 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ChunkedArray, Index, Located, RangeReader, UnitArray
+from bf16codecs._arrays.array import ChunkedArray, Located, RangeReader, UnitArray
 from bf16codecs._arrays.formats import (
     RAW,
     DeflateFormat,
@@ -31,7 +31,7 @@ from bf16codecs._arrays.formats import (
     encode_zstd,
 )
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.grid import chunk_counts
+from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
 from bf16codecs._arrays.indexing import Axis, as_index
 from bf16codecs._arrays.library import LibraryArray
 from bf16codecs._arrays.storage import FilePart, FileStorage, InMemory
@@ -210,7 +210,7 @@ def _masked_format(
     return chunk_format
 
 
-def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
+def _refuse_unwritten(dataset: Any, nbytes: int, chunks: tuple[int, ...] | None) -> None:
     """Raise if a part was never written, for which HDF5 would read fill values."""
     with phil:
         if chunks is None:
@@ -301,12 +301,12 @@ class _StoredChunks:
         self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
         #: All stored chunks; None if each is looked up when it is needed.
-        self._infos: dict[Index, _ChunkInfo] | None = None
+        self._infos: dict[ChunkIndex, _ChunkInfo] | None = None
         # h5py lacks `chunk_iter` if it was built with an HDF5 before 1.12.3.
         if is_complete and self._file is not None and hasattr(dataset, "chunk_iter"):
             self._infos = self._find_all()
 
-    def _find_all(self) -> dict[Index, _ChunkInfo]:
+    def _find_all(self) -> dict[ChunkIndex, _ChunkInfo]:
         infos = {}
 
         def visit(info: Any) -> None:
@@ -317,7 +317,7 @@ class _StoredChunks:
             self._id.chunk_iter(visit)
         return infos
 
-    def locate(self, index: Index) -> Located:
+    def locate(self, index: ChunkIndex) -> Located:
         """Find a chunk; one that only HDF5 can read is read at once."""
         if self._file is None:
             return self._read_directly(index)
@@ -327,26 +327,26 @@ class _StoredChunks:
         chunk_format = self._format_of(index, info.filter_mask)
         return Located(chunk_format, self._storage, FilePart(self._file, info.offset, info.size))
 
-    def _format_of(self, index: Index, filter_mask: int) -> Format:
+    def _format_of(self, index: ChunkIndex, filter_mask: int) -> Format:
         if not self._has_filtered_edges:
             sizes = zip(index, self._chunks, self._id.shape, strict=True)
             if any((i + 1) * n > size for i, n, size in sizes):
                 return RAW
         return self._masked_format(filter_mask)
 
-    def _find(self, index: Index) -> _ChunkInfo | None:
+    def _find(self, index: ChunkIndex) -> _ChunkInfo | None:
         with phil:
             info = self._id.get_chunk_info_by_coord(self._origin(index))
         if info.byte_offset is None:
             return None
         return _ChunkInfo(info.byte_offset, info.size, info.filter_mask)
 
-    def _missing(self, index: Index) -> Located:
+    def _missing(self, index: ChunkIndex) -> Located:
         if self._is_complete:
             raise StoreError(advised("it is missing"))
         return self._fill_values(index)
 
-    def _read_directly(self, index: Index) -> Located:
+    def _read_directly(self, index: ChunkIndex) -> Located:
         # `read_direct_chunk` does not report a chunk that was never written: it returns any size.
         if self._find(index) is None:
             return self._missing(index)
@@ -363,7 +363,7 @@ class _StoredChunks:
         chunk = _PooledChunk(data, memory, self._free)
         return Located(self._format_of(index, mask), chunk, None)
 
-    def _fill_values(self, index: Index) -> Located:
+    def _fill_values(self, index: ChunkIndex) -> Located:
         origins = self._origin(index)
         sizes = zip(origins, self._chunks, self._id.shape, strict=True)
         axes = [range(o, min(o + n, size)) for o, n, size in sizes]
@@ -371,7 +371,7 @@ class _StoredChunks:
         self._read(axes, whole[tuple(slice(len(axis)) for axis in axes)])
         return Located(RAW, InMemory(whole.reshape(-1).view(np.uint8)), None)
 
-    def _origin(self, index: Index) -> tuple[int, ...]:
+    def _origin(self, index: ChunkIndex) -> tuple[int, ...]:
         return tuple(i * n for i, n in zip(index, self._chunks, strict=True))
 
 
@@ -404,7 +404,7 @@ class DirectWriter:
             return encode_zstd(chunk, self._compression.level, self._dtype.itemsize)
         return chunk
 
-    def put(self, index: Index, data: Any) -> None:
+    def put(self, index: ChunkIndex, data: Any) -> None:
         """Write an encoded chunk."""
         # A frame even if it does not shrink the chunk: HDF5 2.0 loses the filter mask of the last
         # chunk written, and a frame is larger by a few bytes in a thousand at most.

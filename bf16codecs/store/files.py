@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from bf16codecs._arrays.array import ChunkedArray, Index, Located, UnitArray
+from bf16codecs._arrays.array import ChunkedArray, Located, UnitArray
 from bf16codecs._arrays.formats import RawFormat
-from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._arrays.storage import (
     PIECE_BYTES,
     AtMost,
@@ -145,7 +145,7 @@ class _FileArrays(StoredArrays):
         locate, dtype = partial(self._locate, plan), np.dtype(plan.dtype)
         return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self._concurrency)
 
-    def _locate(self, plan: ArrayPlan, index: Index) -> Located:
+    def _locate(self, plan: ArrayPlan, index: ChunkIndex) -> Located:
         if plan.path in self._documents:
             return Located(_UNPADDED, InMemory(self._documents[plan.path]), None)
         content, piece = self._files[plan.file].content, plan.piece(index)

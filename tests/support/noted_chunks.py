@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bf16codecs._arrays import heads
-from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Located
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.blocks import block_ranges
 from bf16codecs._arrays.formats import (
@@ -26,7 +26,7 @@ from bf16codecs._arrays.formats import (
     read,
 )
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece
 from bf16codecs._arrays.indexing import as_index, cut_range
 from bf16codecs._arrays.library import LibraryArray
 from bf16codecs._arrays.storage import AtMost, InMemory, Range, Request, Storage, StoredChunk
@@ -72,7 +72,7 @@ __all__ = [
     "touched_ranges",
 ]
 
-Key = tuple[str, Index]
+Key = tuple[str, ChunkIndex]
 
 
 def read_at_once_up_to(patch: pytest.MonkeyPatch, nbytes: int) -> None:
@@ -179,7 +179,7 @@ class NotedChunk(InMemory):
 
 
 def read_selection(
-    stored: StoredChunk, shape: Index, selection: Any, form: Format | None = None
+    stored: StoredChunk, shape: tuple[int, ...], selection: Any, form: Format | None = None
 ) -> Any:
     """Read a selection of a chunk of float32 numbers."""
     raw = np.full(4 * math.prod(shape), 0xAA, np.uint8)
@@ -188,7 +188,7 @@ def read_selection(
     return raw.view("f4").reshape(shape)[selection]
 
 
-def padded_chunks(array: Any, chunks: Index) -> dict[Index, np.ndarray]:
+def padded_chunks(array: Any, chunks: tuple[int, ...]) -> dict[ChunkIndex, np.ndarray]:
     """Cut an array into chunks, the last of which are padded with its fill value."""
     plan = ArrayPlan("", array.dtype.name, array.shape, chunks)
     found = {}
@@ -203,17 +203,17 @@ def padded_chunks(array: Any, chunks: Index) -> dict[Index, np.ndarray]:
 def chunked_array(
     label: str,
     array: Any,
-    chunks: Index,
+    chunks: tuple[int, ...],
     storage: NotedStorage,
     form: Format,
-    encode: Callable[[Index, Any], bytes],
+    encode: Callable[[ChunkIndex, Any], bytes],
     **options: Any,
 ) -> ChunkedArray:
     """Store an array's chunks, and return a reader of them."""
     for index, chunk in padded_chunks(array, chunks).items():
         storage.chunks[label, index] = encode(index, chunk)
 
-    def locate(index: Index) -> Located:
+    def locate(index: ChunkIndex) -> Located:
         return Located(form, storage, (label, index))
 
     if "base" in options:
@@ -222,7 +222,7 @@ def chunked_array(
     return ChunkedArray(label, array.shape, array.dtype, chunks, locate, form.in_blocks, **options)
 
 
-def in_library(array: Any, chunks: Index | None = None) -> LibraryArray:
+def in_library(array: Any, chunks: tuple[int, ...] | None = None) -> LibraryArray:
     """Return an array as one that a library reads."""
 
     def read(axes: Any, out: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from h5py._hl.base import phil
 
 from bf16codecs import _core
-from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
 from bf16codecs._files.journal import JournaledFile, read_padded, superblock_end
@@ -83,7 +83,7 @@ class Hdf5RunWriter:
     def append(
         self,
         array: RunArray,
-        index: tuple[int, ...],
+        index: ChunkIndex,
         slot: int,
         version: Version,
         fill: Fill | None,
@@ -120,7 +120,7 @@ class Hdf5RunWriter:
             nbytes = len(grown)
         return Appended(nbytes, (array.path, origin), last.at, len(last.content))
 
-    def put(self, array: RunArray, index: tuple[int, ...], content: bytes) -> None:
+    def put(self, array: RunArray, index: ChunkIndex, content: bytes) -> None:
         """Write a whole encoded chunk."""
         origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
         with hdf5_errors(self._path), phil:
@@ -291,9 +291,7 @@ class Hdf5RunWriter:
                     self._journaled.seek(extent.offset + write.at)
                     self._journaled.write(write.content)
 
-    def _expected_room(
-        self, dataset: Any, array: RunArray, index: tuple[int, ...], nbytes: int
-    ) -> int:
+    def _expected_room(self, dataset: Any, array: RunArray, index: ChunkIndex, nbytes: int) -> int:
         """Return the room of a new chunk, guessed from the last version of the last group."""
         count, guess = array.codec.steps - 1, nbytes // _FIRST_GUESS
         if index[0] == 0:

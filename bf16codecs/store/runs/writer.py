@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from bf16codecs import _core
-from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import counted, damaged, named_damage
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
@@ -97,7 +97,7 @@ class RunWriter(Protocol):
     def append(
         self,
         array: RunArray,
-        index: tuple[int, ...],
+        index: ChunkIndex,
         slot: int,
         version: Version,
         fill: Fill | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.interrupt import shielded
@@ -79,7 +79,7 @@ class ZarrRunWriter:
     def append(
         self,
         array: RunArray,
-        index: tuple[int, ...],
+        index: ChunkIndex,
         slot: int,
         version: Version,
         fill: Fill | None,

@@ -11,6 +11,7 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import ChunkIndex
 from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import layout_for
 from bf16codecs._base.messages import counted, damaged, named_errors, one_line
@@ -252,7 +253,7 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
 
     _check_separator(separator)
 
-    def key(index: tuple[int, ...]) -> str:
+    def key(index: ChunkIndex) -> str:
         numbers = map(str, index)
         return separator.join(("c", *numbers)) if prefixed else separator.join(numbers) or "0"
 
@@ -278,7 +279,7 @@ def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     if compressor is not None:
         codecs.append(compressor["id"])
 
-    def key(index: tuple[int, ...]) -> str:
+    def key(index: ChunkIndex) -> str:
         return separator.join(map(str, index)) or "0"
 
     return ParsedArray(shape, np.dtype(name), chunks, key, codecs)

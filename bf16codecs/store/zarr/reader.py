@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._arrays.array import ChunkedArray, Index, Located, RangeReader, UnitArray
+from bf16codecs._arrays.array import ChunkedArray, Located, RangeReader, UnitArray
 from bf16codecs._arrays.formats import (
     RAW,
     Crc32cFormat,
@@ -30,7 +30,7 @@ from bf16codecs._arrays.formats import (
     ZstdFormat,
 )
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.grid import chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.storage import KeyStorage, LocalStorage
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
@@ -171,7 +171,9 @@ class ZarrArrays(StoredArrays):
             raise StoreError(advised(f"{label}: it is missing"))
         return size
 
-    def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
+    def _chunk_indices(
+        self, path: str, counts: tuple[int, ...], chunks: tuple[int, ...]
+    ) -> Iterator[ChunkIndex]:
         """Yield the indices of chunks that must exist: in a run, those of the tensor's steps."""
         run = self.info.run
         placements = run.arrays.get(path) if run is not None else None
@@ -343,7 +345,9 @@ class ZarrArrays(StoredArrays):
         key = chunk_key(self.zarr_format)
         return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [BLOCKS_ID])
 
-    def _locate(self, chunk_format: Format, path: str, array: ParsedArray, index: Index) -> Located:
+    def _locate(
+        self, chunk_format: Format, path: str, array: ParsedArray, index: ChunkIndex
+    ) -> Located:
         return Located(chunk_format, self._storage, f"{path}/{array.key(index)}")
 
     def _format_of(self, codecs: list[str]) -> Format | None:

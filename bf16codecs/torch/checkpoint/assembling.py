@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import run_all
 from bf16codecs.convert.plan import Repeated
@@ -22,7 +22,6 @@ from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
-    Index,
     chunk_file,
     chunks_of,
 )
@@ -185,13 +184,13 @@ def put_parts(
     encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan], scratch: Path
 ) -> None:
     """Write the chunks that several processes have items of."""
-    parts: dict[tuple[str, Index], list[tuple[Bounds, str]]] = defaultdict(list)
+    parts: dict[tuple[str, ChunkIndex], list[tuple[Bounds, str]]] = defaultdict(list)
     for name, tensor_reports in reports.items():
         for report in tensor_reports:
             for index, file in report.parts:
                 parts[name, index].append((report.bounds, file))
 
-    def put(name: str, index: Index, chunk_parts: Sequence[tuple[Bounds, str]]) -> None:
+    def put(name: str, index: ChunkIndex, chunk_parts: Sequence[tuple[Bounds, str]]) -> None:
         array = arrays[name]
         axes = array.region(index)
         values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
@@ -232,7 +231,7 @@ def put_unwritten(
             for index in chunks_of(arrays[name], bounds.axes):
                 yield partial(put, arrays[name], index, path)
 
-    def put(array: ArrayPlan, index: Index, path: str) -> None:
+    def put(array: ArrayPlan, index: ChunkIndex, path: str) -> None:
         axes, source = array.region(index), reader.array(path)
         values = np.empty([len(axis) for axis in axes], source.dtype)
         source.read_box(axes, values)

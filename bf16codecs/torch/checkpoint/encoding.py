@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._arrays.array import ChunkBase, RangeReader
-from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import one_line
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.zarr.metadata import chunk_key
 from bf16codecs.store.zarr.writer import ChunkWriter
 
-__all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_file", "chunks_of"]
+__all__ = ["ZARR_FORMAT", "ChunkEncoder", "chunk_file", "chunks_of"]
 
 ZARR_FORMAT = 3
 
@@ -29,11 +29,8 @@ ZARR_FORMAT = 3
 # moments, and 0.8 % on weights: docs/howto/training.md.
 _LEAST_GAIN = 0.02
 
-#: The index of a chunk along each axis of the grid.
-Index = tuple[int, ...]
 
-
-def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
+def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[ChunkIndex]:
     """Yield the chunks that have items of a box, in C order."""
     if not all(axes):
         return
@@ -64,12 +61,12 @@ class ChunkEncoder:
         self._memory, self._base_memory = ThreadBuffer(), ThreadBuffer()
         self._has_warned = False
 
-    def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
+    def put(self, array: ArrayPlan, index: ChunkIndex, values: NDArray[Any]) -> int:
         """Write a chunk of an array, given without padding; return its stored size."""
         chunk, base = self._padded(array, values), self._base(array, index)
         return self._writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
 
-    def best_pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
+    def best_pays(self, array: ArrayPlan, index: ChunkIndex, values: NDArray[Any]) -> bool:
         """Tell whether level best pays for an array, from one of its chunks."""
         if array.dtype not in _core.DTYPES:
             return False
@@ -80,7 +77,7 @@ class ChunkEncoder:
         )
         return best <= (1 - _LEAST_GAIN) * fast
 
-    def _base(self, array: ArrayPlan, index: Index) -> Bytes | None:
+    def _base(self, array: ArrayPlan, index: ChunkIndex) -> Bytes | None:
         if not array.has_base or (self._is_base_optional and array.path not in self._bases):
             return None
         base = self._base_memory.get(array.chunk_nbytes)
@@ -114,6 +111,6 @@ class ChunkEncoder:
         return chunk
 
 
-def chunk_file(folder: Path, array: ArrayPlan, index: Index) -> str:
+def chunk_file(folder: Path, array: ArrayPlan, index: ChunkIndex) -> str:
     """Return the path of a chunk's file."""
     return os.path.join(folder, array.path, chunk_key(ZARR_FORMAT)(index))

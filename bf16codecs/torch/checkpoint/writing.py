@@ -18,7 +18,7 @@ from torch.distributed.checkpoint import SavePlan, SavePlanner
 from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.sync import sync_files
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
@@ -27,7 +27,6 @@ from bf16codecs.store.opening import Opening, open_any
 from bf16codecs.store.zarr.writer import ChunkWriter
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
-    Index,
     chunk_file,
     chunks_of,
 )
@@ -96,7 +95,7 @@ class ShardReport:
     #: The bytes of the shard, if the tensor is small: then nothing was written.
     content: bytes | None = None
     #: Chunks that other processes also have items of: their indices, and the files of this part.
-    parts: tuple[tuple[Index, str], ...] = ()
+    parts: tuple[tuple[ChunkIndex, str], ...] = ()
     #: Whether its chunks were encoded with level best.
     is_best: bool = False
 
@@ -172,7 +171,7 @@ class _ShardWork:
         self._shard, self._task, self._encoder, self._follows = shard, task, encoder, follows
         self._array = task.arrays[shard.name]
         self._is_small = is_small(shard.item)
-        self._parts: list[tuple[Index, str]] = []
+        self._parts: list[tuple[ChunkIndex, str]] = []
         self._sizes: list[int] = []
         # Whether level best pays; the first chunk decides, and then sets the event.
         self._is_best = False
@@ -197,7 +196,7 @@ class _ShardWork:
                 self._parts.append((index, name))
                 yield partial(self._put_part, self._task.scratch / name, covered)
 
-    def _put(self, index: Index, axes: Sequence[range], is_first: bool) -> None:
+    def _put(self, index: ChunkIndex, axes: Sequence[range], is_first: bool) -> None:
         try:
             values = self._shard.values(self._array, axes)
             if is_first and self._task.settings.is_measured:
