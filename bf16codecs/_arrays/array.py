@@ -17,8 +17,8 @@ from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
+from bf16codecs._arrays.parts import ChunkPart, base_advice, touched_ranges
 from bf16codecs._arrays.storage import Storage
-from bf16codecs._arrays.wanted import Wanted, base_advice, touched_ranges
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Memory
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES
@@ -151,6 +151,14 @@ class ArrayReader(RangeReader):
             out[:] = in_order[start - first * size : stop - first * size]
 
 
+class Located(NamedTuple):
+    """Where a chunk is stored, and how."""
+
+    format: Format
+    storage: Storage
+    key: Hashable
+
+
 class UnitArray(ArrayReader):
     """An array that is read unit by unit, which are chunks as a rule."""
 
@@ -218,29 +226,31 @@ class UnitArray(ArrayReader):
     def _put_points(
         self,
         index: ChunkIndex,
-        found: Any,
+        located: Located | None,
         points: Points,
         out: NDArray[Any],
         where: NDArray[np.intp],
     ) -> None:
-        out[where] = self._read_points(index, found, points)
+        out[where] = self._read_points(index, located, points)
 
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         """Return how many bytes of each chunk, at most, are decoded to read a box with items."""
         return self.decoded_nbytes
 
-    def _find(self, index: ChunkIndex) -> Any:
-        """Return a handle for reading a unit; called in the thread that makes the jobs."""
+    def _find(self, index: ChunkIndex) -> Located | None:
+        """Locate a unit to read, in the thread that makes the jobs; None if none is located."""
         return None
 
     @abstractmethod
     def _read_box(
-        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         """Read a box of a unit."""
 
     @abstractmethod
-    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
+    def _read_points(
+        self, index: ChunkIndex, located: Located | None, points: Points
+    ) -> NDArray[Any]:
         """Read single elements of a unit."""
 
     def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
@@ -306,14 +316,6 @@ class ChunkBase:
         return values
 
 
-class Located(NamedTuple):
-    """Where a chunk is stored, and how."""
-
-    format: Format
-    storage: Storage
-    key: Hashable
-
-
 class ChunkedArray(UnitArray):
     """An array whose stored chunks are read and decoded here.
 
@@ -362,8 +364,8 @@ class ChunkedArray(UnitArray):
             piece = self._plan.piece_at(start)
             local = start - piece.offset
             count = min(stop - start, piece.nbytes - local)
-            wanted = Wanted.of_range(self.unit_nbytes, out[:count], local)
-            self._read(piece.index, self._find(piece.index), wanted)
+            part = ChunkPart.of_range(self.unit_nbytes, out[:count], local)
+            self._read(piece.index, self._find(piece.index), part)
             start, out = start + count, out[count:]
 
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
@@ -386,18 +388,25 @@ class ChunkedArray(UnitArray):
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def read_chunk(
-        self, index: ChunkIndex, found: Located, box: tuple[slice, ...], out: Memory, offset: int
+        self,
+        index: ChunkIndex,
+        located: Located | None,
+        box: tuple[slice, ...],
+        out: Memory,
+        offset: int,
     ) -> None:
         """Read a box of a chunk into `out`, which has the chunk's bytes from `offset` on."""
         touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
-        self._read(index, found, Wanted(self.unit_nbytes, touched, out, offset))
+        self._read(index, located, ChunkPart(self.unit_nbytes, touched, out, offset))
 
     def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
         # Only the array's part of an edge chunk: the rest may be versions that are not there.
         content = out[: self._plan.piece(index).nbytes]
-        self._read(index, self._find(index), Wanted.of_range(self.unit_nbytes, content, 0))
+        self._read(index, self._find(index), ChunkPart.of_range(self.unit_nbytes, content, 0))
 
-    def _read_points(self, index: ChunkIndex, found: Located, points: Points) -> NDArray[Any]:
+    def _read_points(
+        self, index: ChunkIndex, located: Located | None, points: Points
+    ) -> NDArray[Any]:
         # In parts: a chunk of thousands of versions may be larger than any memory.
         length = max(1, _POINTS_BYTES // (self.unit_nbytes // self.chunks[0]))
         shape = (min(length, self.chunks[0]), *self.chunks[1:])
@@ -410,12 +419,12 @@ class ChunkedArray(UnitArray):
             at = part * nbytes
             raw = np.empty(min(nbytes, self.unit_nbytes - at), np.uint8)
             touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=at)
-            self._read(index, found, Wanted(self.unit_nbytes, touched, raw, at))
+            self._read(index, located, ChunkPart(self.unit_nbytes, touched, raw, at))
             out[where] = raw.view(self.dtype).reshape(-1, *shape[1:])[local]
         return out
 
     def _read_box(
-        self, index: ChunkIndex, found: Located, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         # Leading axes of one index only set the offset; the next axis is the first that varies.
         offset, stride, depth = 0, self.unit_nbytes, 0
@@ -426,7 +435,7 @@ class ChunkedArray(UnitArray):
             offset += int(axis[0]) * stride
             depth += 1
         if depth == len(axes):
-            self._read_range(index, found, offset, out)
+            self._read_range(index, located, offset, out)
             return
         first, stop = int(axes[depth][0]), int(axes[depth][-1]) + 1
         offset += first * stride
@@ -434,23 +443,23 @@ class ChunkedArray(UnitArray):
         dense = stop - first == len(axes[depth])
         inner = axes[depth + 1 :]
         if dense and all(len(a) == n for a, n in zip(inner, rest, strict=True)):
-            self._read_range(index, found, offset, out)
+            self._read_range(index, located, offset, out)
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the pages that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
         touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=offset)
-        self._read(index, found, Wanted(self.unit_nbytes, touched, raw, offset))
+        self._read(index, located, ChunkPart(self.unit_nbytes, touched, raw, offset))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
     def _read_range(
-        self, index: ChunkIndex, found: Located, offset: int, out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, offset: int, out: NDArray[Any]
     ) -> None:
         """Read one contiguous range of a chunk."""
         values = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = values.reshape(-1).view(np.uint8)
-        self._read(index, found, Wanted.of_range(self.unit_nbytes, raw, offset))
+        self._read(index, located, ChunkPart.of_range(self.unit_nbytes, raw, offset))
         if values is not out:
             out[...] = values
 
@@ -458,13 +467,14 @@ class ChunkedArray(UnitArray):
         with named_errors(f"{self.label}, chunk {index}", OSError):
             return self._locate(index)
 
-    def _read(self, index: ChunkIndex, chunk: Located, wanted: Wanted) -> None:
+    def _read(self, index: ChunkIndex, located: Located | None, part: ChunkPart) -> None:
+        assert located is not None
         if self._base is not None:
-            wanted = replace(wanted, base=partial(self._base.read, index))
-        name = chunk.key if isinstance(chunk.key, str) else index
+            part = replace(part, base=partial(self._base.read, index))
+        name = located.key if isinstance(located.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
-        with named, chunk.storage.open(chunk.key) as stored, self._named_base():
-            read(chunk.format, stored, wanted)
+        with named, located.storage.open(located.key) as stored, self._named_base():
+            read(located.format, stored, part)
 
     @contextmanager
     def _named_base(self) -> Iterator[None]:

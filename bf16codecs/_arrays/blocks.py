@@ -15,8 +15,8 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from bf16codecs import _core
+from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import Range, Reading
-from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.limits import check_ancestors
@@ -78,7 +78,7 @@ class Fetched:
                 )
         self._starts, self._contents = [start for start, _ in ranges], contents
 
-    def part(self, start: int, stop: int) -> Bytes:
+    def get(self, start: int, stop: int) -> Bytes:
         """Return a range that lies within one that was read."""
         at = bisect_right(self._starts, start) - 1
         origin = self._starts[at]
@@ -111,11 +111,11 @@ class Head(ABC):
         #: Blocks of a version.
         self.version_blocks = -(-(version_bytes // item_size) // block_items)
 
-    def lacks(self, wanted: Wanted) -> bool:
-        """Tell whether a version is wanted that the head did not have when it was read."""
+    def lacks(self, part: ChunkPart) -> bool:
+        """Return whether a part has a version that the head lacked when it was read."""
         return False
 
-    def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
+    def prepare(self, part: ChunkPart, piece: int | None) -> Reading:
         """Read the heads that `batches` needs for a part."""
         yield from ()
 
@@ -135,7 +135,7 @@ class Head(ABC):
         stop = size if last == self.version_blocks else last * self.block_bytes
         return begin + first * self.block_bytes, begin + stop
 
-    def batches(self, wanted: Wanted, piece: int | None) -> Iterator[Batch]:
+    def batches(self, part: ChunkPart, piece: int | None) -> Iterator[Batch]:
         """Yield the batches to decode for a part of the chunk, each after its ancestors'.
 
         `piece` is how many bytes to decode from one range of blocks, at least a block; None for
@@ -146,12 +146,12 @@ class Head(ABC):
             # All is fetched at once, and decoded in parts if versions between have to be kept.
             few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
             length = few if len(self.parents) > 1 else None
-            tasks = list(self._tasks(wanted, length))
+            tasks = list(self._tasks(part, length))
             yield Batch(tasks, joined(map(self.stored_at, tasks), self.gap))
             return
         length = max(1, piece // self.block_bytes)
         tasks, stored, size = [], (0, 0), 0
-        for task in self._tasks(wanted, length):
+        for task in self._tasks(part, length):
             begin, end = self.stored_at(task)
             start, stop = self.span(task)
             size += stop - start
@@ -164,27 +164,27 @@ class Head(ABC):
         if tasks:
             yield Batch(tasks, [stored])
 
-    def _tasks(self, wanted: Wanted, length: int | None) -> Iterator[Task]:
-        """Yield tasks of at most `length` blocks, which `wanted.out` has all or none."""
-        edges = self._edges(wanted)
-        wanted_blocks = self._wanted_blocks(wanted)
+    def _tasks(self, part: ChunkPart, length: int | None) -> Iterator[Task]:
+        """Yield tasks of at most `length` blocks, which `part.out` has all or none."""
+        edges = self._edges(part)
+        touched_blocks = self._touched_blocks(part)
         block = max(_LEAST_COST, min(self.block_bytes, self.version_bytes))
-        every = chain.from_iterable(wanted_blocks.values())
+        every = chain.from_iterable(touched_blocks.values())
         chosen = sum(last - first for first, last in every)
         count = 0
-        for blocks, versions in _shared_blocks(wanted_blocks):
+        for blocks, versions in _shared_blocks(touched_blocks):
             children = self._with_ancestors(versions)
             count += len(children) * (blocks[1] - blocks[0])
             check_ancestors(count * block, chosen * block)
-            for part in _parts(blocks, length, edges):
+            for cut in _cut(blocks, length, edges):
                 for version in sorted(children):
-                    yield Task(version, part, children[version])
+                    yield Task(version, cut, children[version])
 
-    def _wanted_blocks(self, wanted: Wanted) -> dict[int, list[Range]]:
-        """Return the ranges of wanted blocks of each version, counted in it."""
+    def _touched_blocks(self, part: ChunkPart) -> dict[int, list[Range]]:
+        """Return the ranges of blocks to read of each version, counted in it."""
         size = self.version_bytes
         ranges = defaultdict(list)
-        for start, stop in wanted.ranges(min(self.block_bytes, size)):
+        for start, stop in part.ranges(min(self.block_bytes, size)):
             for version in range(start // size, -(-stop // size)):
                 begin = version * size
                 ranges[version].append((max(0, start - begin), min(size, stop - begin)))
@@ -207,10 +207,10 @@ class Head(ABC):
                 children[parent] += 1
         return children
 
-    def _edges(self, wanted: Wanted) -> set[int]:
-        """Return the blocks at which `wanted.out` begins, ends, or has a block in part."""
+    def _edges(self, part: ChunkPart) -> set[int]:
+        """Return the blocks at which `part.out` begins, ends, or has a block in part."""
         edges = set()
-        for byte in (wanted.offset, wanted.offset + wanted.out.size):
+        for byte in (part.offset, part.offset + part.out.size):
             block, rest = divmod(byte % self.version_bytes, self.block_bytes)
             block = min(block, self.version_blocks - 1)
             edges |= {block, block + 1} if rest else {block}
@@ -227,10 +227,10 @@ def joined(ranges: Iterable[Range], gap: int) -> list[Range]:
     return found
 
 
-def _shared_blocks(wanted: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:
-    """Yield ranges of blocks that the same versions are wanted of, with these versions."""
+def _shared_blocks(touched: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:
+    """Yield ranges of blocks that are touched in the same versions, with these versions."""
     begins, ends = defaultdict(list), defaultdict(list)
-    for version, ranges in wanted.items():
+    for version, ranges in touched.items():
         for first, last in ranges:
             begins[first].append(version)
             ends[last].append(version)
@@ -242,7 +242,7 @@ def _shared_blocks(wanted: dict[int, list[Range]]) -> Iterator[tuple[Range, set[
             yield (first, last), active
 
 
-def _parts(blocks: Range, length: int | None, edges: Iterable[int]) -> Iterator[Range]:
+def _cut(blocks: Range, length: int | None, edges: Iterable[int]) -> Iterator[Range]:
     """Cut a range of blocks into parts of at most `length` that do not go over an edge."""
     first, last = blocks
     cuts = {first, last, *(edge for edge in edges if first < edge < last)}

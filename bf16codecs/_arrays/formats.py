@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import (
     AtMost,
+    ChunkInfo,
     InMemory,
-    Known,
     Range,
     Reading,
     StoredChunk,
     drive,
 )
-from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import stored_limit
@@ -67,13 +67,13 @@ class Format(Protocol):
     #: Whether parts of a chunk can be decoded.
     in_blocks: bool
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk."""
 
 
-def read(chunk_format: Format, stored: StoredChunk, wanted: Wanted) -> None:
+def read(chunk_format: Format, stored: StoredChunk, part: ChunkPart) -> None:
     """Read parts of a chunk, and wait for every reply."""
-    drive(chunk_format.reading(stored, wanted), stored)
+    drive(chunk_format.reading(stored, part), stored)
 
 
 class RawFormat:
@@ -84,32 +84,36 @@ class RawFormat:
     def __init__(self, is_padded: bool = True) -> None:
         self._is_padded = is_padded
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        if stored.size is not None and stored.size > wanted.nbytes:
-            raise CorruptDataError(f"{stored.size} bytes, more than the {wanted.nbytes} of a chunk")
-        if self._is_padded and stored.size is not None and stored.size < wanted.nbytes:
-            raise TruncatedDataError(
-                f"{counted(stored.size, 'byte')} where {wanted.nbytes} were expected"
+        if stored.size is not None and stored.size > part.chunk_nbytes:
+            raise CorruptDataError(
+                f"{stored.size} bytes, more than the {part.chunk_nbytes} of a chunk"
             )
-        wanted_ranges = wanted.ranges()
-        if stored.size is None and wanted_ranges == [(0, wanted.nbytes)]:
-            data = yield from read_whole(stored, stored_limit(wanted.nbytes))
-            if data.size > wanted.nbytes:
+        if self._is_padded and stored.size is not None and stored.size < part.chunk_nbytes:
+            raise TruncatedDataError(
+                f"{counted(stored.size, 'byte')} where {part.chunk_nbytes} were expected"
+            )
+        touched = part.ranges()
+        if stored.size is None and touched == [(0, part.chunk_nbytes)]:
+            data = yield from read_whole(stored, stored_limit(part.chunk_nbytes))
+            if data.size > part.chunk_nbytes:
                 raise CorruptDataError(
-                    f"{data.size} bytes, more than the {wanted.nbytes} of a chunk"
+                    f"{data.size} bytes, more than the {part.chunk_nbytes} of a chunk"
                 )
-            _put(data, 0, wanted.nbytes, wanted)
+            _put(data, 0, part.chunk_nbytes, part)
             return
-        for ranges in _pieces(wanted_ranges, stored.piece):
-            for (start, stop), part in zip(ranges, (yield ranges), strict=True):
-                _put(part, start, stop, wanted)
+        for ranges in _cut(touched, stored.piece):
+            for (start, stop), content in zip(ranges, (yield ranges), strict=True):
+                _put(content, start, stop, part)
 
 
-def _put(part: Bytes, start: int, stop: int, wanted: Wanted) -> None:
-    if part.size < stop - start:
-        raise TruncatedDataError(f"{counted(part.size, 'byte')} where {stop - start} were expected")
-    wanted.put(start, part)
+def _put(content: Bytes, start: int, stop: int, part: ChunkPart) -> None:
+    if content.size < stop - start:
+        raise TruncatedDataError(
+            f"{counted(content.size, 'byte')} where {stop - start} were expected"
+        )
+    part.put(start, content)
 
 
 RAW = RawFormat()
@@ -136,24 +140,24 @@ class _WholeFormat(ABC):
 
         return Shuffle(self._item_size)
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
+        data = yield from read_whole(stored, stored_limit(part.chunk_nbytes))
         # Before memory is taken for a chunk of the size that the array's metadata claim.
-        if wanted.nbytes > self._most(data.size):
+        if part.chunk_nbytes > self._most(data.size):
             raise CorruptDataError(
-                f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
+                f"{counted(data.size, 'byte')} cannot hold a chunk of {part.chunk_nbytes}"
             )
-        out = wanted.whole_array
+        out = part.whole_array
         if out is not None and self._shuffle is None:
             self._decode(data, out)
             return
-        content = self._scratch.get(wanted.nbytes)
+        content = self._scratch.get(part.chunk_nbytes)
         self._decode(data, content)
         if out is not None and self._shuffle is not None:
             self._shuffle.decode(content, out=out)
         else:
-            wanted.put(0, content if self._shuffle is None else self._shuffle.decode(content))
+            part.put(0, content if self._shuffle is None else self._shuffle.decode(content))
 
     @staticmethod
     @abstractmethod
@@ -271,9 +275,9 @@ class _ChecksumFormat(ABC):
     def __init__(self, inner: Format) -> None:
         self._inner = inner
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
+        data = yield from read_whole(stored, stored_limit(part.chunk_nbytes))
         if data.size <= _CHECKSUM_BYTES:
             raise TruncatedDataError(
                 f"{counted(data.size, 'byte')}, with a checksum of {_CHECKSUM_BYTES}"
@@ -282,9 +286,9 @@ class _ChecksumFormat(ABC):
             self._check(data)
         except RuntimeError as e:
             raise CorruptDataError(f"its bytes do not have {self._name} behind them") from e
-        if wanted.base is not None:
+        if part.base is not None:
             data = data.copy()  # its memory may be that in which the base is read
-        read(self._inner, InMemory(data[:-_CHECKSUM_BYTES]), wanted)
+        read(self._inner, InMemory(data[:-_CHECKSUM_BYTES]), part)
 
     #: The checksum's name in messages.
     _name: str
@@ -330,25 +334,25 @@ class DeltaFormat:
     def __init__(self, inner: Format) -> None:
         self._inner, self._scratch = inner, ThreadBuffer()
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        if wanted.nbytes % 2:
+        if part.chunk_nbytes % 2:
             raise CorruptDataError(
-                f"a chunk of {wanted.nbytes} bytes is not one of 16-bit integers"
+                f"a chunk of {part.chunk_nbytes} bytes is not one of 16-bit integers"
             )
         # Before memory is taken; of run lengths, so many bytes hold less.
-        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
-        if wanted.nbytes > data.size * _DEFLATE_RATIO:
+        data = yield from read_whole(stored, stored_limit(part.chunk_nbytes))
+        if part.chunk_nbytes > data.size * _DEFLATE_RATIO:
             raise CorruptDataError(
-                f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
+                f"{counted(data.size, 'byte')} cannot hold a chunk of {part.chunk_nbytes}"
             )
-        out = wanted.whole_array
-        content = self._scratch.get(wanted.nbytes) if out is None else out
-        read(self._inner, InMemory(data), Wanted.whole(content))
+        out = part.whole_array
+        content = self._scratch.get(part.chunk_nbytes) if out is None else out
+        read(self._inner, InMemory(data), ChunkPart.whole(content))
         items = content.view("<u2")
         np.cumsum(items, out=items, dtype=items.dtype)
         if out is None:
-            wanted.put(0, content)
+            part.put(0, content)
 
 
 def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
@@ -358,7 +362,7 @@ def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
     return Zstd(level).encode(chunk if item_size == 1 else Shuffle(item_size).encode(chunk))
 
 
-def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
+def _cut(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
     """Yield all ranges at once, or, if `length` is given, pieces of at most that, one by one."""
     if length is None:
         yield ranges
@@ -368,7 +372,7 @@ def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Ra
             yield [(first, min(first + length, stop))]
 
 
-def read_whole(stored: Known, limit: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
+def read_whole(stored: ChunkInfo, limit: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
     """Read all of a stored chunk, which must not have more bytes than `limit`."""
     if stored.size is not None and stored.size > limit:
         raise CorruptDataError(f"{stored.size} bytes, more than the {limit} it can have")

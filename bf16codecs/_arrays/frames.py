@@ -12,8 +12,8 @@ from bf16codecs import _core
 from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task, block_ranges
 from bf16codecs._arrays.formats import read_whole
 from bf16codecs._arrays.heads import FrameHead, GrowingHead, head_bytes
-from bf16codecs._arrays.storage import InMemory, Known, Range, Reading, drive
-from bf16codecs._arrays.wanted import Wanted
+from bf16codecs._arrays.parts import ChunkPart
+from bf16codecs._arrays.storage import ChunkInfo, InMemory, Range, Reading, drive
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.device_memory import DeviceMemory, Memory, new_memory
@@ -41,32 +41,32 @@ class FrameFormat:
         self._lock = make_lock()
         self._scratch = ThreadBuffer()
 
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+    def reading(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         """Read parts of a chunk: see `Format`."""
         head = self._known_head(stored)
-        if head is None and _is_one_request(stored, wanted):
-            whole = yield from read_whole(stored, frame_limit(wanted.nbytes))
-            head = _head_of(whole, wanted.nbytes, whole.size)
+        if head is None and _is_one_request(stored, part):
+            whole = yield from read_whole(stored, frame_limit(part.chunk_nbytes))
+            head = _head_of(whole, part.chunk_nbytes, whole.size)
             if head.needs_base:
                 whole = whole.copy()  # its memory may be that in which the base is read
             if head.version_blocks == 0:
-                wanted.put(0, _decoded_tail(whole, head, wanted))
+                part.put(0, _decoded_tail(whole, head, part))
             else:
-                drive(self._decoding(head, wanted, None), InMemory(whole))
+                drive(self._decoding(head, part, None), InMemory(whole))
             return
-        if head is None or head.lacks(wanted):
-            head = yield from self._read_head(stored, wanted.nbytes)
-        yield from self._decoding(head, wanted, stored.piece)
+        if head is None or head.lacks(part):
+            head = yield from self._read_head(stored, part.chunk_nbytes)
+        yield from self._decoding(head, part, stored.piece)
 
-    def _decoding(self, head: Head, wanted: Wanted, piece: int | None) -> Reading:
+    def _decoding(self, head: Head, part: ChunkPart, piece: int | None) -> Reading:
         """Read and decode the blocks of a part, given where they are."""
-        decoder = Decoder(head, wanted, self._scratch)
-        yield from head.prepare(wanted, piece)
-        for batch in head.batches(wanted, piece):
+        decoder = Decoder(head, part, self._scratch)
+        yield from head.prepare(part, piece)
+        for batch in head.batches(part, piece):
             decoder.read_base(batch)
             decoder.decode(batch, (yield batch.ranges))
 
-    def _known_head(self, stored: Known) -> Head | None:
+    def _known_head(self, stored: ChunkInfo) -> Head | None:
         if self._heads is None or stored.key is None:
             return None
         with self._lock:
@@ -76,7 +76,7 @@ class FrameFormat:
             return head
 
     def _read_head(
-        self, stored: Known, nbytes: int
+        self, stored: ChunkInfo, nbytes: int
     ) -> Generator[Sequence[Range], Sequence[Bytes], Head]:
         size, limit = head_bytes(nbytes), frame_limit(nbytes)
         (prefix,) = yield [(0, size)]
@@ -104,32 +104,32 @@ def _head_of(prefix: Bytes, nbytes: int, size: int | None) -> FrameHead | Growin
     return FrameHead(prefix, nbytes, size)
 
 
-def _decoded_tail(frame: Bytes, head: Head, wanted: Wanted) -> Bytes:
+def _decoded_tail(frame: Bytes, head: Head, part: ChunkPart) -> Bytes:
     """Decode a frame of less than one item."""
     base = None
-    if wanted.base is not None and head.needs_base:
-        base = np.empty(wanted.nbytes, np.uint8)
-        wanted.base(0, base.size, base)
+    if part.base is not None and head.needs_base:
+        base = np.empty(part.chunk_nbytes, np.uint8)
+        part.base(0, base.size, base)
     return np.frombuffer(_core.decode(frame, base), np.uint8)
 
 
-def _is_one_request(stored: Known, wanted: Wanted) -> bool:
+def _is_one_request(stored: ChunkInfo, part: ChunkPart) -> bool:
     """Tell whether to read a whole frame before its head is known."""
     block = _core.DEFAULT_BLOCK_BYTES
-    if wanted.nbytes <= block:
+    if part.chunk_nbytes <= block:
         return True
     if stored.piece is not None:
         return False
-    blocks = block_ranges(wanted.ranges(), block, -(-wanted.nbytes // block))
+    blocks = block_ranges(part.ranges(), block, -(-part.chunk_nbytes // block))
     touched = sum(last - first for first, last in blocks) * block
-    return touched >= _WHOLE_SHARE * wanted.nbytes
+    return touched >= _WHOLE_SHARE * part.chunk_nbytes
 
 
 class _Decoded(NamedTuple):
     """Decoded blocks of a version that others are coded against."""
 
     content: Memory
-    #: Whether the memory is not that of `wanted.out`.
+    #: Whether the memory is not that of `part.out`.
     is_reusable: bool
     #: How many of these others are not decoded yet.
     children: int
@@ -138,13 +138,13 @@ class _Decoded(NamedTuple):
 class Decoder:
     """Decodes the batches of one part of a chunk, and keeps blocks that later ones refer to.
 
-    Versions that `wanted.out` does not hold take other memory, which a version takes over from its
-    parent where no other needs that. So this memory never exceeds that of the wanted versions that
+    Versions that `part.out` does not hold take other memory, which a version takes over from its
+    parent where no other needs that. So this memory never exceeds that of the versions to read that
     are not yet decoded, and one more. Blocks that no other needs are decoded to `scratch`.
     """
 
-    def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
-        if head.needs_base and wanted.base is None:
+    def __init__(self, head: Head, part: ChunkPart, scratch: ThreadBuffer) -> None:
+        if head.needs_base and part.base is None:
             raise BaseMismatchError(
                 "the frame has differences to a base outside of it"
                 + for_caller(
@@ -153,7 +153,7 @@ class Decoder:
                     ", and the store does not say which: restore it from its source or a copy",
                 )
             )
-        self._head, self._wanted, self._scratch = head, wanted, scratch
+        self._head, self._part, self._scratch = head, part, scratch
         self._decoded: dict[int, _Decoded] = {}
         self._free: list[Memory] = []
         #: The base outside of the chunk, by blocks of a version.
@@ -165,32 +165,32 @@ class Decoder:
         Call this before the bytes of the batch are read: they, and a thread's memory for blocks,
         may lie in memory that reading the base overwrites.
         """
-        if not self._head.needs_base or self._wanted.base is None:
+        if not self._head.needs_base or self._part.base is None:
             return
         for task in batch.tasks:
             start, stop = self._head.span(task)
-            view = self._wanted.view(start, stop)
-            base = new_memory(self._wanted.out, stop - start) if view is None else view
+            view = self._part.view(start, stop)
+            base = new_memory(self._part.out, stop - start) if view is None else view
             base = base[: min(stop, self._head.items_end) - start]
-            self._wanted.base(start, start + base.size, base)
+            self._part.base(start, start + base.size, base)
             self._outside[task.blocks] = base
 
     def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:
         """Decode a batch from the bytes of its ranges."""
         fetched = Fetched(batch.ranges, contents)
         for task in batch.tasks:
-            self._decode(task, fetched.part(*self._head.stored_at(task)))
+            self._decode(task, fetched.get(*self._head.stored_at(task)))
 
     def _decode(self, task: Task, payload: Bytes) -> None:
         start, stop = self._head.span(task)
         base = self._base_of(task)
-        out = self._wanted.view(start, stop)
+        out = self._part.view(start, stop)
         is_reusable = out is None
         if out is None:
             out = self._room(stop - start, task.children)
         self._head.decode(task, payload, out, base)
         if is_reusable:
-            self._wanted.put(start, out)
+            self._part.put(start, out)
         if task.children:
             self._decoded[task.version] = _Decoded(out, is_reusable, task.children)
 
@@ -208,8 +208,8 @@ class Decoder:
 
     def _room(self, size: int, children: int) -> Memory:
         """Return memory that is free again, perhaps the base's, or new memory."""
-        is_host = not isinstance(self._wanted.out, DeviceMemory)
+        is_host = not isinstance(self._part.out, DeviceMemory)
         if is_host and not children:
             return self._scratch.get(size)
-        content = self._free.pop() if self._free else new_memory(self._wanted.out, size)
-        return content[:size] if content.size >= size else new_memory(self._wanted.out, size)
+        content = self._free.pop() if self._free else new_memory(self._part.out, size)
+        return content[:size] if content.size >= size else new_memory(self._part.out, size)

@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 
 from bf16codecs import _core
 from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
+from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import Range, Reading
-from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory, decode_blocks
 from bf16codecs._base.messages import counted, named_errors
@@ -99,19 +99,19 @@ class GrowingHead(Head):
         #: By version that was needed: its frame, and the offsets of its blocks.
         self._frames: dict[int, tuple[_core.Index, list[int]]] = {}
 
-    def lacks(self, wanted: Wanted) -> bool:
-        """Tell whether a version is wanted that the directory did not have when it was read."""
-        return self._last_version(wanted) >= len(self.parents)
+    def lacks(self, part: ChunkPart) -> bool:
+        """Return whether a part has a version that the directory lacked when it was read."""
+        return self._last_version(part) >= len(self.parents)
 
-    def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
+    def prepare(self, part: ChunkPart, piece: int | None) -> Reading:
         """Read the heads of the frames that a part takes; pad missing versions if allowed.
 
-        CodecError is raised if a wanted version is missing, or a head is damaged.
+        CodecError is raised if a version of the part is missing, or a head is damaged.
         """
-        if self.lacks(wanted):
-            self._pad(wanted)
+        if self.lacks(part):
+            self._pad(part)
         ranges = {}
-        for version in sorted(self._with_ancestors(self._wanted_blocks(wanted))):
+        for version in sorted(self._with_ancestors(self._touched_blocks(part))):
             size = 0 if version in self._frames else self._find_head(version)
             if size:
                 ranges[version] = self._head_at(version, size)
@@ -132,28 +132,28 @@ class GrowingHead(Head):
             except BaseMismatchError as e:
                 raise CorruptDataError("its parent is not what it was encoded against") from e
 
-    def _pad(self, wanted: Wanted) -> None:
-        """Pad missing versions, if `wanted` allows it."""
-        last, there = self._last_version(wanted), len(self.parents)
-        if there + 1 < len(self._bounds) and (wanted.pads or last + 1 < len(self._bounds)):
+    def _pad(self, part: ChunkPart) -> None:
+        """Pad missing versions, if `part` allows it."""
+        last, there = self._last_version(part), len(self.parents)
+        if there + 1 < len(self._bounds) and (part.pads or last + 1 < len(self._bounds)):
             raise TruncatedDataError(
                 f"the growing frame has {self._size} bytes of {self.stored_end}"
             )
-        if not wanted.pads:
+        if not part.pads:
             raise CorruptDataError(
                 f"the chunk has {there} of {counted(self._index.room, 'version')},"
                 f" and version {last} was asked for"
             )
-        wanted.out[max(0, there * self.version_bytes - wanted.offset) :] = _NOT_THERE
+        part.out[max(0, there * self.version_bytes - part.offset) :] = _NOT_THERE
 
-    def _wanted_blocks(self, wanted: Wanted) -> dict[int, list[Range]]:
-        """Return the ranges of wanted blocks of each existing version."""
-        found = super()._wanted_blocks(wanted).items()
+    def _touched_blocks(self, part: ChunkPart) -> dict[int, list[Range]]:
+        """Return the ranges of blocks to read of each existing version."""
+        found = super()._touched_blocks(part).items()
         return {version: ranges for version, ranges in found if version < len(self.parents)}
 
-    def _last_version(self, wanted: Wanted) -> int:
-        """Return the last version that is wanted; -1 if nothing is."""
-        ranges = wanted.ranges()
+    def _last_version(self, part: ChunkPart) -> int:
+        """Return the last version of a part; -1 if the part is empty."""
+        ranges = part.ranges()
         return (ranges[-1][1] - 1) // self.version_bytes if ranges else -1
 
     def _head_at(self, version: int, size: int) -> Range:
@@ -188,7 +188,7 @@ class GrowingHead(Head):
             asked = joined((ranges[version] for version in group), self.gap)
             fetched = Fetched(asked, (yield asked))
             for version in group:
-                size = self._take_head(version, fetched.part(*ranges[version]))
+                size = self._take_head(version, fetched.get(*ranges[version]))
                 if size:
                     longer[version] = self._head_at(version, size)
         return longer

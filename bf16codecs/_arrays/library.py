@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import SLAB_BYTES, Job, Points, UnitArray
+from bf16codecs._arrays.array import SLAB_BYTES, Job, Located, Points, UnitArray
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, chunk_shape, grid_indices
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.messages import named_errors
@@ -68,14 +68,14 @@ class LibraryArray(UnitArray):
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
-        found = None
+        values = None
         if self._read_all_points is not None and not self._is_large:
             with named_errors(self.label, self._error):
-                found = self._read_all_points(indices)
-        if found is None:
+                values = self._read_all_points(indices)
+        if values is None:
             super().read_points(indices, out)
         else:
-            out[...] = found
+            out[...] = values
 
     def _reads_around(self, axes: Sequence[Axis]) -> bool:
         """Tell whether the region around a box, which HDF5 reads, is far larger than the box."""
@@ -91,16 +91,18 @@ class LibraryArray(UnitArray):
             self._read(axes, out)
 
     def _read_box(
-        self, index: ChunkIndex, found: None, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         origins = [i * n for i, n in zip(index, self._unit, strict=True)]
         axes = [_moved(axis, origin) for axis, origin in zip(axes, origins, strict=True)]
         self._read_named(axes, out)
 
-    def _read_points(self, index: ChunkIndex, found: None, points: Points) -> NDArray[Any]:
+    def _read_points(
+        self, index: ChunkIndex, located: Located | None, points: Points
+    ) -> NDArray[Any]:
         box = [range(int(p.min()), int(p.max()) + 1) for p in points]
         values = np.empty([len(axis) for axis in box], self.dtype)
-        self._read_box(index, found, box, values)
+        self._read_box(index, located, box, values)
         return values[tuple(p - axis.start for p, axis in zip(points, box, strict=True))]
 
 

@@ -78,7 +78,7 @@ def _unit(array: ArrayReader) -> tuple[int, ...]:
 def _decode_there(
     array: Decodable,
     index: ChunkIndex,
-    found: Located,
+    located: Located | None,
     axes: Axes,
     memory: DeviceMemory,
     to: _Layout,
@@ -88,14 +88,14 @@ def _decode_there(
     stored = _Layout.of(array.chunks, array.dtype.itemsize).part(box)
     if stored.is_contiguous and to.is_contiguous:
         part = memory[to.offset : to.offset + to.span]
-        array.read_chunk(index, found, box, part, stored.offset)
+        array.read_chunk(index, located, box, part, stored.offset)
     elif stored.span <= _DETOUR_BYTES:
         decoded = memory.lent(stored.span)
-        array.read_chunk(index, found, box, decoded, stored.offset)
+        array.read_chunk(index, located, box, decoded, stored.offset)
         _copy(decoded, replace(stored, offset=0), memory, to)
     else:
         for half, region in _halves(axes):
-            _decode_there(array, index, found, half, memory, to.part(region))
+            _decode_there(array, index, located, half, memory, to.part(region))
 
 
 def _decode_here(

@@ -25,12 +25,12 @@ __all__ = [
     "IGNORES_RANGES",
     "PIECE_BYTES",
     "AtMost",
+    "ChunkInfo",
     "FilePart",
     "FileStorage",
     "FolderStorage",
     "InMemory",
     "KeyStorage",
-    "Known",
     "LocalChunk",
     "LocalStorage",
     "OpenPart",
@@ -62,8 +62,8 @@ Request = Sequence[Range] | AtMost
 Reading = Generator[Request, Sequence[Bytes], None]
 
 
-class Known:
-    """A stored chunk's key and size, known before it is read."""
+class ChunkInfo:
+    """Key and size of a stored chunk, before it is read."""
 
     #: Identifies it among the chunks of its storage, if anything does.
     key: Hashable = None
@@ -76,7 +76,7 @@ class Known:
         return None
 
 
-class StoredChunk(Known, ABC):
+class StoredChunk(ChunkInfo, ABC):
     """A stored chunk, open for reading."""
 
     @abstractmethod

@@ -53,14 +53,19 @@ class StepView(UnitArray):
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
     def read_chunk(
-        self, index: ChunkIndex, found: Located, box: tuple[slice, ...], out: Memory, offset: int
+        self,
+        index: ChunkIndex,
+        located: Located | None,
+        box: tuple[slice, ...],
+        out: Memory,
+        offset: int,
     ) -> None:
         """Read a box of the step's part of a chunk: see `ChunkedArray`."""
         array, local = self._array, self._local
         assert isinstance(array, ChunkedArray)
         offset += local * (array.unit_nbytes // array.chunks[0])
         box = (slice(local, local + 1), *box)
-        array.read_chunk((self._group, *index), found, box, out, offset)
+        array.read_chunk((self._group, *index), located, box, out, offset)
 
     def _axes(self, axes: Sequence[Axis]) -> list[Axis]:
         return [range(self._local, self._local + 1), *axes]
@@ -68,17 +73,19 @@ class StepView(UnitArray):
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         return self._array._chunk_work(self._axes(axes))
 
-    def _find(self, index: ChunkIndex) -> Any:
+    def _find(self, index: ChunkIndex) -> Located | None:
         return self._array._find((self._group, *index))
 
     def _read_box(
-        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
-        self._array._read_box((self._group, *index), found, self._axes(axes), out[np.newaxis])
+        self._array._read_box((self._group, *index), located, self._axes(axes), out[np.newaxis])
 
-    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
+    def _read_points(
+        self, index: ChunkIndex, located: Located | None, points: Points
+    ) -> NDArray[Any]:
         first = np.full_like(points[0], self._local)
-        return self._array._read_points((self._group, *index), found, (first, *points))
+        return self._array._read_points((self._group, *index), located, (first, *points))
 
 
 def step_nbytes(array: UnitArray, position: int) -> int:
@@ -90,10 +97,10 @@ def step_nbytes(array: UnitArray, position: int) -> int:
     total = 0
     counts = chunk_counts(array.shape[1:], array.chunks[1:])
     for index in grid_indices(counts):
-        found = array._find((group, *index))
-        if not isinstance(found, Located):
+        located = array._find((group, *index))
+        if not isinstance(located, Located):
             return 0
-        with found.storage.open(found.key) as stored:
+        with located.storage.open(located.key) as stored:
             (head,) = stored.read([(0, directory_nbytes(array.chunks[0]))])
             if not _core.is_growing(head):
                 total += (stored.size or 0) // array.chunks[0]
@@ -160,9 +167,9 @@ class StepsArray(ArrayReader):
             if array is None:
                 out[where] = self._fill_value
                 continue
-            found = np.empty(np.count_nonzero(where), self.dtype)
-            array.read_points([i[where] for i in indices], found)
-            out[where] = found
+            values = np.empty(np.count_nonzero(where), self.dtype)
+            array.read_points([i[where] for i in indices], values)
+            out[where] = values
 
     def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
         """Yield arrays with the consecutive steps that are in them, as parts of the axis."""
@@ -210,18 +217,20 @@ class _ConvertedArray(UnitArray):
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         return self._array._chunk_work(axes)
 
-    def _find(self, index: ChunkIndex) -> Any:
+    def _find(self, index: ChunkIndex) -> Located | None:
         return self._array._find(index)
 
     def _read_box(
-        self, index: ChunkIndex, found: Any, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: ChunkIndex, located: Located | None, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         values = np.empty(out.shape, self._array.dtype)
-        self._array._read_box(index, found, axes, values)
+        self._array._read_box(index, located, axes, values)
         out[...] = self._convert(values).view(self.dtype)
 
-    def _read_points(self, index: ChunkIndex, found: Any, points: Points) -> NDArray[Any]:
-        values = self._array._read_points(index, found, points)
+    def _read_points(
+        self, index: ChunkIndex, located: Located | None, points: Points
+    ) -> NDArray[Any]:
+        values = self._array._read_points(index, located, points)
         return self._convert(np.ascontiguousarray(values)).view(self.dtype)
 
     def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:

@@ -253,7 +253,7 @@ def _read(
         out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
-class _ChunkInfo(NamedTuple):
+class _ChunkExtent(NamedTuple):
     """Offset and size of a stored chunk in its file, and the mask of filters that it skipped."""
 
     offset: int
@@ -301,31 +301,33 @@ class _StoredChunks:
         self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
         #: All stored chunks; None if each is looked up when it is needed.
-        self._infos: dict[ChunkIndex, _ChunkInfo] | None = None
+        self._extents: dict[ChunkIndex, _ChunkExtent] | None = None
         # h5py lacks `chunk_iter` if it was built with an HDF5 before 1.12.3.
         if is_complete and self._file is not None and hasattr(dataset, "chunk_iter"):
-            self._infos = self._find_all()
+            self._extents = self._find_all()
 
-    def _find_all(self) -> dict[ChunkIndex, _ChunkInfo]:
-        infos = {}
+    def _find_all(self) -> dict[ChunkIndex, _ChunkExtent]:
+        extents: dict[ChunkIndex, _ChunkExtent] = {}
 
         def visit(info: Any) -> None:
             index = tuple(o // n for o, n in zip(info.chunk_offset, self._chunks, strict=True))
-            infos[index] = _ChunkInfo(info.byte_offset, info.size, info.filter_mask)
+            extents[index] = _ChunkExtent(info.byte_offset, info.size, info.filter_mask)
 
         with phil:
             self._id.chunk_iter(visit)
-        return infos
+        return extents
 
     def locate(self, index: ChunkIndex) -> Located:
         """Find a chunk; one that only HDF5 can read is read at once."""
         if self._file is None:
             return self._read_directly(index)
-        info = self._find(index) if self._infos is None else self._infos.get(index)
-        if info is None:
+        extent = self._find(index) if self._extents is None else self._extents.get(index)
+        if extent is None:
             return self._missing(index)
-        chunk_format = self._format_of(index, info.filter_mask)
-        return Located(chunk_format, self._storage, FilePart(self._file, info.offset, info.size))
+        chunk_format = self._format_of(index, extent.filter_mask)
+        return Located(
+            chunk_format, self._storage, FilePart(self._file, extent.offset, extent.size)
+        )
 
     def _format_of(self, index: ChunkIndex, filter_mask: int) -> Format:
         if not self._has_filtered_edges:
@@ -334,12 +336,12 @@ class _StoredChunks:
                 return RAW
         return self._masked_format(filter_mask)
 
-    def _find(self, index: ChunkIndex) -> _ChunkInfo | None:
+    def _find(self, index: ChunkIndex) -> _ChunkExtent | None:
         with phil:
             info = self._id.get_chunk_info_by_coord(self._origin(index))
         if info.byte_offset is None:
             return None
-        return _ChunkInfo(info.byte_offset, info.size, info.filter_mask)
+        return _ChunkExtent(info.byte_offset, info.size, info.filter_mask)
 
     def _missing(self, index: ChunkIndex) -> Located:
         if self._is_complete:

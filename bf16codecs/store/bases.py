@@ -15,7 +15,7 @@ import numpy as np
 
 from bf16codecs._arrays.array import UnitArray
 from bf16codecs._arrays.bases import ranges_work
-from bf16codecs._arrays.wanted import base_advice
+from bf16codecs._arrays.parts import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference

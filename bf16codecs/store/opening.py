@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._arrays.parts import base_advice
 from bf16codecs._arrays.storage import FolderStorage, LocalStorage
-from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._arrays.zipped import ZipStorage
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits

@@ -20,8 +20,8 @@ from zarr.storage import StorePath
 
 from bf16codecs._arrays.formats import read
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.storage import AtMost, InMemory, Known, Request, check_range
-from bf16codecs._arrays.wanted import Wanted, touched_ranges
+from bf16codecs._arrays.parts import ChunkPart, touched_ranges
+from bf16codecs._arrays.storage import AtMost, ChunkInfo, InMemory, Request, check_range
 from bf16codecs._base.buffers import AUTO, CHUNK_MEMORY, Bytes
 from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import BLOCKS_ID, PREFIX
@@ -193,7 +193,7 @@ def chunk_label(chunk_spec: ArraySpec, byte_getter: Any = None) -> str:
     return f"{which}, of shape {chunk_spec.shape} and {chunk_spec.dtype.to_native_dtype()}"
 
 
-class _Part(Known):
+class _Part(ChunkInfo):
     """Part of a chunk that is being read; the caller fetches the bytes.
 
     Only the touched blocks are decoded, into an array of the whole chunk from which NumPy selects.
@@ -207,7 +207,7 @@ class _Part(Known):
         self._is_store = isinstance(byte_getter, StorePath)
         self._raw = CHUNK_MEMORY.array(nbytes)
         touched = partial(touched_ranges, selection, chunk_spec.shape, item_size)
-        self._reading = _FORMAT.reading(self, Wanted(nbytes, touched, self._raw))
+        self._reading = _FORMAT.reading(self, ChunkPart(nbytes, touched, self._raw))
         self._requests: list[RangeByteRequest | None] = []
         self._has_begun = False
         self._selected: NDArray[Any] | None = None
@@ -331,9 +331,9 @@ def _decoded(data: Bytes, chunk_spec: ArraySpec) -> NDArray[Any]:
     """Decode a chunk on the host."""
     raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
     # A growing frame may be incomplete: zarr reads it before it writes the missing versions.
-    wanted = replace(Wanted.whole(raw), pads=True)
+    part = replace(ChunkPart.whole(raw), pads=True)
     with named_damage(chunk_label(chunk_spec)):
-        read(_FORMAT, InMemory(data), wanted)
+        read(_FORMAT, InMemory(data), part)
     return _shaped(raw, chunk_spec)
 
 

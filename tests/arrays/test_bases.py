@@ -21,11 +21,11 @@ from looping import for_each
 from native_core import core
 from noted_chunks import (
     RAW,
+    ChunkPart,
     Fletcher32Format,
     FrameFormat,
     InMemory,
     NotedStorage,
-    Wanted,
     chunked_array,
     let_heads_be_small,
     padded_chunks,
@@ -128,8 +128,8 @@ def test_decoded_over_the_base(small_heads):
         out[:] = base.view(np.uint8)[start:stop]
 
     memory = np.empty(6000, np.uint8)
-    wanted = replace(Wanted.of_range(array.nbytes, memory, 500), base=read_base)
-    read(FrameFormat(), InMemory(encode(array, base)), wanted)
+    part = replace(ChunkPart.of_range(array.nbytes, memory, 500), base=read_base)
+    read(FrameFormat(), InMemory(encode(array, base)), part)
     assert memory.tobytes() == array.tobytes()[500:6500]
     assert sorted((a, b) for a, b, _ in reads) == [(0, 1024), (1024, 6144), (6144, 7168)]
     (within,) = [address for a, _, address in reads if a == 1024]

@@ -26,10 +26,10 @@ from makers.growing import (
 )
 from native_core import core
 from noted_chunks import (
+    ChunkPart,
     FrameFormat,
     NotedChunk,
     NotedStorage,
-    Wanted,
     allow_few_ancestors,
     chunked_array,
     read,
@@ -176,8 +176,8 @@ def test_padding_where_it_is_asked_for(large_or_not, piece):
     whole = array.tobytes().ljust(nbytes, b"\xff")
     for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):
         out = np.full(stop - start, 0x55, np.uint8)
-        wanted = replace(Wanted.of_range(nbytes, out, start), pads=True)
-        read(FrameFormat(), NotedChunk(growing, piece), wanted)
+        part = replace(ChunkPart.of_range(nbytes, out, start), pads=True)
+        read(FrameFormat(), NotedChunk(growing, piece), part)
         assert out.tobytes() == whole[start:stop]
 
 
@@ -210,10 +210,10 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     parents = [None, *range(23)]
     growing = grow(array, 25, parents, block=0)
     out = np.empty(4 << 20, np.uint8)
-    wanted = Wanted.of_range(25 * out.size, out, 23 * out.size)
+    part = ChunkPart.of_range(25 * out.size, out, 23 * out.size)
     tracemalloc.start()
     try:
-        read(FrameFormat(keep_heads=False), NotedChunk(growing, piece), wanted)
+        read(FrameFormat(keep_heads=False), NotedChunk(growing, piece), part)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -319,10 +319,10 @@ def test_truncated_frames_are_not_padded(large, pads):
     array, growing = large
     nbytes = 16 * array[0].nbytes
     out = np.empty(nbytes if pads else array.nbytes, np.uint8)
-    wanted = replace(Wanted.of_range(nbytes, out, 0), pads=pads)
+    part = replace(ChunkPart.of_range(nbytes, out, 0), pads=pads)
     for size in (HEADER + 256, len(growing) // 2, len(growing) - 1):
         with pytest.raises(TruncatedDataError, match=f"has {size} bytes of {len(growing)}"):
-            read(FrameFormat(), NotedChunk(growing[:size], 1 << 20), wanted)
+            read(FrameFormat(), NotedChunk(growing[:size], 1 << 20), part)
 
 
 def test_versions_appended_since_the_chunk_was_opened(large):

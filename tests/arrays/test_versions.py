@@ -13,9 +13,9 @@ from bf16codecs.errors import BaseMismatchError, CodecError, StoreError
 from looping import for_each
 from native_core import core
 from noted_chunks import (
+    ChunkPart,
     FrameFormat,
     NotedChunk,
-    Wanted,
     allow_few_ancestors,
     read,
     read_at_once_up_to,
@@ -37,7 +37,7 @@ def read_range(stored, nbytes, start, stop):
     """Read bytes of a chunk, and check that the memory around them stays untouched."""
     memory = np.full(stop - start + 64, 0x55, np.uint8)
     out = memory[32:-32]
-    read(FrameFormat(keep_heads=False), stored, Wanted.of_range(nbytes, out, start))
+    read(FrameFormat(keep_heads=False), stored, ChunkPart.of_range(nbytes, out, start))
     assert (memory[:32] == 0x55).all()
     assert (memory[-32:] == 0x55).all()
     return out.tobytes()
@@ -171,10 +171,10 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     frame = with_parents(encode(array, 0, checksum=False), [max(0, v - 1) for v in range(24)])
     stored = NotedChunk(frame, piece)
     out = np.empty(4 << 20, np.uint8)
-    wanted = Wanted.of_range(array.nbytes, out, 23 * out.size)
+    part = ChunkPart.of_range(array.nbytes, out, 23 * out.size)
     tracemalloc.start()
     try:
-        read(FrameFormat(keep_heads=False), stored, wanted)
+        read(FrameFormat(keep_heads=False), stored, part)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

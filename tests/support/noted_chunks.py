@@ -29,9 +29,9 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece
 from bf16codecs._arrays.indexing import as_index, cut_range
 from bf16codecs._arrays.library import LibraryArray
+from bf16codecs._arrays.parts import ChunkPart, touched_ranges
 from bf16codecs._arrays.storage import AtMost, InMemory, Range, Request, Storage, StoredChunk
 from bf16codecs._arrays.views import StepsArray, StepView, rounded_array, step_nbytes
-from bf16codecs._arrays.wanted import Wanted, touched_ranges
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.threads import run_all
 from native_core import core
@@ -39,6 +39,7 @@ from native_core import core
 __all__ = [
     "RAW",
     "ArrayReader",
+    "ChunkPart",
     "Fletcher32Format",
     "FrameFormat",
     "InMemory",
@@ -50,7 +51,6 @@ __all__ = [
     "PiecewiseArray",
     "StepView",
     "StepsArray",
-    "Wanted",
     "ZstdFormat",
     "allow_few_ancestors",
     "block_ranges",
@@ -184,7 +184,7 @@ def read_selection(
     """Read a selection of a chunk of float32 numbers."""
     raw = np.full(4 * math.prod(shape), 0xAA, np.uint8)
     touched = partial(touched_ranges, selection, shape, 4)
-    read(form or FrameFormat(keep_heads=False), stored, Wanted(raw.size, touched, raw))
+    read(form or FrameFormat(keep_heads=False), stored, ChunkPart(raw.size, touched, raw))
     return raw.view("f4").reshape(shape)[selection]
 
 

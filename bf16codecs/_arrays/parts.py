@@ -1,4 +1,4 @@
-"""The part of a chunk that is wanted, and the bytes that a selection touches."""
+"""Parts of chunks to read, and the bytes that a selection touches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory
 
-__all__ = ["Base", "Wanted", "base_advice", "touched_ranges"]
+__all__ = ["Base", "ChunkPart", "base_advice", "touched_ranges"]
 
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
 Base = Callable[[int, int, Any], None]
 
-# Gaps between wanted ranges that cost more to leave out than to read.
+# Gaps between ranges to read that cost more to leave out than to read.
 _GAP = 1 << 16
 
 
@@ -31,36 +31,36 @@ def base_advice() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The part of a chunk that is wanted, and where it goes."""
+class ChunkPart:
+    """The part of a chunk to read, and the memory to decode it to."""
 
     #: The chunk's size, padding included.
-    nbytes: int
-    #: Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that are
+    chunk_nbytes: int
+    #: Returns the bytes of the chunk to read: ranges, ascending, without overlap. Those that are
     #: closer than its argument may be one.
     touched: Callable[[int], Sequence[Range]]
     #: The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     out: Memory
     offset: int = 0
-    #: Reads ranges of the base that the chunk may be coded against, which has `nbytes` too.
+    #: Reads ranges of the base that the chunk may be coded against, which has `chunk_nbytes` too.
     base: Base | None = None
     #: Whether missing versions are read as bytes of 255. Otherwise asking for one is an error.
     pads: bool = False
 
     @classmethod
-    def of_range(cls, nbytes: int, out: Memory, offset: int) -> Wanted:
-        """Want all bytes that `out` has room for, from an offset on."""
-        return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
+    def of_range(cls, chunk_nbytes: int, out: Memory, offset: int) -> ChunkPart:
+        """Return the part that fills `out`, from an offset on."""
+        return cls(chunk_nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
-    def whole(cls, out: Memory) -> Wanted:
-        """Want all of a chunk."""
+    def whole(cls, out: Memory) -> ChunkPart:
+        """Return all of a chunk as a part."""
         return cls.of_range(out.size, out, 0)
 
     @property
     def whole_array(self) -> Bytes | None:
         """The memory that holds the whole chunk, if that is the host's and not only a part."""
-        is_whole = self.out.size == self.nbytes and isinstance(self.out, np.ndarray)
+        is_whole = self.out.size == self.chunk_nbytes and isinstance(self.out, np.ndarray)
         return self.out if is_whole else None  # type: ignore[return-value]
 
     def ranges(self, gap: int = _GAP) -> Sequence[Range]:
@@ -78,8 +78,8 @@ class Wanted:
         first = max(start, self.offset)
         last = min(start + content.size, self.offset + self.out.size)
         if first < last:
-            part = slice(first - self.offset, last - self.offset)
-            self.out[part] = content[first - start : last - start]
+            target = slice(first - self.offset, last - self.offset)
+            self.out[target] = content[first - start : last - start]
 
 
 def touched_ranges(
