@@ -115,7 +115,7 @@ class Head(ABC):
         """Return whether a part has a version that the head lacked when it was read."""
         return False
 
-    def prepare(self, part: ChunkPart, piece: int | None) -> Reading:
+    def prepare(self, part: ChunkPart, read_nbytes: int | None) -> Reading:
         """Read the heads that `batches` needs for a part."""
         yield from ()
 
@@ -135,21 +135,21 @@ class Head(ABC):
         stop = size if last == self.version_blocks else last * self.block_bytes
         return begin + first * self.block_bytes, begin + stop
 
-    def batches(self, part: ChunkPart, piece: int | None) -> Iterator[Batch]:
+    def batches(self, part: ChunkPart, read_nbytes: int | None) -> Iterator[Batch]:
         """Yield the batches to decode for a part of the chunk, each after its ancestors'.
 
-        `piece` is how many bytes to decode from one range of blocks, at least a block; None for
-        all, from any number of ranges. StoreError is raised if far more has to be decoded than is
-        wanted.
+        `read_nbytes` is how many bytes to decode from one range of blocks, at least a block; None
+        for all, from any number of ranges. StoreError is raised if the part needs far more decoded
+        than it has.
         """
-        if piece is None:
+        if read_nbytes is None:
             # All is fetched at once, and decoded in parts if versions between have to be kept.
             few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
             length = few if len(self.parents) > 1 else None
             tasks = list(self._tasks(part, length))
             yield Batch(tasks, joined(map(self.stored_at, tasks), self.gap))
             return
-        length = max(1, piece // self.block_bytes)
+        length = max(1, read_nbytes // self.block_bytes)
         tasks, stored, size = [], (0, 0), 0
         for task in self._tasks(part, length):
             begin, end = self.stored_at(task)

@@ -103,7 +103,7 @@ class RawFormat:
                 )
             _put(data, 0, part.chunk_nbytes, part)
             return
-        for ranges in _cut(touched, stored.piece):
+        for ranges in _cut(touched, stored.read_nbytes):
             for (start, stop), content in zip(ranges, (yield ranges), strict=True):
                 _put(content, start, stop, part)
 

@@ -56,13 +56,13 @@ class FrameFormat:
             return
         if head is None or head.lacks(part):
             head = yield from self._read_head(stored, part.chunk_nbytes)
-        yield from self._decoding(head, part, stored.piece)
+        yield from self._decoding(head, part, stored.read_nbytes)
 
-    def _decoding(self, head: Head, part: ChunkPart, piece: int | None) -> Reading:
+    def _decoding(self, head: Head, part: ChunkPart, read_nbytes: int | None) -> Reading:
         """Read and decode the blocks of a part, given where they are."""
         decoder = Decoder(head, part, self._scratch)
-        yield from head.prepare(part, piece)
-        for batch in head.batches(part, piece):
+        yield from head.prepare(part, read_nbytes)
+        for batch in head.batches(part, read_nbytes):
             decoder.read_base(batch)
             decoder.decode(batch, (yield batch.ranges))
 
@@ -118,7 +118,7 @@ def _is_one_request(stored: ChunkInfo, part: ChunkPart) -> bool:
     block = _core.DEFAULT_BLOCK_BYTES
     if part.chunk_nbytes <= block:
         return True
-    if stored.piece is not None:
+    if stored.read_nbytes is not None:
         return False
     blocks = block_ranges(part.ranges(), block, -(-part.chunk_nbytes // block))
     touched = sum(last - first for first, last in blocks) * block

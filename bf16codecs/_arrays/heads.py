@@ -103,7 +103,7 @@ class GrowingHead(Head):
         """Return whether a part has a version that the directory lacked when it was read."""
         return self._last_version(part) >= len(self.parents)
 
-    def prepare(self, part: ChunkPart, piece: int | None) -> Reading:
+    def prepare(self, part: ChunkPart, read_nbytes: int | None) -> Reading:
         """Read the heads of the frames that a part takes; pad missing versions if allowed.
 
         CodecError is raised if a version of the part is missing, or a head is damaged.
@@ -116,7 +116,7 @@ class GrowingHead(Head):
             if size:
                 ranges[version] = self._head_at(version, size)
         while ranges:
-            ranges = yield from self._read_heads(ranges, piece)
+            ranges = yield from self._read_heads(ranges, read_nbytes)
 
     def stored_at(self, task: Task) -> Range:
         """Return where a version's frame has a task's blocks."""
@@ -179,12 +179,12 @@ class GrowingHead(Head):
         return 0
 
     def _read_heads(
-        self, ranges: Mapping[int, Range], piece: int | None
+        self, ranges: Mapping[int, Range], read_nbytes: int | None
     ) -> Generator[Sequence[Range], Sequence[Bytes], dict[int, Range]]:
         """Read heads, and return the ranges of those that are longer than requested."""
         longer = {}
         # Where requests cost nothing, one after the other, in memory for one.
-        for group in [list(ranges)] if piece is None else [[version] for version in ranges]:
+        for group in [list(ranges)] if read_nbytes is None else [[version] for version in ranges]:
             asked = joined((ranges[version] for version in group), self.gap)
             fetched = Fetched(asked, (yield asked))
             for version in group:

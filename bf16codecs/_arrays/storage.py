@@ -23,23 +23,23 @@ from bf16codecs.errors import ServerError, StoreError
 
 __all__ = [
     "IGNORES_RANGES",
-    "PIECE_BYTES",
+    "READ_BYTES",
     "AtMost",
     "ChunkInfo",
-    "FilePart",
+    "FileRange",
     "FileStorage",
     "FolderStorage",
     "InMemory",
     "KeyStorage",
     "LocalChunk",
     "LocalStorage",
-    "OpenPart",
-    "Part",
+    "OpenRange",
     "Range",
     "Reading",
     "Request",
     "Storage",
     "StoredChunk",
+    "StoredRange",
     "check_range",
     "drive",
 ]
@@ -71,7 +71,7 @@ class ChunkInfo:
     size: int | None = None
 
     @property
-    def piece(self) -> int | None:
+    def read_nbytes(self) -> int | None:
         """Bytes to read at a time, or None where requests cost more than memory."""
         return None
 
@@ -155,18 +155,18 @@ class InMemory(StoredChunk, Storage):
         return [self._data[start:stop] for start, stop in request]
 
 
-class Part(StoredChunk, Storage):
-    """A range of a stored chunk as a separate chunk; storage of this one alone."""
+class StoredRange(StoredChunk, Storage):
+    """A range of a stored chunk as a chunk of its own; storage of this one alone."""
 
     def __init__(self, whole: StoredChunk, offset: int, size: int) -> None:
         self._whole, self._offset, self._end, self.size = whole, offset, offset + size, size
 
     @property
-    def piece(self) -> int | None:
+    def read_nbytes(self) -> int | None:
         """How many bytes to read at a time."""
-        return self._whole.piece
+        return self._whole.read_nbytes
 
-    def open(self, key: Any) -> Part:
+    def open(self, key: Any) -> StoredRange:
         """Return the chunk itself."""
         return self
 
@@ -201,7 +201,7 @@ def drive(reading: Reading, stored: StoredChunk) -> None:
 
 #: How much of a file is read at a time, to be decoded while it is in the processor's cache: 4 MiB
 #: were 15 % slower than 2 with two threads. But every thread gets a block of it.
-PIECE_BYTES = 1 << 21
+READ_BYTES = 1 << 21
 
 
 class LocalChunk(StoredChunk):
@@ -210,7 +210,7 @@ class LocalChunk(StoredChunk):
     size: int
 
 
-class OpenPart(LocalChunk):
+class OpenRange(LocalChunk):
     """A range of a file, open for reading."""
 
     def __init__(
@@ -227,9 +227,9 @@ class OpenPart(LocalChunk):
         self._closes_file = closes_file
 
     @property
-    def piece(self) -> int:
+    def read_nbytes(self) -> int:
         """How much to read at a time."""
-        return max(PIECE_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
+        return max(READ_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""
@@ -252,7 +252,7 @@ class OpenPart(LocalChunk):
             os.close(self._descriptor)
 
 
-class FilePart(NamedTuple):
+class FileRange(NamedTuple):
     """Key of a `FileStorage`: a range of a file."""
 
     file: SharedFile
@@ -266,9 +266,9 @@ class FileStorage(Storage):
     def __init__(self) -> None:
         self._buffer = ThreadBuffer()
 
-    def open(self, key: FilePart) -> StoredChunk:
+    def open(self, key: FileRange) -> StoredChunk:
         """Open a range of a file."""
-        return OpenPart(key, key.file.descriptor, key.offset, key.size, self._buffer)
+        return OpenRange(key, key.file.descriptor, key.offset, key.size, self._buffer)
 
     def close(self) -> None:
         """Release the memory."""
@@ -310,7 +310,7 @@ class FolderStorage(LocalStorage):
         if descriptor is None:
             return None
         size = os.fstat(descriptor).st_size
-        return OpenPart(key, descriptor, 0, size, self._buffer, closes_file=True)
+        return OpenRange(key, descriptor, 0, size, self._buffer, closes_file=True)
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist."""

@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arrays.storage import AtMost, InMemory, LocalChunk, LocalStorage, OpenPart, Request
+from bf16codecs._arrays.storage import (
+    AtMost,
+    InMemory,
+    LocalChunk,
+    LocalStorage,
+    OpenRange,
+    Request,
+)
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import check_metadata, check_parsed
@@ -78,7 +85,7 @@ class ZipStorage(LocalStorage):
         start = self._starts[key]
         if member.compress_type != zipfile.ZIP_STORED:
             return _ZipMember(self._file, start, member)
-        return OpenPart(key, self._file.descriptor, start, member.file_size, self._buffer)
+        return OpenRange(key, self._file.descriptor, start, member.file_size, self._buffer)
 
     @named_damage()
     def _member(self, key: str) -> zipfile.ZipInfo | None:

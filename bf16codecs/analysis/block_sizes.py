@@ -66,16 +66,16 @@ def _study(model: Model, sizes: Sequence[int], sample: int) -> dict[str, list[tu
         raise ValueError(f"{model.where}: has no floating-point numbers")
     dtype, nbytes = by_dtype.most_common(1)[0]
     studied = [Tensor.of(t) for t in tensors if t.dtype.name == dtype]
-    parts = [(tensor, part) for tensor in studied for part in tensor.parts(sample / nbytes)]
+    pieces = [(tensor, piece) for tensor in studied for piece in tensor.pieces(sample / nbytes)]
     coded, done = Counter[tuple[str, int]](), 0
-    jobs = (tensor.job(part, partial(_code, tensor, sizes)) for tensor, part in parts)
+    jobs = (tensor.job(piece, partial(_code, tensor, sizes)) for tensor, piece in pieces)
     with closing(run_ahead(jobs, worker_count())) as outcomes:
-        for (results, errors), (_, part) in zip(outcomes, parts, strict=True):
+        for (results, errors), (_, piece) in zip(outcomes, pieces, strict=True):
             if errors:
                 raise errors[0]
             for result in results:
                 coded.update(result)
-            done += part.nbytes
+            done += piece.nbytes
     bits = 8 * studied[0].item.itemsize / done
     return {name: [(size, bits * coded[name, size]) for size in sizes] for name in CODECS}
 

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 #: Names of tensors that could not be read completely, and why.
 _Errors = list[tuple[str, BF16CodecsError]]
 
-#: The result of work on parts.
+#: The result of work on pieces.
 Found = TypeVar("Found", Findings, Compared)
 
 
@@ -179,22 +179,22 @@ class Look:
         """Yield each tensor with the result of `work`, or None if none of it could be read."""
         total = sum(tensor.nbytes for tensor in tensors)
         share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
-        parts = [list(tensor.parts(share)) for tensor in tensors]
+        pieces = [list(tensor.pieces(share)) for tensor in tensors]
         jobs = (
-            tensor.job(part, partial(work, tensor))
-            for tensor, tensor_parts in zip(tensors, parts, strict=True)
-            for part in tensor_parts
+            tensor.job(piece, partial(work, tensor))
+            for tensor, tensor_pieces in zip(tensors, pieces, strict=True)
+            for piece in tensor_pieces
         )
-        done, total = 0, sum(part.nbytes for tensor_parts in parts for part in tensor_parts)
+        done, total = 0, sum(piece.nbytes for tensor_pieces in pieces for piece in tensor_pieces)
         with closing(run_ahead(jobs, worker_count())) as outcomes:
-            for tensor, tensor_parts in zip(tensors, parts, strict=True):
+            for tensor, tensor_pieces in zip(tensors, pieces, strict=True):
                 found = None
-                for part in tensor_parts:
+                for piece in tensor_pieces:
                     more, failed = next(outcomes)
                     for each in more:
                         found = _joined(found, each)
                     errors += ((tensor.name, error) for error in failed)
-                    done += part.nbytes
+                    done += piece.nbytes
                     if progress is not None:
                         progress(done, total)
                 # Other code, such as an import, may have swallowed a signal's exception.

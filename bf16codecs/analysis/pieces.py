@@ -22,24 +22,24 @@ from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Compared", "Findings", "Part", "Read", "Tensor"]
+__all__ = ["Compared", "Findings", "Read", "Tensor", "TensorPiece"]
 
 Found = TypeVar("Found")
 
 # Small enough to have several in flight; coded sizes are within 0.01 bits per value of those in a
 # store's chunks.
 _PIECE_BYTES = 1 << 22
-# The least part of a tensor in a sample.
+# The smallest piece of a tensor in a sample.
 _LEAST_BYTES = 1 << 14
-# A sample has this many parts if each can have this size, that of a whole block. Reading a part
+# A sample has this many pieces if each can have this size, that of a whole block. Reading a piece
 # from an address costs at least a block of a chunk.
-_SPREAD_PARTS, _SPREAD_BYTES = 16, 1 << 16
-# Parts with damage are halved down to this size.
-_LEAST_PART = 1 << 16
+_SPREAD_PIECES, _SPREAD_BYTES = 16, 1 << 16
+# Pieces with damage are halved down to this size.
+_LEAST_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPiece:
     """A range of a tensor's bytes: [start, stop)."""
 
     start: int
@@ -53,9 +53,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Read:
-    """The bytes of a part, those of the rows above it, and the base's."""
+    """The bytes of a piece, those of the rows above it, and the base's."""
 
-    part: Part
+    piece: TensorPiece
     data: Bytes
     above: Bytes
     base: Bytes | None
@@ -117,7 +117,7 @@ class Tensor:
 
     @property
     def concurrency(self) -> int:
-        """How many parts to read at the same time; 0 if the thread that makes jobs reads them."""
+        """How many pieces to read at the same time; 0 if the thread that makes jobs reads them."""
         readers = [self.reader] if self.base is None else [self.reader, self.base]
         return min(reader.concurrency for reader in readers)
 
@@ -131,8 +131,8 @@ class Tensor:
         """Whether it has rows above each other."""
         return len(self.shape) > 1
 
-    def parts(self, share: float) -> Iterator[Part]:
-        """Yield the parts to analyze: all of the tensor, or evenly spread parts of it."""
+    def pieces(self, share: float) -> Iterator[TensorPiece]:
+        """Yield the pieces to analyze: all of the tensor, or evenly spread pieces of it."""
         if not self.nbytes:
             return
         size = self.item.itemsize
@@ -141,22 +141,22 @@ class Tensor:
         )
         if share >= 1:
             for piece in plan.pieces():
-                yield Part(piece.offset, piece.offset + piece.nbytes)
+                yield TensorPiece(piece.offset, piece.offset + piece.nbytes)
             return
         wanted = min(self.nbytes, max(_LEAST_BYTES, math.ceil(share * self.nbytes)))
         yield from self._spread(wanted, plan.chunk_nbytes)
 
-    def _spread(self, wanted: int, most: int) -> Iterator[Part]:
-        """Yield parts of about `wanted` bytes in all, one from each of equally long ranges."""
-        count = max(math.ceil(wanted / most), min(_SPREAD_PARTS, wanted // _SPREAD_BYTES), 1)
+    def _spread(self, wanted: int, most: int) -> Iterator[TensorPiece]:
+        """Yield pieces of about `wanted` bytes in all, one from each of equally long ranges."""
+        count = max(math.ceil(wanted / most), min(_SPREAD_PIECES, wanted // _SPREAD_BYTES), 1)
         each, row = math.ceil(wanted / count), self.item.itemsize * self.columns
-        # Whole rows, so that a part has the rows above its last ones, unless a row is too large.
+        # Whole rows, so that a piece has the rows above its last ones, unless a row is too large.
         unit = row if row <= each else self.item.itemsize
         each = math.ceil(each / unit) * unit
         count = max(1, min(round(wanted / each), self.nbytes // each))
         before = 0
         for i in range(count):
-            # Not in the middle: blocks of chunks end there, and a part would touch two.
+            # Not in the middle: blocks of chunks end there, and a piece would touch two.
             start = (5 * i * self.nbytes + 2 * (self.nbytes - count * each)) // (5 * count)
             start -= start % unit
             stop = start + each
@@ -164,42 +164,42 @@ class Tensor:
                 end = start - start % row + row
                 start = max(before, min(start, end - each))
                 stop = min(start + each, end)
-            yield Part(start, stop)
+            yield TensorPiece(start, stop)
             before = stop
 
-    def read(self, part: Part) -> tuple[Bytes, Bytes, Bytes | None]:
-        """Read a part, the values above its last ones in their columns, and the base's."""
-        row = self.item.itemsize * self.columns if self.is_matrix else part.stop
-        first, last = max(0, part.start - row), max(0, part.stop - row)
-        if last > part.start:  # the part overlaps the rows above it: read both at once
-            data = self._read(self.reader, first, part.stop)
-            data, above = data[part.start - first :], data[: last - first]
+    def read(self, piece: TensorPiece) -> tuple[Bytes, Bytes, Bytes | None]:
+        """Read a piece, the values above its last ones in their columns, and the base's."""
+        row = self.item.itemsize * self.columns if self.is_matrix else piece.stop
+        first, last = max(0, piece.start - row), max(0, piece.stop - row)
+        if last > piece.start:  # the piece overlaps the rows above it: read both at once
+            data = self._read(self.reader, first, piece.stop)
+            data, above = data[piece.start - first :], data[: last - first]
         else:
-            data = self._read(self.reader, part.start, part.stop)
+            data = self._read(self.reader, piece.start, piece.stop)
             above = self._read(self.reader, first, last)
-        base = None if self.base is None else self._read(self.base, part.start, part.stop)
+        base = None if self.base is None else self._read(self.base, piece.start, piece.stop)
         return data, above, base
 
-    def read_sound(self, part: Part) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read as much of a part as possible, in smaller parts around damage."""
+    def read_sound(self, piece: TensorPiece) -> tuple[list[Read], list[BF16CodecsError]]:
+        """Read as much of a piece as possible, in smaller pieces around damage."""
         try:
-            return [Read(part, *self.read(part))], []
+            return [Read(piece, *self.read(piece))], []
         except NO_DAMAGE:
             raise
         except BF16CodecsError as e:
-            if part.nbytes <= _LEAST_PART:
-                return self._read_alone(part, e)
+            if piece.nbytes <= _LEAST_PIECE:
+                return self._read_alone(piece, e)
         row = self.item.itemsize * self.columns
-        middle = (part.start + part.stop) // 2
-        middle -= middle % (row if row < part.nbytes // 2 else self.item.itemsize)
-        found, errors = self.read_sound(Part(part.start, middle))
-        more, others = self.read_sound(Part(middle, part.stop))
+        middle = (piece.start + piece.stop) // 2
+        middle -= middle % (row if row < piece.nbytes // 2 else self.item.itemsize)
+        found, errors = self.read_sound(TensorPiece(piece.start, middle))
+        more, others = self.read_sound(TensorPiece(middle, piece.stop))
         return found + more, errors + others
 
     def job(
-        self, part: Part, work: Callable[[Read], Found]
+        self, piece: TensorPiece, work: Callable[[Read], Found]
     ) -> Callable[[], tuple[list[Found], list[BF16CodecsError]]]:
-        """Return a job that works on a part; it also reads the part where threads may read.
+        """Return a job that works on a piece; it also reads the piece where threads may read.
 
         The job returns the results of `work` on everything that could be read, and the errors.
         """
@@ -210,21 +210,21 @@ class Tensor:
             return [work(read) for read in sound], errors
 
         if self.concurrency:
-            return lambda: work_on(*self.read_sound(part))
-        return partial(work_on, *self.read_sound(part))
+            return lambda: work_on(*self.read_sound(piece))
+        return partial(work_on, *self.read_sound(piece))
 
     def _read_alone(
-        self, part: Part, error: BF16CodecsError
+        self, piece: TensorPiece, error: BF16CodecsError
     ) -> tuple[list[Read], list[BF16CodecsError]]:
-        """Read a part without the rows above it, in case only they are damaged."""
+        """Read a piece without the rows above it, in case only they are damaged."""
         try:
-            data = self._read(self.reader, part.start, part.stop)
-            base = None if self.base is None else self._read(self.base, part.start, part.stop)
+            data = self._read(self.reader, piece.start, piece.stop)
+            base = None if self.base is None else self._read(self.base, piece.start, piece.stop)
         except NO_DAMAGE:
             raise
         except BF16CodecsError:
             return [], [error]
-        return [Read(part, data, data[:0], base)], []
+        return [Read(piece, data, data[:0], base)], []
 
     def items(self, data: Bytes) -> NDArray[Any]:
         """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""
@@ -232,7 +232,7 @@ class Tensor:
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
     def look(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
-        """Return the counts of a part, and its coded size with each codec."""
+        """Return the counts of a piece, and its coded size with each codec."""
         size = self.item.itemsize
         found = Findings(Counts(size))
         found.counts.add(read.data, read.above)
@@ -240,12 +240,12 @@ class Tensor:
             found.counts.add_change(read.data, read.base, self.dtype in FIELDS)
         items = self.items(read.data)
         if self.is_matrix and self.dtype in FIELDS:
-            found.sums[read.part.start // size] = PieceSums.of(items.view(self.item))
+            found.sums[read.piece.start // size] = PieceSums.of(items.view(self.item))
         found.reached = reach(self.item.name, items, read.base, codecs)
         return found
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
-        """Count the values of a part that differ from the base's, and code the difference."""
+        """Count the values of a piece that differ from the base's, and code the difference."""
         assert read.base is not None
         items = self.items(read.data)
         changed = np.count_nonzero(items.reshape(-1) != read.base.view(items.dtype))

@@ -13,14 +13,14 @@ from bf16codecs.bench.peers import Absent
 from bf16codecs.bench.study import Study, begins_like, study_codecs
 from bf16codecs.bench.systems import SYSTEMS_WITH_BASE, study_system
 
-__all__ = ["Part", "Plan", "plan_of"]
+__all__ = ["Plan", "PlannedStudy", "plan_of"]
 
 Source = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the plan: one table of results.
+class PlannedStudy:
+    """A study of a plan, with its system and data: one table of results.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Parts to measure one after the other.
+    """Studies to measure one after the other.
 
     Attributes
     ----------
-    parts : list of Part
+    studies : list of PlannedStudy
         Codecs and peers first.
     absent : list of Absent
         Peers that cannot be measured.
@@ -53,7 +53,7 @@ class Plan:
         Names of contenders that `quick` left out.
     """
 
-    parts: list[Part]
+    studies: list[PlannedStudy]
     absent: list[Absent] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     slow: list[str] = field(default_factory=list)
@@ -72,12 +72,14 @@ class Plan:
             return self
         if not all(names):
             raise ValueError("the name of a codec is empty: leave it out to measure all")
-        studies = [(part, part.study.only(names)) for part in self.parts]
-        parts = [replace(part, study=study) for part, study in studies if study is not None]
+        chosen = [(planned, planned.study.only(names)) for planned in self.studies]
+        studies = [replace(planned, study=study) for planned, study in chosen if study is not None]
         absent = [peer for peer in self.absent if begins_like(peer.package, names)]
         slow = [name for name in self.slow if begins_like(name, names)]
-        if not parts:
-            available = dict.fromkeys(n for part in self.parts for n in part.study.names[1:])
+        if not studies:
+            available = dict.fromkeys(
+                n for planned in self.studies for n in planned.study.names[1:]
+            )
             unavailable = [peer.advice for peer in absent]
             if slow:
                 unavailable.append(f"too slow for a quick look: {', '.join(slow)}")
@@ -85,21 +87,21 @@ class Plan:
                 f"no word of a codec's name begins with {' or '.join(map(repr, names))}; there are"
                 f" {'; '.join([', '.join(available), *unavailable])}"
             )
-        return replace(self, parts=parts, absent=absent, slow=slow)
+        return replace(self, studies=studies, absent=absent, slow=slow)
 
     def quick(self) -> Plan:
         """Remove contenders that take minutes for a large model."""
-        parts = [replace(part, study=part.study.without_slow()) for part in self.parts]
-        slow = (c.name for part in self.parts for c in part.study.contenders if c.slow)
-        return replace(self, parts=parts, slow=list(dict.fromkeys(slow)))
+        studies = [replace(planned, study=planned.study.without_slow()) for planned in self.studies]
+        slow = (c.name for planned in self.studies for c in planned.study.contenders if c.slow)
+        return replace(self, studies=studies, slow=list(dict.fromkeys(slow)))
 
-    def timed(self, seconds: float) -> Iterator[tuple[Part, float]]:
-        """Yield each part with its share of the seconds; later parts share unused time."""
+    def timed(self, seconds: float) -> Iterator[tuple[PlannedStudy, float]]:
+        """Yield each study with its share of the seconds; later ones share unused time."""
         end = time.perf_counter() + seconds
-        for i, part in enumerate(self.parts):
-            waiting = sum(len(other.study.contenders) for other in self.parts[i:])
+        for i, planned in enumerate(self.studies):
+            waiting = sum(len(other.study.contenders) for other in self.studies[i:])
             left = max(0.0, end - time.perf_counter())
-            yield part, left * len(part.study.contenders) / waiting
+            yield planned, left * len(planned.study.contenders) / waiting
 
 
 def plan_of(
@@ -139,7 +141,7 @@ def plan_of(
         If the source or the base is not a model, or damaged.
     """
     _check_base(base, systems)
-    parts: list[Part] = []
+    studies: list[PlannedStudy] = []
     absent: list[Absent] = []
     left_out: dict[str, str] = {}
     for system in dict.fromkeys(systems):
@@ -148,19 +150,19 @@ def plan_of(
                 most = nbytes or (QUICK_NBYTES if quick else DEFAULT_NBYTES)
                 sample = sample_of(source, most)
                 study, absent = study_codecs(sample, nbytes=nbytes, threads=threads)
-                parts.append(Part(None, study, sample))
+                studies.append(PlannedStudy(None, study, sample))
             else:
                 size = nbytes or (QUICK_SYSTEM_NBYTES if quick else None)
                 system_base = base if system in SYSTEMS_WITH_BASE else None
                 study, payload = study_system(
                     system, source, base=system_base, nbytes=size, threads=threads
                 )
-                parts.append(Part(system, study, payload))
+                studies.append(PlannedStudy(system, study, payload))
         except NothingToMeasureError as e:
             left_out["codecs" if system is None else f"system {system}"] = str(e)
-    if not parts:
+    if not studies:
         raise NothingToMeasureError(next(iter(left_out.values())))
-    plan = Plan(parts, absent, left_out)
+    plan = Plan(studies, absent, left_out)
     return plan.quick() if quick else plan
 
 

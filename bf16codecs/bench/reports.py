@@ -10,24 +10,24 @@ from typing import Any
 
 from bf16codecs.bench.host import Machine
 from bf16codecs.bench.measure import Failure, Result
-from bf16codecs.bench.plan import Part, Plan
+from bf16codecs.bench.plan import Plan, PlannedStudy
 
 __all__ = ["Measured", "to_csv", "to_json"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of a part of a plan, and its other figures by name."""
+    """Results of a planned study, and its other figures by name."""
 
-    part: Part
+    planned: PlannedStudy
     results: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     figures: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return results as JSON objects."""
-        part = {"system": self.part.system, "dtype": self.part.data.dtype}
-        return [asdict(result) | {"ratio": result.ratio} | part for result in self.results]
+        labels = {"system": self.planned.system, "dtype": self.planned.data.dtype}
+        return [asdict(result) | {"ratio": result.ratio} | labels for result in self.results]
 
 
 def to_csv(tables: Sequence[Measured]) -> str:
@@ -44,11 +44,11 @@ def to_json(tables: Sequence[Measured], plan: Plan, machine: Machine) -> dict[st
     """Return results, failures and what was left out, and why, as a JSON object."""
     return {
         "machine": asdict(machine),
-        "dtype": tables[0].part.data.dtype,
+        "dtype": tables[0].planned.data.dtype,
         "results": [row for table in tables for row in table.rows()],
         "figures": {name: value for table in tables for name, value in table.figures.items()},
         "failures": [
-            {"system": table.part.system, **asdict(failure)}
+            {"system": table.planned.system, **asdict(failure)}
             for table in tables
             for failure in table.failures
         ],

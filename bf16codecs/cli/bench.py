@@ -11,7 +11,7 @@ import click
 from bf16codecs import bench as benchmarks
 from bf16codecs.bench.defaults import ALL_SECONDS, QUICK_SECONDS, SECONDS, SYSTEM_TITLES
 from bf16codecs.cli.bench_gpu import DEVICE, bench_gpu
-from bf16codecs.cli.bench_tables import measure_part, show_host, show_notes, title_of
+from bf16codecs.cli.bench_tables import measure_study, show_host, show_notes, title_of
 from bf16codecs.cli.options import (
     THREADS,
     ByteSize,
@@ -138,11 +138,11 @@ def bench(
     if shows:
         show_host(where, threads)
     if seconds is None:
-        seconds = QUICK_SECONDS if quick else ALL_SECONDS if len(plan.parts) > 1 else SECONDS
+        seconds = QUICK_SECONDS if quick else ALL_SECONDS if len(plan.studies) > 1 else SECONDS
     is_alone = len(wanted) == 1
     tables = [
-        measure_part(part, shows=shows, is_alone=is_alone, repeats=repeats, seconds=share)
-        for part, share in plan.timed(seconds)
+        measure_study(planned, shows=shows, is_alone=is_alone, repeats=repeats, seconds=share)
+        for planned, share in plan.timed(seconds)
     ]
     if shows:
         show_notes(tables, plan)
@@ -192,7 +192,7 @@ def _draw(tables: Sequence[Measured], file: str) -> None:
 
     with plots.style("light"):
         figure = plots.ratios_and_speeds(
-            {title_of(table.part.system): table.rows() for table in tables if table.results}
+            {title_of(table.planned.system): table.rows() for table in tables if table.results}
         )
         plots.save(figure.axes[0], file, _format_of(file))
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
         Failure,
         Machine,
         Measured,
-        Part,
         Payload,
         Plan,
+        PlannedStudy,
         Result,
         Sample,
     )
 
 __all__ = [
     "about_data",
-    "measure_part",
+    "measure_study",
     "rate",
     "show_host",
     "show_notes",
@@ -127,21 +127,21 @@ def title_of(system: str | None) -> str:
     return "Codecs and peers" if system is None else f"System {system}, {SYSTEM_TITLES[system]}"
 
 
-def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> Measured:
-    """Measure a part of a plan, and print its table if `shows`."""
+def measure_study(planned: PlannedStudy, *, shows: bool, is_alone: bool, **timing: Any) -> Measured:
+    """Measure a planned study, and print its table if `shows`."""
     from bf16codecs.bench import Failure, Measured
 
     table = None
     if shows:
         if not is_alone:
             show("")
-            say(f"{title_of(part.system)}: {about_data(part.data)}")
+            say(f"{title_of(planned.system)}: {about_data(planned.data)}")
         else:
-            say(about_data(part.data))
-        table = Table(_COLUMNS, [(name,) for name in part.study.names])
-    measured = Measured(part)
+            say(about_data(planned.data))
+        table = Table(_COLUMNS, [(name,) for name in planned.study.names])
+    measured = Measured(planned)
     with status_line() as status:
-        for found in part.study.results(progress=status, **timing):
+        for found in planned.study.results(progress=status, **timing):
             if isinstance(found, Failure):
                 measured.failures.append(found)
             else:
@@ -150,7 +150,7 @@ def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> M
                 if status is not None:
                     status("")
                 table.row(_failed_row(found) if isinstance(found, Failure) else _row(found))
-    measured = replace(measured, figures=part.study.figures())
+    measured = replace(measured, figures=planned.study.figures())
     if table is not None:
         table.end()
         for name, value in measured.figures.items():

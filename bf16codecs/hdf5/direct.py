@@ -34,7 +34,7 @@ from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
 from bf16codecs._arrays.indexing import Axis, as_index
 from bf16codecs._arrays.library import LibraryArray
-from bf16codecs._arrays.storage import FilePart, FileStorage, InMemory
+from bf16codecs._arrays.storage import FileRange, FileStorage, InMemory
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import advised
@@ -326,7 +326,7 @@ class _StoredChunks:
             return self._missing(index)
         chunk_format = self._format_of(index, extent.filter_mask)
         return Located(
-            chunk_format, self._storage, FilePart(self._file, extent.offset, extent.size)
+            chunk_format, self._storage, FileRange(self._file, extent.offset, extent.size)
         )
 
     def _format_of(self, index: ChunkIndex, filter_mask: int) -> Format:

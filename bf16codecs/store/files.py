@@ -16,13 +16,13 @@ from bf16codecs._arrays.array import ChunkedArray, Located, UnitArray
 from bf16codecs._arrays.formats import RawFormat
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._arrays.storage import (
-    PIECE_BYTES,
+    READ_BYTES,
     AtMost,
     InMemory,
-    OpenPart,
-    Part,
+    OpenRange,
     Request,
     StoredChunk,
+    StoredRange,
 )
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cached import cached_property
@@ -149,7 +149,7 @@ class _FileArrays(StoredArrays):
         if plan.path in self._documents:
             return Located(_UNPADDED, InMemory(self._documents[plan.path]), None)
         content, piece = self._files[plan.file].content, plan.piece(index)
-        return Located(_UNPADDED, Part(content, piece.offset, piece.nbytes), None)
+        return Located(_UNPADDED, StoredRange(content, piece.offset, piece.nbytes), None)
 
 
 class FilesReader(ModelReader):
@@ -248,9 +248,9 @@ class _LocalFile(StoredChunk):
             self._held = _open_same(file) if is_held else None
 
     @property
-    def piece(self) -> int:
+    def read_nbytes(self) -> int:
         """Bytes to read at a time."""
-        return PIECE_BYTES
+        return READ_BYTES
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""
@@ -267,11 +267,11 @@ class _LocalFile(StoredChunk):
         self._held = None
 
     @contextmanager
-    def _opened(self) -> Iterator[OpenPart]:
+    def _opened(self) -> Iterator[OpenRange]:
         # This reference keeps the file open until the read is done.
         shared = self._held or SharedFile(self._file.path)
         size = self._file.header.file_size
-        yield OpenPart(None, shared.descriptor, 0, size, self._buffer)
+        yield OpenRange(None, shared.descriptor, 0, size, self._buffer)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

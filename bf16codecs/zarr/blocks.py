@@ -144,34 +144,35 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     async def _decode_partial_single(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        part = _Part(selection, chunk_spec, byte_getter)
+        chunk_read = _ChunkRead(selection, chunk_spec, byte_getter)
 
         async def get(request: RangeByteRequest | None) -> Buffer | None:
-            return await byte_getter.get(part.prototype(request), byte_range=request)
+            return await byte_getter.get(chunk_read.prototype(request), byte_range=request)
 
-        requests = part.begin()
+        requests = chunk_read.begin()
         while requests is not None:
             limit = config.get("async.concurrency")
             replies = await concurrent_map([(r,) for r in requests], get, limit)
-            if part.decode_on_gpu(replies):
+            if chunk_read.decode_on_gpu(replies):
                 break
-            requests = await asyncio.to_thread(part.send, _host_bytes(replies))
-        return part.result
+            requests = await asyncio.to_thread(chunk_read.send, _host_bytes(replies))
+        return chunk_read.result
 
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
         # zarr's fused pipeline calls this for stores that it can read without an event loop.
-        part = _Part(selection, chunk_spec, byte_getter)
-        requests = part.begin()
+        chunk_read = _ChunkRead(selection, chunk_spec, byte_getter)
+        requests = chunk_read.begin()
         while requests is not None:
             replies = [
-                byte_getter.get_sync(prototype=part.prototype(r), byte_range=r) for r in requests
+                byte_getter.get_sync(prototype=chunk_read.prototype(request), byte_range=request)
+                for request in requests
             ]
-            if part.decode_on_gpu(replies):
+            if chunk_read.decode_on_gpu(replies):
                 break
-            requests = part.send(_host_bytes(replies))
-        return part.result
+            requests = chunk_read.send(_host_bytes(replies))
+        return chunk_read.result
 
 
 def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
@@ -193,8 +194,8 @@ def chunk_label(chunk_spec: ArraySpec, byte_getter: Any = None) -> str:
     return f"{which}, of shape {chunk_spec.shape} and {chunk_spec.dtype.to_native_dtype()}"
 
 
-class _Part(ChunkInfo):
-    """Part of a chunk that is being read; the caller fetches the bytes.
+class _ChunkRead(ChunkInfo):
+    """A read of a part of a chunk, for which the caller fetches the bytes.
 
     Only the touched blocks are decoded, into an array of the whole chunk from which NumPy selects.
     The system never provides memory for the rest of the array.

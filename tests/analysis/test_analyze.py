@@ -183,16 +183,16 @@ def test_parts_of_samples(tmp_path, shape, share):
     path = write_safetensors(tmp_path / "m.safetensors", {"w": np.zeros(shape, "bfloat16")})
     with bf16codecs.open_model(path) as model:
         tensor = Tensor.of(model["w"])
-    parts, row = list(tensor.parts(share)), 2 * shape[-1]
-    assert len(parts) <= 16
-    ends = [0, *(end for part in parts for end in (part.start, part.stop)), tensor.nbytes]
+    pieces, row = list(tensor.pieces(share)), 2 * shape[-1]
+    assert len(pieces) <= 16
+    ends = [0, *(end for piece in pieces for end in (piece.start, piece.stop)), tensor.nbytes]
     assert ends == sorted(ends)
-    for part in parts:
-        assert part.nbytes > 0
-        is_rows = part.start % row == part.stop % row == 0
-        assert is_rows or part.start // row == (part.stop - 1) // row
+    for piece in pieces:
+        assert piece.nbytes > 0
+        is_rows = piece.start % row == piece.stop % row == 0
+        assert is_rows or piece.start // row == (piece.stop - 1) // row
     wanted = min(tensor.nbytes, max(1 << 14, share * tensor.nbytes))
-    assert 0.5 * wanted < sum(part.nbytes for part in parts) < 2 * wanted
+    assert 0.5 * wanted < sum(piece.nbytes for piece in pieces) < 2 * wanted
 
 
 def test_progress(demo_model, of_demo):

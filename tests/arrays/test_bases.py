@@ -58,13 +58,13 @@ def differing(base, chunks, **options):
     return lambda index, chunk: encode(chunk, below[index], **options)
 
 
-def chain(piece):
+def chain(read_nbytes):
     """Return three arrays, each with other chunks and blocks, and a reader of the last.
 
     They share storage and a format, and with these the memory that a thread reads and decodes to.
     """
     arrays = fields(3, ROWS, COLUMNS)
-    storage, form = NotedStorage(piece), FrameFormat()
+    storage, form = NotedStorage(read_nbytes), FrameFormat()
     first = chunked_array("0", arrays[0], (8, COLUMNS), storage, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], (3, COLUMNS), block=512)
     second = chunked_array("1", arrays[1], (3, COLUMNS), storage, form, encoded, base=first)
@@ -73,16 +73,16 @@ def chain(piece):
     return storage, arrays[2], third
 
 
-pieces = pytest.mark.parametrize("piece", [None, 2048])
+read_sizes = pytest.mark.parametrize("read_nbytes", [None, 2048])
 is_large_or_not = pytest.mark.parametrize("is_large", [True, False])
 
 
-@pieces
+@read_sizes
 @pytest.mark.usefixtures("small_heads")
 @settings(max_examples=tiers.by_tier(15, 60))
 @given(st.data())
-def test_any_part_through_several_bases(piece, data):
-    _, array, reader = chain(piece)
+def test_any_part_through_several_bases(read_nbytes, data):
+    _, array, reader = chain(read_nbytes)
     start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
     assert read_range(reader, start, stop) == array.tobytes()[start:stop]
     axes = [range(*data.draw(st.slices(n).map(lambda s, n=n: s.indices(n)))) for n in array.shape]
@@ -158,9 +158,9 @@ def test_a_base_is_not_read_where_none_is_needed():
     assert read_range(reader, 3, 9000) == array.tobytes()[3:9000]
 
 
-@pieces
+@read_sizes
 @is_large_or_not
-def test_another_base_gives_no_output(monkeypatch, piece, is_large):
+def test_another_base_gives_no_output(monkeypatch, read_nbytes, is_large):
     if is_large:
         let_heads_be_small(monkeypatch)
     arrays = fields(2, ROWS, COLUMNS)
@@ -171,7 +171,7 @@ def test_another_base_gives_no_output(monkeypatch, piece, is_large):
         "x",
         arrays[1],
         (8, COLUMNS),
-        NotedStorage(piece),
+        NotedStorage(read_nbytes),
         FrameFormat(),
         differing(arrays[0], (8, COLUMNS)),
         base=Runs(lambda start, stop, out: np.copyto(out, raw[start:stop])),
@@ -189,9 +189,9 @@ def test_another_base_gives_no_output(monkeypatch, piece, is_large):
     )
 
 
-@pieces
+@read_sizes
 @is_large_or_not
-def test_a_base_is_asked_for_where_there_is_none(monkeypatch, piece, is_large):
+def test_a_base_is_asked_for_where_there_is_none(monkeypatch, read_nbytes, is_large):
     if is_large:
         let_heads_be_small(monkeypatch)
     arrays = fields(2, ROWS, COLUMNS)
@@ -199,7 +199,7 @@ def test_a_base_is_asked_for_where_there_is_none(monkeypatch, piece, is_large):
         "x",
         arrays[1],
         (8, COLUMNS),
-        NotedStorage(piece),
+        NotedStorage(read_nbytes),
         FrameFormat(),
         differing(arrays[0], (8, COLUMNS)),
     )

@@ -53,8 +53,8 @@ def growing_frames(draw):
     return grow(array, room, parents, block=block), array, room
 
 
-pieces = st.sampled_from([None, 1, 2048, 1 << 20])
-from_memory_and_files = pytest.mark.parametrize("piece", [None, 1 << 20])
+read_sizes = st.sampled_from([None, 1, 2048, 1 << 20])
+from_memory_and_files = pytest.mark.parametrize("read_nbytes", [None, 1 << 20])
 
 
 @settings(max_examples=tiers.by_tier(50, 400))
@@ -62,10 +62,10 @@ from_memory_and_files = pytest.mark.parametrize("piece", [None, 1 << 20])
     data=st.data(),
     case=growing_frames(),
     rest=st.binary(max_size=99),
-    piece=pieces,
+    read_nbytes=read_sizes,
     is_large=st.booleans(),
 )
-def test_any_part_is_numpys(data, case, rest, piece, is_large):
+def test_any_part_is_numpys(data, case, rest, read_nbytes, is_large):
     growing, array, room = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
@@ -78,7 +78,7 @@ def test_any_part_is_numpys(data, case, rest, piece, is_large):
         else:
             first = slice(*(i if i >= 0 else None for i in first.indices(len(array))))
         selection = (first, *selection[1:])
-        found = read_selection(NotedChunk(growing + rest, piece), shape, selection)
+        found = read_selection(NotedChunk(growing + rest, read_nbytes), shape, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
 
 
@@ -97,7 +97,7 @@ def test_any_part_is_numpys(data, case, rest, piece, is_large):
         (np.s_[11:11], [], []),
     ],
 )
-def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, blocks, piece):
+def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, blocks, read_nbytes):
     array, growing = large
     # Everything else is damaged, heads of other versions included: it is not read.
     needed = blocks_on_the_way(growing, versions, blocks)
@@ -110,14 +110,14 @@ def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, bl
         begin += len(frame)
     for start, stop in needed:
         damaged[start:stop] = growing[start:stop]
-    stored = NotedChunk(bytes(damaged), piece)
+    stored = NotedChunk(bytes(damaged), read_nbytes)
     found = read_selection(stored, (16, *array.shape[1:]), selection)
     np.testing.assert_array_equal(found, array[selection])
     fetched = sum(stop - start for start, stop in stored.fetched())
     blocks = sum(stop - start for start, stop in needed)
     # Directory, heads, and heads of versions that follow on each other once more.
     assert fetched - blocks <= HEADER + 16 * 16 + 48 + 2 * sum(sizes)
-    if piece is None:
+    if read_nbytes is None:
         assert len(stored.requests) <= 5  # directory and heads in two each: the first is small
 
 
@@ -147,47 +147,48 @@ def test_heads_may_be_long(small_heads):
 
 
 @from_memory_and_files
-def test_known_heads_are_not_read_again(large, piece):
+def test_known_heads_are_not_read_again(large, read_nbytes):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
-    read_selection(NotedChunk(growing, piece), shape, np.s_[7, 0], form)
-    stored = NotedChunk(growing, piece)
+    read_selection(NotedChunk(growing, read_nbytes), shape, np.s_[7, 0], form)
+    stored = NotedChunk(growing, read_nbytes)
     read_selection(stored, shape, np.s_[7, 600], form)
     assert sorted(stored.fetched()) == blocks_on_the_way(growing, [7], [2])
-    stored = NotedChunk(growing, piece)
+    stored = NotedChunk(growing, read_nbytes)
     read_selection(stored, shape, np.s_[5, 600], form)  # 4 and 0 are known from 7
     assert sorted(stored.fetched())[-1] == blocks_on_the_way(growing, [5], [2])[-1]
     assert stored.requests[0][0][0] > HEADER + 16 * 16
 
 
 @from_memory_and_files
-def test_a_version_that_is_not_there(large_or_not, piece):
+def test_a_version_that_is_not_there(large_or_not, read_nbytes):
     array, growing = large_or_not
     for selection, version in ((np.s_[13], 13), (np.s_[::5], 15), (np.s_[:], 15), (np.s_[-2], 14)):
         message = f"the chunk has 13 of 16 versions, and version {version} was asked for"
         with pytest.raises(CorruptDataError, match=message):
-            read_selection(NotedChunk(growing, piece), (16, *array.shape[1:]), selection)
+            read_selection(NotedChunk(growing, read_nbytes), (16, *array.shape[1:]), selection)
 
 
 @from_memory_and_files
-def test_padding_where_it_is_asked_for(large_or_not, piece):
+def test_padding_where_it_is_asked_for(large_or_not, read_nbytes):
     array, growing = large_or_not
     nbytes = 16 * array[0].nbytes
     whole = array.tobytes().ljust(nbytes, b"\xff")
     for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):
         out = np.full(stop - start, 0x55, np.uint8)
         part = replace(ChunkPart.of_range(nbytes, out, start), pads=True)
-        read(FrameFormat(), NotedChunk(growing, piece), part)
+        read(FrameFormat(), NotedChunk(growing, read_nbytes), part)
         assert out.tobytes() == whole[start:stop]
 
 
 @from_memory_and_files
-def test_a_directory_that_was_kept_is_read_anew(large, piece):
+def test_a_directory_that_was_kept_is_read_anew(large, read_nbytes):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
     frames, parents = frames_of(growing), core.GrowingIndex(growing).parents
     for count in range(1, 14):
-        stored = NotedChunk(grown(frames[:count], parents[:count], 16, array[0].nbytes), piece)
+        frame = grown(frames[:count], parents[:count], 16, array[0].nbytes)
+        stored = NotedChunk(frame, read_nbytes)
         last = np.s_[count - 1, 300]
         assert read_selection(stored, shape, last, form) == array[last]
         with pytest.raises(CorruptDataError, match=f"{count} of 16 versions"):
@@ -204,7 +205,7 @@ def test_a_chunk_of_another_size(large):
 
 
 @from_memory_and_files
-def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
+def test_memory_does_not_grow_with_the_number_of_ancestors(read_nbytes):
     """Each of 24 versions of 4 MiB comes from the one before."""
     array = np.tile(fields(1, 1 << 20), (24, 1))
     parents = [None, *range(23)]
@@ -213,7 +214,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     part = ChunkPart.of_range(25 * out.size, out, 23 * out.size)
     tracemalloc.start()
     try:
-        read(FrameFormat(keep_heads=False), NotedChunk(growing, piece), part)
+        read(FrameFormat(keep_heads=False), NotedChunk(growing, read_nbytes), part)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -232,35 +233,36 @@ def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
 
 
 @from_memory_and_files
-def test_versions_of_one_item(piece, monkeypatch):
+def test_versions_of_one_item(read_nbytes, monkeypatch):
     """Directory and heads take far more than the items."""
     read_at_once_up_to(monkeypatch, 16)
     array = fields(3000, 1)
     growing = grow(array, 4000)
-    found = read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[:3000])
+    found = read_selection(NotedChunk(growing, read_nbytes), (4000, 1), np.s_[:3000])
     np.testing.assert_array_equal(found, array)
-    assert read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[2999, 0]) == array[2999, 0]
+    item = read_selection(NotedChunk(growing, read_nbytes), (4000, 1), np.s_[2999, 0])
+    assert item == array[2999, 0]
 
 
 @from_memory_and_files
-def test_arrays_that_end_where_the_versions_do(small_heads, piece):
+def test_arrays_that_end_where_the_versions_do(small_heads, read_nbytes):
     """Only the array's part of a padded chunk is requested."""
     array = fields(5, 20, 300)
-    storage = NotedStorage(piece)
+    storage = NotedStorage(read_nbytes)
     reader = chunked_array(
         "x", array, (8, 4, 300), storage, FrameFormat(), lambda i, c: grow(c[:5], 8)
     )
-    for piece_of_array in reader.plan("x").pieces():
-        assert piece_of_array.index[0] == 0
-        rows = slice(4 * piece_of_array.index[1], 4 * piece_of_array.index[1] + 4)
+    for piece in reader.plan("x").pieces():
+        assert piece.index[0] == 0
+        rows = slice(4 * piece.index[1], 4 * piece.index[1] + 4)
         box = read_axes(reader, [range(5), range(rows.start, rows.stop), range(300)])
         np.testing.assert_array_equal(box, array[:, rows])
     whole = chunked_array(
         "y", array, (8, 20, 300), storage, FrameFormat(), lambda i, c: grow(c[:5], 8)
     )
-    (piece_of_array,) = whole.plan("y").pieces()
+    (piece,) = whole.plan("y").pieces()
     out = np.zeros(8 * array[0].nbytes, np.uint8)
-    whole.read_piece(piece_of_array, out)
+    whole.read_piece(piece, out)
     assert out[: array.nbytes].tobytes() == array.tobytes()
     assert read_range(whole, 7, array.nbytes - 5) == array.tobytes()[7:-5]
 
@@ -269,12 +271,12 @@ def test_arrays_that_end_where_the_versions_do(small_heads, piece):
 
 
 @from_memory_and_files
-def test_a_damaged_version_and_those_that_come_from_it(large, piece):
+def test_a_damaged_version_and_those_that_come_from_it(large, read_nbytes):
     array, growing = large
     damaged = bytearray(growing)
     damaged[blocks_on_the_way(growing, [4], [10])[-1][0] + 20] ^= 1
     for version in range(13):
-        stored = partial(NotedChunk, bytes(damaged), piece)
+        stored = partial(NotedChunk, bytes(damaged), read_nbytes)
         shape = (16, *array.shape[1:])
         if 4 in (version, *ancestors(version)):
             with pytest.raises(CodecError, match="version 4: block 10 of 40"):
@@ -287,30 +289,30 @@ def test_a_damaged_version_and_those_that_come_from_it(large, piece):
 
 
 @from_memory_and_files
-def test_another_parent_is_damage(large_or_not, piece):
+def test_another_parent_is_damage(large_or_not, read_nbytes):
     array, growing = large_or_not
     ends = ends_of(growing)
     shape = (16, *array.shape[1:])
     other = with_entry(growing, 6, ends[6], 5)
     with pytest.raises(CorruptDataError, match="version 6: its parent is not what"):
-        read_selection(NotedChunk(other, piece), shape, np.s_[7, 500])
-    assert read_selection(NotedChunk(other, piece), shape, np.s_[5, 500]) == array[5, 500]
+        read_selection(NotedChunk(other, read_nbytes), shape, np.s_[7, 500])
+    assert read_selection(NotedChunk(other, read_nbytes), shape, np.s_[5, 500]) == array[5, 500]
     for changed, message in (
         (with_entry(growing, 6, ends[6], 65535), "version 6: its frame needs a base"),
         (with_entry(growing, 6, ends[6] + 1, 4), "version (6: its frame has|7: not a frame)"),
         (with_entry(growing, 6, ends[6], 4, 1), "unknown bits of entry 6"),
     ):
         with pytest.raises(CorruptDataError, match=message):
-            read_selection(NotedChunk(changed, piece), shape, np.s_[7, 500])
+            read_selection(NotedChunk(changed, read_nbytes), shape, np.s_[7, 500])
 
 
 @from_memory_and_files
-def test_truncated_frames(large, piece):
+def test_truncated_frames(large, read_nbytes):
     array, growing = large
     shape = (16, *array.shape[1:])
     for size in (0, 5, 31, 33, HEADER + 255, HEADER + 256, len(growing) - 1):
         with pytest.raises(TruncatedDataError):
-            read_selection(NotedChunk(growing[:size], piece), shape, np.s_[12])
+            read_selection(NotedChunk(growing[:size], read_nbytes), shape, np.s_[12])
 
 
 @pytest.mark.parametrize("pads", [True, False])
@@ -340,8 +342,8 @@ def test_versions_appended_since_the_chunk_was_opened(large):
 
 
 @settings(max_examples=tiers.by_tier(50, 300))
-@given(data=st.data(), piece=st.sampled_from([None, 2048]))
-def test_damage_gives_an_error_or_the_original(data, piece):
+@given(data=st.data(), read_nbytes=st.sampled_from([None, 2048]))
+def test_damage_gives_an_error_or_the_original(data, read_nbytes):
     with pytest.MonkeyPatch.context() as patch:
         read_at_once_up_to(patch, data.draw(st.sampled_from([16, 1 << 20])))
         array = fields(5, 600)
@@ -352,7 +354,7 @@ def test_damage_gives_an_error_or_the_original(data, piece):
         version, item = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 599))
         try:
             found = read_selection(
-                NotedChunk(bytes(growing), piece), (6, 600), np.s_[version, item]
+                NotedChunk(bytes(growing), read_nbytes), (6, 600), np.s_[version, item]
             )
         except CodecError:
             return

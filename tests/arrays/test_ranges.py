@@ -66,10 +66,10 @@ def test_any_range_of_any_array(form, shape, dtype, data):
 
 
 @pytest.mark.usefixtures("small_heads")
-@pytest.mark.parametrize("piece", [None, 2048])
-def test_of_frames_the_touched_blocks_alone(piece):
+@pytest.mark.parametrize("read_nbytes", [None, 2048])
+def test_of_frames_the_touched_blocks_alone(read_nbytes):
     array = fields(1, 20, 1024)[0]  # chunks of 32 KiB: 8 rows, of 4 blocks each
-    storage = NotedStorage(piece)
+    storage = NotedStorage(read_nbytes)
     reader = chunked_array("x", array, (8, 1024), storage, FrameFormat(), in_blocks)
     for chunk in range(3):  # to keep the heads
         read_range(reader, chunk << 15, (chunk << 15) + 1)

@@ -56,22 +56,22 @@ def several_versions(draw):
     return frame, array
 
 
-pieces = st.sampled_from([None, 1, 2048, 1 << 20])
+read_sizes = st.sampled_from([None, 1, 2048, 1 << 20])
 
 
 @settings(max_examples=tiers.by_tier(40, 200))
-@given(data=st.data(), case=several_versions(), piece=pieces, is_large=st.booleans())
-def test_any_part_is_numpys(data, case, piece, is_large):
+@given(data=st.data(), case=several_versions(), read_nbytes=read_sizes, is_large=st.booleans())
+def test_any_part_is_numpys(data, case, read_nbytes, is_large):
     frame, array = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
             read_at_once_up_to(patch, 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
-        found = read_selection(NotedChunk(frame, piece), array.shape, selection)
+        found = read_selection(NotedChunk(frame, read_nbytes), array.shape, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         if start < stop:
-            found = read_range(NotedChunk(frame, piece), array.nbytes, start, stop)
+            found = read_range(NotedChunk(frame, read_nbytes), array.nbytes, start, stop)
             assert found == array.tobytes()[start:stop]
 
 
@@ -87,7 +87,7 @@ def expected_blocks(versions, blocks):
     return sorted(40 * v + block for v in wanted for block in blocks)
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize("read_nbytes", [None, 1 << 20])
 @for_each(
     "selection, versions, blocks",
     [
@@ -104,7 +104,7 @@ def expected_blocks(versions, blocks):
     ],
 )
 def test_touched_blocks_and_their_ancestors_alone(
-    large, decoded, selection, versions, blocks, piece
+    large, decoded, selection, versions, blocks, read_nbytes
 ):
     array, frame = large
     decoded.clear()
@@ -114,7 +114,7 @@ def test_touched_blocks_and_their_ancestors_alone(
     damaged = bytearray(frame)
     for block in set(range(640)) - set(needed):
         damaged[offsets[block] : offsets[block + 1]] = bytes(offsets[block + 1] - offsets[block])
-    stored = NotedChunk(bytes(damaged), piece)
+    stored = NotedChunk(bytes(damaged), read_nbytes)
     np.testing.assert_array_equal(read_selection(stored, array.shape, selection), array[selection])
     assert sorted(decoded) == needed
     fetched = stored.fetched()
@@ -142,18 +142,18 @@ def test_small_versions_are_read_from_files_together():
     assert len(stored.fetched()) == 1 + 4
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-def test_a_damaged_version_and_those_that_come_from_it(large, piece):
+@pytest.mark.parametrize("read_nbytes", [None, 1 << 20])
+def test_a_damaged_version_and_those_that_come_from_it(large, read_nbytes):
     array, frame = large
     offsets = core.Index(frame).offsets
     damaged = bytearray(frame)
     damaged[offsets[4 * 40 + 10] + 20] ^= 1
     for version in range(16):
-        stored = NotedChunk(bytes(damaged), piece)
+        stored = NotedChunk(bytes(damaged), read_nbytes)
         if 4 in (version, *ancestors(version)):
             with pytest.raises(CodecError, match="block 170 of 640"):
                 read_selection(stored, array.shape, np.s_[version])
-            stored = NotedChunk(bytes(damaged), piece)
+            stored = NotedChunk(bytes(damaged), read_nbytes)
             np.testing.assert_array_equal(
                 read_selection(stored, array.shape, np.s_[version, 11 * 256 :]),
                 array[version, 11 * 256 :],
@@ -164,12 +164,12 @@ def test_a_damaged_version_and_those_that_come_from_it(large, piece):
             )
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
+@pytest.mark.parametrize("read_nbytes", [None, 1 << 20])
+def test_memory_does_not_grow_with_the_number_of_ancestors(read_nbytes):
     """Each of 24 versions of 4 MiB comes from the one before."""
     array = np.tile(fields(1, 1 << 20), (24, 1))
     frame = with_parents(encode(array, 0, checksum=False), [max(0, v - 1) for v in range(24)])
-    stored = NotedChunk(frame, piece)
+    stored = NotedChunk(frame, read_nbytes)
     out = np.empty(4 << 20, np.uint8)
     part = ChunkPart.of_range(array.nbytes, out, 23 * out.size)
     tracemalloc.start()

@@ -107,7 +107,7 @@ def test_as_many_threads_as_the_core_takes() -> None:
 
 def test_csv_and_json_have_every_row(results: list[bench.Result]) -> None:
     plan = bench.plan_of(DEMO)
-    tables = [bench.Measured(plan.parts[0], results)]
+    tables = [bench.Measured(plan.studies[0], results)]
     rows = list(csv.DictReader(io.StringIO(bench.to_csv(tables))))
     assert [row["name"] for row in rows] == [r.name for r in results]
     assert {(row["system"], row["dtype"]) for row in rows} == {("", "bfloat16")}
@@ -251,8 +251,8 @@ def test_words_of_names_by_their_beginnings(monkeypatch: pytest.MonkeyPatch) -> 
         (["bitshuffle"], ["Blosc lz4 bitshuffle"]),
         (["memcpy"], []),
     ):
-        (part,) = bench.plan_of(DEMO).only(names).parts
-        assert part.study.names == ["memcpy", *found], names
+        (planned,) = bench.plan_of(DEMO).only(names).studies
+        assert planned.study.names == ["memcpy", *found], names
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_systems_may_be_repeated_and_share_a_base(models, tmp_path: Path) -> Non
 
 
 def test_lmc_is_measured_with_and_without_differences(models) -> None:
-    found = plan.plan_of(models["bf16"], ["D"], base=models["bf16"]).parts[0].study.names
+    found = plan.plan_of(models["bf16"], ["D"], base=models["bf16"]).studies[0].study.names
     for engine in ("Huffman, 64 KiB", "BF16Arithmetic", "LZ4", "DEFLATE 6", "BZ2 9", "zstd 3"):
         assert {f"byte groups + {engine}", f"XOR, byte groups + {engine}"} <= set(found)
     for codec in ("BF16Huffman", "BF16Arithmetic fast", "BF16Arithmetic best"):
@@ -106,7 +106,7 @@ def test_quick_leaves_out_slow_contenders(models) -> None:
     whole = bench.plan_of(models["bf16"], [None, "A", "B"])
     quick = bench.plan_of(models["bf16"], [None, "A", "B"], quick=True)
     assert {"LZMA 1", "BZ2 1", "xz -9e", "xz -9", "gzip -9", "BF16Zstd 22"} <= set(quick.slow)
-    for before, after in zip(whole.parts, quick.parts, strict=True):
+    for before, after in zip(whole.studies, quick.studies, strict=True):
         left = [name for name in before.study.names if name not in quick.slow]
         assert after.study.names == left
     text = done(*BENCH, models["bf16"], "--quick", *ONCE, "--only", "bf16zstd", "--only", "bz")
@@ -119,16 +119,16 @@ def test_quick_leaves_out_slow_contenders(models) -> None:
 def test_tables_share_the_time(models, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(plan.time, "perf_counter", lambda: clock[0])
-    parts = bench.plan_of(models["bf16"], [None, "A", "B"])
-    sizes = [len(part.study.contenders) for part in parts.parts]
+    found = bench.plan_of(models["bf16"], [None, "A", "B"])
+    sizes = [len(planned.study.contenders) for planned in found.studies]
     shares = []
-    for _, share in parts.timed(100):
+    for _, share in found.timed(100):
         shares.append(share)
         clock[0] += share / 2
     assert shares[0] == pytest.approx(100 * sizes[0] / sum(sizes))
     assert shares[1] > 100 * sizes[1] / sum(sizes), "what the first one left"
     assert shares[2] == pytest.approx(100 - clock[0] + shares[2] / 2)
-    assert [share for _, share in parts.timed(-1)] == [0, 0, 0]
+    assert [share for _, share in found.timed(-1)] == [0, 0, 0]
 
 
 @pytest.mark.usefixtures("without_peers")
@@ -212,9 +212,9 @@ def test_why_memory_is_not_measured(models, monkeypatch: pytest.MonkeyPatch) -> 
 def test_openzl_if_it_is_installed(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("openzl")
     model = write_safetensors(tmp_path / "m.safetensors", {"a": weights((300, 100), dtype)})
-    (part,) = bench.plan_of(model).only(["openzl"]).parts
-    assert part.study.names == ["memcpy", f"OpenZL {dtype} FSE", f"OpenZL {dtype} Huffman"]
-    _, small, fast = part.study.results(repeats=2)
+    (planned,) = bench.plan_of(model).only(["openzl"]).studies
+    assert planned.study.names == ["memcpy", f"OpenZL {dtype} FSE", f"OpenZL {dtype} Huffman"]
+    _, small, fast = planned.study.results(repeats=2)
     assert small.exact
     assert fast.exact
     assert small.ratio > 1.1
@@ -242,13 +242,13 @@ def test_stores_are_measured(tmp_path: Path, demo_model: Path) -> None:
 def test_models_of_nothing_but_nan(tmp_path: Path, dtype: str) -> None:
     arrays = {"a": np.full((40, 50), np.nan, dtype), "b": np.full(1, np.nan, dtype)}
     model = write_safetensors(tmp_path / "m.safetensors", arrays)
-    for part in bench.plan_of(model, [None, "A", "B", "C", "D"], base=model).parts:
-        for contender in part.study.contenders:
-            for data in part.study.work.tensors:
+    for planned in bench.plan_of(model, [None, "A", "B", "C", "D"], base=model).studies:
+        for contender in planned.study.contenders:
+            for data in planned.study.work.tensors:
                 decoded = contender.decode(contender.encode(data), np.zeros_like(data))
                 expected = data if contender.restored is None else contender.restored(data)
                 assert bytes(decoded) == bytes(expected), contender.name
-        for value in part.study.figures().values():
+        for value in planned.study.figures().values():
             assert "nan" not in value
             assert not value.startswith("-")
 
@@ -259,8 +259,8 @@ def test_pictures(models, tmp_path: Path) -> None:
     systems = by_tier((), ("--system", "all"))
     done(*BENCH, models["bf16"], *systems, *ONCE, *FEW, "--plot", tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text("utf-8")
-    for part in ("Codecs and peers: ratio against the speed to", "BF16Huffman"):
-        assert part in text
+    for title in ("Codecs and peers: ratio against the speed to", "BF16Huffman"):
+        assert title in text
     assert ("System D, LMC" in text) == bool(systems)
     if systems:
         done(*BENCH, models["bf16"], *ONCE, "--only", "bf16", "--plot", tmp_path / "p.PNG")

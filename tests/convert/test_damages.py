@@ -376,14 +376,14 @@ def test_neither_is_a_filter_that_needs_a_limit(tmp_path: Path) -> None:
 def test_a_disk_that_fails(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks on bad sectors are reported like damaged ones."""
     store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
-    original = storage.OpenPart.read
+    original = storage.OpenRange.read
 
-    def read(self: storage.OpenPart, request: Any) -> Any:
+    def read(self: storage.OpenRange, request: Any) -> Any:
         if self.key in ("t0/c.1.0", "t2/c.0.0"):
             raise OSError(5, "Input/output error")
         return original(self, request)
 
-    monkeypatch.setattr(storage.OpenPart, "read", read)
+    monkeypatch.setattr(storage.OpenRange, "read", read)
     found = damage_of(store, error=StoreError)
     assert places(found) == [("t0", (1, 0)), ("t2", (0, 0))]
     assert "Input/output error" in found[0].message
@@ -429,14 +429,14 @@ def test_too_many_open_files_are_no_damage(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     safetensors_to_zarr(source, tmp_path / "m.zarr")
-    original = storage.OpenPart.read
+    original = storage.OpenRange.read
 
     def read(self: Any, request: Any) -> Any:
         if re.match(r"t[0-3]/c", str(self.key)):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return original(self, request)
 
-    monkeypatch.setattr(storage.OpenPart, "read", read)
+    monkeypatch.setattr(storage.OpenRange, "read", read)
     with pytest.raises(
         OSError, match=r"tensor 't\d', .*: Too many open files; allow more .*ulimit"
     ):

@@ -188,13 +188,13 @@ def test_each_copy_has_its_own_places(gpu, model: Path) -> None:
     nbytes = sum(tensor.nbytes for tensor in sample.tensors)
     with Work(Device.of(0), sample, 5 * nbytes + 1) as work:
         assert work.nbytes == 5 * nbytes
-        assert len(work.pieces) == 15
-        ends = [piece.offset + piece.nbytes for piece in work.pieces]
-        starts = [piece.offset for piece in work.pieces]
+        assert len(work.copies) == 15
+        ends = [copy.offset + copy.nbytes for copy in work.copies]
+        starts = [copy.offset for copy in work.copies]
         assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
         assert ends[-1] <= work.out.nbytes
-        assert work.first(2 * nbytes) == work.pieces[:6]
-        assert work.first(1) == work.pieces[:1]
+        assert work.first(2 * nbytes) == work.copies[:6]
+        assert work.first(1) == work.copies[:1]
         work.set_source(sample.tensors)
         work.copy()
         assert work.holds(sample.tensors)
@@ -214,7 +214,7 @@ def test_other_data_are_noticed(gpu, model: Path, monkeypatch: pytest.MonkeyPatc
     def wrong(self: FrameDecoder) -> None:
         real(self)
         work = self._work
-        work.stream.fill(work.out.address + work.pieces[-1].offset, 0, 1)
+        work.stream.fill(work.out.address + work.copies[-1].offset, 0, 1)
 
     monkeypatch.setattr(FrameDecoder, "decode", wrong)
     result = run(*few(model))

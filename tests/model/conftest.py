@@ -16,13 +16,13 @@ from object_store import CREDENTIALS, s3_server
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Note each read of a local file: its key and its ranges, None for all of it."""
     reads: list[tuple[Any, Any]] = []
-    original = storage.OpenPart.read
+    original = storage.OpenRange.read
 
     def read(self: Any, request: Any) -> Any:
         reads.append((self.key, None if isinstance(request, AtMost) else list(request)))
         return original(self, request)
 
-    monkeypatch.setattr(storage.OpenPart, "read", read)
+    monkeypatch.setattr(storage.OpenRange, "read", read)
     return reads
 
 

@@ -115,13 +115,13 @@ def note_decoded(patch: pytest.MonkeyPatch) -> list[int]:
 class NotedStorage(Storage):
     """Chunks by label and index, read as local files are: into memory that the next read takes.
 
-    With a `piece`, the chunks are read in pieces of that size; without, each in few requests.
+    With `read_nbytes`, reads have that size; without, each chunk is read in few requests.
     """
 
-    def __init__(self, piece: int | None = None) -> None:
+    def __init__(self, read_nbytes: int | None = None) -> None:
         self.chunks: dict[Key, bytes] = {}
         self.ranges: list[tuple[Key, int, int]] = []
-        self.piece, self.buffer = piece, ThreadBuffer()
+        self.read_nbytes, self.buffer = read_nbytes, ThreadBuffer()
 
     def open(self, key: Key) -> StoredChunk:
         return _NotedChunk(self, key)
@@ -135,11 +135,11 @@ class _NotedChunk(StoredChunk):
     def __init__(self, storage: NotedStorage, key: Key) -> None:
         self._storage, self.key = storage, key
         self._data = np.frombuffer(storage.chunks[key], np.uint8)
-        self.size = self._data.size if storage.piece else None
+        self.size = self._data.size if storage.read_nbytes else None
 
     @property
-    def piece(self) -> int | None:
-        return self._storage.piece
+    def read_nbytes(self) -> int | None:
+        return self._storage.read_nbytes
 
     def read(self, request: Request) -> Sequence[Bytes]:
         ranges = [(0, self._data.size)] if isinstance(request, AtMost) else request
@@ -155,18 +155,18 @@ class _NotedChunk(StoredChunk):
 
 
 class NotedChunk(InMemory):
-    """One chunk, which records requests; with a `piece`, it is read like a local file's."""
+    """One chunk, which records requests; with a `read_nbytes`, it is read like a local file's."""
 
     key = "chunk"
 
-    def __init__(self, content: bytes, piece: int | None = None) -> None:
+    def __init__(self, content: bytes, read_nbytes: int | None = None) -> None:
         super().__init__(content)
         self.requests: list[list[Range]] = []
-        self._piece = piece
-        self.size = len(content) if piece else None
+        self._piece = read_nbytes
+        self.size = len(content) if read_nbytes else None
 
     @property
-    def piece(self) -> int | None:
+    def read_nbytes(self) -> int | None:
         return self._piece
 
     def read(self, request: Request) -> Sequence[Bytes]:

@@ -20,15 +20,15 @@ __all__ = ["Decoder", "FrameDecoder", "check_verdicts", "encoded", "scratch_of"]
 
 
 class Decoder:
-    """A decoder of all pieces of a work, prepared once and run repeatedly."""
+    """A decoder of all copies of a work, prepared once and run repeatedly."""
 
-    #: Encoded size of all pieces.
+    #: Encoded size of all copies.
     encoded_nbytes: int
     #: Modes of the planes.
     planes: str = ""
     #: Expected bytes of each tensor.
     contents: Sequence[Bytes]
-    #: Addresses of the decoded pieces, unless they are in the work's `out`.
+    #: Addresses of the decoded copies, unless they are in the work's `out`.
     addresses: Sequence[int] | None = None
 
     def reset(self) -> None:
@@ -46,12 +46,12 @@ class Decoder:
 
 
 class FrameDecoder(Decoder):
-    """Frames of this package, one for each piece; all blocks are decoded at once.
+    """Frames of this package, one for each copy; all blocks are decoded at once.
 
     Parameters
     ----------
     work
-        The pieces.
+        The copies.
     frames
         Frame of each tensor.
     """
@@ -60,7 +60,7 @@ class FrameDecoder(Decoder):
         self._work = work
         self._memory: list[Memory] = []
         self.contents = [frame.content for frame in frames]
-        self.encoded_nbytes = sum(frames[piece.tensor].nbytes for piece in work.pieces)
+        self.encoded_nbytes = sum(frames[copy.tensor].nbytes for copy in work.copies)
         self.planes = planes_of(frames)
         try:
             self._prepare(frames)
@@ -74,11 +74,11 @@ class FrameDecoder(Decoder):
         payloads = self._copy_blocks(frames)
         models = [self._put(plan.model) for plan in plans]
         jobs = []
-        for piece, payload in zip(work.pieces, payloads, strict=True):
-            plan = plans[piece.tensor]
-            base = work.source.address + piece.offset if plan.needs_base else 0
-            out = work.out.address + piece.offset
-            jobs.append(plan.jobs(payload, out, base, models[piece.tensor]))
+        for copy, payload in zip(work.copies, payloads, strict=True):
+            plan = plans[copy.tensor]
+            base = work.source.address + copy.offset if plan.needs_base else 0
+            out = work.out.address + copy.offset
+            jobs.append(plan.jobs(payload, out, base, models[copy.tensor]))
         self._jobs = self._put(lambda _: b"".join(jobs))
         self._count = sum(map(len, jobs)) // _core.DEVICE_JOB_BYTES
         self._control = self._allocate(COUNTERS + self._count)
@@ -97,16 +97,16 @@ class FrameDecoder(Decoder):
         return self._memory[-1]
 
     def _copy_blocks(self, frames: Sequence[Frame]) -> list[int]:
-        """Copy a frame's blocks to the GPU for each piece; return the addresses."""
+        """Send a frame's blocks to the GPU for each copy; return the addresses."""
         work = self._work
-        sizes = [frames[piece.tensor].payload.size for piece in work.pieces]
+        sizes = [frames[copy.tensor].payload.size for copy in work.copies]
         start = self._allocate(sum(sizes)).address
         latest: dict[int, int] = {}
         addresses = []
-        for piece, size in zip(work.pieces, sizes, strict=True):
-            source = frames[piece.tensor].payload.ctypes.data
-            work.stream.copy(start, latest.setdefault(piece.tensor, source), size)
-            latest[piece.tensor] = start
+        for copy, size in zip(work.copies, sizes, strict=True):
+            source = frames[copy.tensor].payload.ctypes.data
+            work.stream.copy(start, latest.setdefault(copy.tensor, source), size)
+            latest[copy.tensor] = start
             addresses.append(start)
             start += size
         return addresses

@@ -19,7 +19,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.dtypes import DTYPE_NAMES
 from bf16codecs._files.reading import disk_size
 from bf16codecs.bench.data import Bytes
-from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
+from bf16codecs.bench.gpu.work import LEAST_SECONDS, TensorCopy, Work
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.model import open_model
 from bf16codecs.model.gpu import Target, read_onto
@@ -58,16 +58,16 @@ class CopiedModel(Sequence[Bytes]):
 
     Attributes
     ----------
-    pieces : list of Piece
+    copies : list of TensorCopy
         Targets of the copies, each with its index in this sequence as `tensor`.
     """
 
     def __init__(self, work: Work, nbytes: int) -> None:
         self._tensors, self._item_size = work.tensors, work.item_size
-        self.pieces = [replace(piece, tensor=i) for i, piece in enumerate(work.first(nbytes))]
+        self.copies = [replace(copy, tensor=i) for i, copy in enumerate(work.first(nbytes))]
 
     def __len__(self) -> int:
-        return len(self.pieces)
+        return len(self.copies)
 
     def __getitem__(self, index: Any) -> Any:
         """Return the bytes of a tensor."""
@@ -88,7 +88,7 @@ class ModelLoader:
     nbytes : int
         Size on the disk.
     load : callable
-        Loads the model, and returns the addresses of the pieces; None if they are in the work's
+        Loads the model, and returns the addresses of the copies; None if they are in the work's
         `out`.
     """
 
@@ -132,8 +132,8 @@ def loaders(work: Work, model: CopiedModel) -> Iterator[list[ModelLoader]]:
             store = Path(folder) / f"{codec}.zarr"
             safetensors_to_zarr(file, store, codec=codec, verify=False, sync=False)
             stores[name] = store
-        ways = [_loader(FILE, file, work, model.pieces)]
-        ways += [_loader(name, store, work, model.pieces) for name, store in stores.items()]
+        ways = [_loader(FILE, file, work, model.copies)]
+        ways += [_loader(name, store, work, model.copies) for name, store in stores.items()]
         if torch_with_cuda() is not None:
             ways += _torch_loaders(file, stores[STORES["arithmetic"]], work, len(model))
         yield ways
@@ -147,11 +147,11 @@ def _write(path: Path, work: Work, model: CopiedModel) -> None:
     """Write a safetensors file."""
     dtype = next(name for name, item in DTYPE_NAMES.items() if item == work.dtype)
     header, end = {}, 0
-    for piece in model.pieces:
-        shape = [piece.nbytes // work.item_size]
-        offsets = [end, end + piece.nbytes]
-        header[_name(piece.tensor)] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        end += piece.nbytes
+    for copy in model.copies:
+        shape = [copy.nbytes // work.item_size]
+        offsets = [end, end + copy.nbytes]
+        header[_name(copy.tensor)] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        end += copy.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
@@ -160,12 +160,11 @@ def _write(path: Path, work: Work, model: CopiedModel) -> None:
             file.write(content.data)
 
 
-def _loader(name: str, path: Path, work: Work, pieces: Sequence[Piece]) -> ModelLoader:
+def _loader(name: str, path: Path, work: Work, copies: Sequence[TensorCopy]) -> ModelLoader:
     def load() -> None:
         with open_model(path, max_bytes=sys.maxsize) as model:
             targets = [
-                Target(model[_name(piece.tensor)], work.out.address + piece.offset)
-                for piece in pieces
+                Target(model[_name(copy.tensor)], work.out.address + copy.offset) for copy in copies
             ]
             read_onto(work.device, targets)
 

@@ -74,10 +74,8 @@ class _View:
 
 
 def _views(work: Work, memory: Memory, kind: str) -> list[_View]:
-    """Return views of all pieces in a memory."""
-    return [
-        _View(memory.address + piece.offset, piece.nbytes, kind, memory) for piece in work.pieces
-    ]
+    """Return views of all copies in a memory."""
+    return [_View(memory.address + copy.offset, copy.nbytes, kind, memory) for copy in work.copies]
 
 
 def _nvcomp(dtype: str, item_size: int) -> Iterator[Peer]:
@@ -124,7 +122,7 @@ class _Nvcomp(Decoder):
             }
 
     def decode(self) -> None:
-        """Decode all pieces."""
+        """Decode all copies."""
         try:
             self._decoded = self._codec.decode(self._encoded, self._kind, **self._options)
         except TypeError:
@@ -134,12 +132,12 @@ class _Nvcomp(Decoder):
             self.decode()
 
     def check(self) -> None:
-        """Find the addresses of the pieces."""
+        """Find the addresses of the copies."""
         arrays = (self._decoded[i] for i in range(len(self._decoded)))
         self.addresses = [array.__cuda_array_interface__["data"][0] for array in arrays]
 
     def close(self) -> None:
-        """Free the encoded and decoded pieces."""
+        """Free the encoded and decoded copies."""
         self._encoded = self._decoded = self._options = None  # type: ignore[assignment]
 
 
@@ -186,7 +184,7 @@ class _DietGpu(Decoder):
         torch.cuda.synchronize(device)
 
     def decode(self) -> None:
-        """Decode all pieces."""
+        """Decode all copies."""
         with self._torch.cuda.stream(self._stream):
             self._torch.ops.dietgpu.decompress_data(
                 self._is_float,
@@ -199,7 +197,7 @@ class _DietGpu(Decoder):
             )
 
     def check(self) -> None:
-        """Raise `DeviceError` unless all pieces are decoded."""
+        """Raise `DeviceError` unless all copies are decoded."""
         if not all(self._status.tolist()):
             raise DeviceError("DietGPU did not decode all tensors")
 

@@ -13,7 +13,7 @@ from bf16codecs import _core
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
-from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
+from bf16codecs.bench.gpu.work import LEAST_SECONDS, TensorCopy, Work
 from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, block_ranges, launch
 from bf16codecs.cuda.memory import Memory, aligned
 from bf16codecs.model.gpu import LOADING_THREADS
@@ -25,13 +25,13 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Blocks of one piece that are sent together; `begin` is their first byte in the piece.
+class _Transfer:
+    """Blocks of one copy that are sent together; `begin` is their first byte in the copy.
 
     `room` is their size in a batch, with their jobs.
     """
 
-    piece: Piece
+    copy: TensorCopy
     plan: _core.DevicePlan
     payload: Bytes
     begin: int
@@ -62,13 +62,13 @@ class RawSender(AbstractContextManager["RawSender"]):
 
     def __init__(self, work: Work, nbytes: int) -> None:
         self._work = work
-        self.pieces = work.first(nbytes)
-        self.nbytes = sum(piece.nbytes for piece in self.pieces)
-        last = self.pieces[-1]
+        self.copies = work.first(nbytes)
+        self.nbytes = sum(copy.nbytes for copy in self.copies)
+        last = self.copies[-1]
         self._host = work.device.pinned(last.offset + last.nbytes)
-        for piece in self.pieces:
-            target = self._host.array[piece.offset : piece.offset + piece.nbytes]
-            target[:] = work.tensors[piece.tensor]
+        for copy in self.copies:
+            target = self._host.array[copy.offset : copy.offset + copy.nbytes]
+            target[:] = work.tensors[copy.tensor]
 
     def __exit__(self, *exception: object) -> None:
         self._work.stream.synchronize()
@@ -92,15 +92,15 @@ class Sender(AbstractContextManager["Sender"]):
         Targets of the tensors.
     frames
         Frame of each tensor.
-    pieces
+    copies
         Pieces to send.
     """
 
-    def __init__(self, work: Work, frames: Sequence[Frame], pieces: Sequence[Piece]) -> None:
-        self._work, self._frames, self._pieces = work, frames, pieces
-        self.encoded_nbytes = sum(frames[piece.tensor].nbytes for piece in pieces)
-        parts = [part for piece in pieces for part in _parts(piece, frames[piece.tensor])]
-        batches = _batched(parts)
+    def __init__(self, work: Work, frames: Sequence[Frame], copies: Sequence[TensorCopy]) -> None:
+        self._work, self._frames, self._copies = work, frames, copies
+        self.encoded_nbytes = sum(frames[copy.tensor].nbytes for copy in copies)
+        transfers = [t for copy in copies for t in _transfers(copy, frames[copy.tensor])]
+        batches = _batched(transfers)
         room = sum(map(_room, batches))
         self._host = work.device.pinned(room)
         self._memory: list[Memory] = []
@@ -109,7 +109,7 @@ class Sender(AbstractContextManager["Sender"]):
             self._batches = self._filled(batches)
             blocks = sum(batch.count for batch in self._batches)
             self._verdicts = work.device.pinned(blocks)
-            self._warp_bytes = max(part.plan.scratch(part.payload) or 0 for part in parts)
+            self._warp_bytes = max(t.plan.scratch(t.payload) or 0 for t in transfers)
             self._streams = [work.device.stream() for _ in range(LOADING_THREADS)]
             most = max(batch.count for batch in self._batches)
             self._scratch = [self._plane_memory(most) for _ in self._streams]
@@ -137,30 +137,30 @@ class Sender(AbstractContextManager["Sender"]):
         memory = self._memory[-1]
         return memory.address, self._warp_bytes, memory.nbytes // self._warp_bytes
 
-    def _filled(self, batches: Sequence[Sequence[_Part]]) -> list[_Batch]:
+    def _filled(self, batches: Sequence[Sequence[_Transfer]]) -> list[_Batch]:
         """Write batches to pinned memory; return their layouts."""
         begin, verdicts, filled = 0, 0, []
-        for parts in batches:
-            batch = self._fill(parts, begin, verdicts)
+        for transfers in batches:
+            batch = self._fill(transfers, begin, verdicts)
             filled.append(batch)
-            begin += _room(parts)
+            begin += _room(transfers)
             verdicts += batch.count
         return filled
 
-    def _fill(self, parts: Sequence[_Part], begin: int, verdicts: int) -> _Batch:
+    def _fill(self, transfers: Sequence[_Transfer], begin: int, verdicts: int) -> _Batch:
         work, host = self._work, self._host.array
         offset, jobs = begin, []
-        for part in parts:
-            out = part.piece.offset + part.begin
-            base = work.source.address + out if part.plan.needs_base else 0
-            model = part.plan.model(self._on_gpu.address + offset)
+        for transfer in transfers:
+            out = transfer.copy.offset + transfer.begin
+            base = work.source.address + out if transfer.plan.needs_base else 0
+            model = transfer.plan.model(self._on_gpu.address + offset)
             host[offset : offset + len(model)] = np.frombuffer(model, np.uint8)
             model_address = self._on_gpu.address + offset if model else 0
             offset += len(model)
             payload = self._on_gpu.address + offset
-            host[offset : offset + part.payload.size] = part.payload
-            offset = aligned(offset + part.payload.size, 8)  # a model's tables may follow
-            jobs.append(part.plan.jobs(payload, work.out.address + out, base, model_address))
+            host[offset : offset + transfer.payload.size] = transfer.payload
+            offset = aligned(offset + transfer.payload.size, 8)  # a model's tables may follow
+            jobs.append(transfer.plan.jobs(payload, work.out.address + out, base, model_address))
         offset = aligned(offset, _ALIGNMENT)
         content = np.frombuffer(b"".join(jobs), np.uint8)
         count = content.size // _core.DEVICE_JOB_BYTES
@@ -193,8 +193,8 @@ class Sender(AbstractContextManager["Sender"]):
         self._verdicts.array[:] = 0
 
 
-def _parts(piece: Piece, frame: Frame) -> Iterator[_Part]:
-    """Yield a frame's blocks in the parts that a `Loader` sends."""
+def _transfers(copy: TensorCopy, frame: Frame) -> Iterator[_Transfer]:
+    """Yield a frame's blocks in the transfers of a `Loader`."""
     index = frame.index
     for first, last in block_ranges(index, 0, index.n_blocks):
         start, stop = (index.offset(block) - index.offset(0) for block in (first, last))
@@ -203,22 +203,22 @@ def _parts(piece: Piece, frame: Frame) -> Iterator[_Part]:
         plan = _core.DevicePlan(index, first, last)
         room = aligned(payload.size, 8) + plan.model_nbytes
         room += (_core.DEVICE_JOB_BYTES + 1) * (last - first)
-        yield _Part(piece, plan, payload, begin, room)
+        yield _Transfer(copy, plan, payload, begin, room)
 
 
-def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Group parts into batches of a `Loader`'s size."""
-    batches: list[list[_Part]] = []
+def _batched(transfers: Sequence[_Transfer]) -> list[list[_Transfer]]:
+    """Group transfers into batches of a `Loader`'s size."""
+    batches: list[list[_Transfer]] = []
     left = 0
-    for part in parts:
-        if not batches or part.room > left:
+    for transfer in transfers:
+        if not batches or transfer.room > left:
             batches.append([])
             left = BATCH_BYTES - _room([])
-        batches[-1].append(part)
-        left -= part.room
+        batches[-1].append(transfer)
+        left -= transfer.room
     return batches
 
 
-def _room(parts: Sequence[_Part]) -> int:
+def _room(transfers: Sequence[_Transfer]) -> int:
     """Return the size of a batch, with padding that aligns its jobs and the next batch."""
-    return aligned(sum(part.room for part in parts) + COUNTERS, _ALIGNMENT) + _ALIGNMENT
+    return aligned(sum(transfer.room for transfer in transfers) + COUNTERS, _ALIGNMENT) + _ALIGNMENT

@@ -194,17 +194,17 @@ class GpuStudy:
     def _sent_raw(self, work: Work, raw: RawSender) -> GpuResult:
         work.spoil()
         raw.send()
-        is_exact = work.holds(work.tensors, raw.pieces)
+        is_exact = work.holds(work.tensors, raw.copies)
         seconds = [raw.send() for _ in range(self.repeats)]
         return result_of(SEND, RAW, raw.nbytes, raw.nbytes, seconds, seconds, is_exact)
 
     def _sent_frames(self, work: Work, raw: RawSender, variant: Variant) -> GpuResult:
         frames = encoded(work, variant)
-        with Sender(work, frames, raw.pieces) as sender:
+        with Sender(work, frames, raw.copies) as sender:
             work.spoil()
             sender.send()
             sender.check()
-            is_exact = work.holds([frame.content for frame in frames], raw.pieces)
+            is_exact = work.holds([frame.content for frame in frames], raw.copies)
             raws, seconds = [], []
             for _ in range(self.repeats):
                 raws.append(raw.send())
@@ -239,13 +239,13 @@ class GpuStudy:
     ) -> GpuResult:
         work.spoil()
         addresses = loader.load()
-        is_exact = work.holds(model, model.pieces, addresses)
+        is_exact = work.holds(model, model.copies, addresses)
         others, seconds = [], []
         for _ in range(self.repeats):
             if loader is not reference:
                 others.append(reference.seconds())
             seconds.append(loader.seconds())
-        nbytes = sum(piece.nbytes for piece in model.pieces)
+        nbytes = sum(copy.nbytes for copy in model.copies)
         return result_of(
             LOAD, loader.name, nbytes, loader.nbytes, seconds, others or seconds, is_exact
         )

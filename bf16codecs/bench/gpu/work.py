@@ -12,7 +12,7 @@ from bf16codecs.bench.data import Bytes, Sample
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory, aligned
 
-__all__ = ["LEAST_SECONDS", "Piece", "Work", "default_nbytes"]
+__all__ = ["LEAST_SECONDS", "TensorCopy", "Work", "default_nbytes"]
 
 #: Replaces zero seconds, which a coarse clock may give.
 LEAST_SECONDS = 1e-9
@@ -22,7 +22,7 @@ _ALIGNMENT = 16
 # Bytes copied back to the host at a time.
 _SLAB_BYTES = 1 << 25
 # Copies of small models stop here: more would measure nothing new.
-_MOST_PIECES = 100_000
+_MOST_COPIES = 100_000
 # Fills the target, so that undecoded bytes are noticed.
 _SPOILED = 0xA5
 # Copies of the data: source, decoded and encoded. They may take this share of free memory.
@@ -35,7 +35,7 @@ def default_nbytes(device: Device) -> int:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorCopy:
     """A copy of a tensor: index of the tensor, offset and size in the work's memory."""
 
     tensor: int
@@ -60,8 +60,8 @@ class Work(AbstractContextManager["Work"]):
         self.device, self.stream = device, device.stream()
         self.tensors, self.dtype = sample.tensors, sample.dtype
         self.item_size = sample.item_size
-        self.pieces, self._span = _tiled([t.nbytes for t in self.tensors], nbytes)
-        self.nbytes = sum(piece.nbytes for piece in self.pieces)
+        self.copies, self._span = _tiled([t.nbytes for t in self.tensors], nbytes)
+        self.nbytes = sum(copy.nbytes for copy in self.copies)
         #: The tensors, or their bases.
         self.source: Memory = device.allocate(self._span)
         #: Target of decoding.
@@ -73,19 +73,19 @@ class Work(AbstractContextManager["Work"]):
         self.source.close()
         self.out.close()
 
-    def first(self, nbytes: int) -> list[Piece]:
-        """Return the first pieces that fit into `nbytes`, at least one."""
-        ends = np.cumsum([piece.nbytes for piece in self.pieces])
-        return self.pieces[: max(1, int(np.searchsorted(ends, nbytes, "right")))]
+    def first(self, nbytes: int) -> list[TensorCopy]:
+        """Return the first copies that fit into `nbytes`, at least one."""
+        ends = np.cumsum([copy.nbytes for copy in self.copies])
+        return self.copies[: max(1, int(np.searchsorted(ends, nbytes, "right")))]
 
     def set_source(self, contents: Sequence[Bytes]) -> None:
-        """Fill the source with the content of each piece's tensor, or of its base."""
+        """Fill the source with the content of each copy's tensor, or of its base."""
         copied: dict[int, int] = {}
-        for piece in self.pieces:
-            address = self.source.address + piece.offset
-            content = contents[piece.tensor]
-            self.stream.copy(address, copied.get(piece.tensor, content.ctypes.data), piece.nbytes)
-            copied.setdefault(piece.tensor, address)
+        for copy in self.copies:
+            address = self.source.address + copy.offset
+            content = contents[copy.tensor]
+            self.stream.copy(address, copied.get(copy.tensor, content.ctypes.data), copy.nbytes)
+            copied.setdefault(copy.tensor, address)
         self.stream.synchronize()
 
     def spoil(self) -> None:
@@ -113,26 +113,26 @@ class Work(AbstractContextManager["Work"]):
     def holds(
         self,
         contents: Sequence[Bytes],
-        pieces: Sequence[Piece] | None = None,
+        copies: Sequence[TensorCopy] | None = None,
         addresses: Sequence[int] | None = None,
     ) -> bool:
-        """Copy decoded pieces back; return whether all bytes are as expected.
+        """Copy the decoded tensors back; return whether all bytes are as expected.
 
         Parameters
         ----------
         contents
             Expected bytes of each tensor.
-        pieces
+        copies
             Pieces to compare; by default all.
         addresses
-            Addresses of the pieces; by default in `out`.
+            Addresses of the copies; by default in `out`.
         """
         is_equal = True
-        for i, piece in enumerate(self.pieces if pieces is None else pieces):
-            address = self.out.address + piece.offset if addresses is None else addresses[i]
-            content = contents[piece.tensor]
-            for start in range(0, piece.nbytes, self._slab.nbytes):
-                size = min(self._slab.nbytes, piece.nbytes - start)
+        for i, copy in enumerate(self.copies if copies is None else copies):
+            address = self.out.address + copy.offset if addresses is None else addresses[i]
+            content = contents[copy.tensor]
+            for start in range(0, copy.nbytes, self._slab.nbytes):
+                size = min(self._slab.nbytes, copy.nbytes - start)
                 self.stream.copy(self._slab.address, address + start, size)
                 self.stream.synchronize()
                 expected = content[start : start + size]
@@ -140,13 +140,12 @@ class Work(AbstractContextManager["Work"]):
         return is_equal
 
 
-def _tiled(sizes: Sequence[int], nbytes: int) -> tuple[list[Piece], int]:
+def _tiled(sizes: Sequence[int], nbytes: int) -> tuple[list[TensorCopy], int]:
     """Return copies of tensors that fill `nbytes`, and their size in memory with padding."""
-    copies = max(1, min(nbytes // sum(sizes), _MOST_PIECES // len(sizes)))
-    pieces: list[Piece] = []
+    copies: list[TensorCopy] = []
     end = 0
-    for _ in range(copies):
+    for _ in range(max(1, min(nbytes // sum(sizes), _MOST_COPIES // len(sizes)))):
         for tensor, size in enumerate(sizes):
-            pieces.append(Piece(tensor, end, size))
+            copies.append(TensorCopy(tensor, end, size))
             end = aligned(end + size, _ALIGNMENT)
-    return pieces, end
+    return copies, end
