@@ -10,9 +10,9 @@ from typing import Any
 
 from bf16codecs._base.arguments import argument, as_integer
 from bf16codecs._base.threads import codec_threads
+from bf16codecs.analysis.analyzer import Analyzer, has_comparable_tensor
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of, kinds_by
-from bf16codecs.analysis.look import Look, has_alike
 from bf16codecs.analysis.results import Analysis, StepAnalysis
 from bf16codecs.errors import Damage
 from bf16codecs.model.model import Model
@@ -89,24 +89,26 @@ def analyze(
     if sample is not None and as_integer("sample", sample) < 1:
         raise ValueError(f"{argument('sample')} must be at least 1 byte, not {sample}")
     rule = kind_of if kinds is None else kinds_by(kinds) if isinstance(kinds, Mapping) else kinds
-    look = Look(rule, sample)
+    analyzer = Analyzer(rule, sample)
     sources = list(src) if isinstance(src, (list, tuple)) else [src]
     if not sources:
         raise ValueError("no model to look at: src is empty")
     opened = closing(Checkpoints(sources, base, storage_options, max_bytes))
     with codec_threads(threads), opened as checkpoints:
-        return _analyze_all(look, checkpoints, progress)
+        return _analyze_all(analyzer, checkpoints, progress)
 
 
 def _refuse_unrelated(model: Model, base: Model) -> None:
-    if not has_alike(model, base):
+    if not has_comparable_tensor(model, base):
         raise ValueError(
             f"{base.where}: has no tensor with the name, dtype and shape of one of {model.where}:"
             " there is nothing to compare"
         )
 
 
-def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | None) -> Analysis:
+def _analyze_all(
+    analyzer: Analyzer, checkpoints: Checkpoints, progress: StepProgress | None
+) -> Analysis:
     """Analyze each checkpoint, and the changes since the one before it."""
     steps, damage = [], list[Damage]()
     base = None if checkpoints.base is None else checkpoints[checkpoints.base]
@@ -115,7 +117,7 @@ def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | 
     is_series = len(checkpoints.steps) > 1
     for label in checkpoints.steps:
         report = None if progress is None else partial(progress, label)
-        found = look.at(checkpoints[label], base, report)
+        found = analyzer.model(checkpoints[label], base, report)
         steps.append(StepAnalysis(label, found.model, found.kinds))
         number = checkpoints.number(label) if is_series else None
         damage += (part._replace(step=number) for part in found.damage)

@@ -231,7 +231,7 @@ class Tensor:
         items = data.view(f"<u{self.item.itemsize}")
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
-    def look(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
+    def analyze(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
         """Return the counts of a piece, and its coded size with each codec."""
         size = self.item.itemsize
         found = Findings(Counts(size))

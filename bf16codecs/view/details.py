@@ -8,9 +8,9 @@ from typing import Any
 
 from bf16codecs._base.fields import FIELDS, bit_labels
 from bf16codecs._base.forks import make_lock
+from bf16codecs.analysis.analyzer import Analyzer
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of
-from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import TensorAnalysis
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
@@ -89,8 +89,8 @@ class Details:
 
         def find() -> dict[str, Any]:
             tensor = model[name]
-            look = Look(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
-            found, damage = look.at_tensor(tensor, counterpart(other, tensor))
+            analyzer = Analyzer(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
+            found, damage = analyzer.tensor(tensor, counterpart(other, tensor))
             errors = [part.message for part in damage]
             return {**_plain(found), "size": tensor.size, "errors": errors}
 
@@ -101,8 +101,8 @@ class Details:
         model, other = self.checkpoints[label], self.checkpoints[against]
 
         def find() -> dict[str, Any]:
-            look = Look(kind_of, _OF_MODEL[is_far(model)], codecs=("arithmetic",))
-            found = look.changes(model, other)
+            analyzer = Analyzer(kind_of, _OF_MODEL[is_far(model)], codecs=("arithmetic",))
+            found = analyzer.changes(model, other)
             return {
                 "share": found.share,
                 "changes": {name: {"changed": t.changed} for name, t in found.tensors.items()},
@@ -126,8 +126,8 @@ class Details:
         model, before = self.checkpoints[label], self.checkpoints.before(label)
         tensor = model[name]
         other = None if before is None else self.checkpoints[before]
-        look = Look(kind_of, _OF_STEP[is_far(model)], codecs=("arithmetic",))
-        found, _ = look.at_tensor(tensor, counterpart(other, tensor))
+        analyzer = Analyzer(kind_of, _OF_STEP[is_far(model)], codecs=("arithmetic",))
+        found, _ = analyzer.tensor(tensor, counterpart(other, tensor))
         change = found.statistics.change
         return {
             "step": label,

@@ -13,7 +13,7 @@ import bf16codecs
 import tiers
 from based_models import write_steps
 from bf16codecs.analysis import KINDS, analyze, kind_of
-from bf16codecs.analysis.look import Look, TensorChanges
+from bf16codecs.analysis.analyzer import Analyzer, TensorChanges
 from bf16codecs.analysis.pieces import Tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.errors import CorruptDataError, LimitError, StoreError
@@ -265,9 +265,9 @@ def test_a_damaged_chunk(tmp_path):
 def test_a_look_at_few_codecs(tmp_path, demo_model):
     steps = write_steps(tmp_path, demo_model)
     whole = analyze(steps[400], steps[399])
-    look = Look(kind_of, codecs=("arithmetic",))
+    analyzer = Analyzer(kind_of, codecs=("arithmetic",))
     with bf16codecs.open_model(steps[400]) as model, bf16codecs.open_model(steps[399]) as base:
-        found, changes = look.at(model, base, None), look.changes(model, base)
+        found, changes = analyzer.model(model, base, None), analyzer.changes(model, base)
     wanted = ("arithmetic", "difference, arithmetic")
     assert found.model.bits == {name: whole.model.bits[name] for name in wanted}
     assert changes.share == 1
@@ -294,17 +294,21 @@ def test_looks_keep_no_damage(tmp_path):
     sound = write_store(tmp_path / "m.zarr", {"a": weights((600, 600))}, chunk_size=1 << 18)
     chunk = shutil.copytree(sound, tmp_path / "bad.zarr") / "a" / "c.1.0"
     chunk.write_bytes(b"?" * chunk.stat().st_size)
-    look = Look(kind_of)
+    analyzer = Analyzer(kind_of)
     with bf16codecs.open_model(sound) as model, bf16codecs.open_model(chunk.parents[1]) as bad:
-        for found in (look.changes(bad, model), look.changes(model, bad), look.at(bad, None, None)):
+        for found in (
+            analyzer.changes(bad, model),
+            analyzer.changes(model, bad),
+            analyzer.model(bad, None, None),
+        ):
             (damage,) = found.damage
             assert "tensor 'a'" in damage.message
-        changes = look.changes(bad, model)
+        changes = analyzer.changes(bad, model)
         assert changes.tensors["a"].changed == 0
         assert 0.6 < changes.share < 0.7, "two chunks of three"
-        _, (damage,) = look.at_tensor(bad["a"])
+        _, (damage,) = analyzer.tensor(bad["a"])
         assert damage.tensor == "a"
-        assert look.at_tensor(model["a"])[1] == look.at(model, None, None).damage == ()
+        assert analyzer.tensor(model["a"])[1] == analyzer.model(model, None, None).damage == ()
 
 
 def test_paths_that_are_no_models(tmp_path, demo_model):

@@ -186,14 +186,14 @@ def test_without_matplotlib_nothing_is_computed(model: Path, option: tuple[str, 
 WAITING = """
 import os, time
 from bf16codecs.analysis.pieces import Tensor
-look = Tensor.look
+analyze = Tensor.analyze
 
-def look_and_wait(self, *args):
+def analyze_and_wait(self, *args):
     os.write({pipe}, b"x")
     time.sleep(0.5)
-    return look(self, *args)
+    return analyze(self, *args)
 
-Tensor.look = look_and_wait
+Tensor.analyze = analyze_and_wait
 """
 
 

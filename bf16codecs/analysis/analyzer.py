@@ -25,7 +25,7 @@ from bf16codecs.errors import BF16CodecsError, Damage
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Changes", "Look", "Progress", "TensorChanges", "has_alike"]
+__all__ = ["Analyzer", "Changes", "Progress", "TensorChanges", "has_comparable_tensor"]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -96,8 +96,8 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How to analyze a model; `kind_of` returns the kind of a tensor by its name.
+class Analyzer:
+    """Analyzes models and tensors; `kind_of` returns the kind of a tensor by its name.
 
     `sample` is the approximate number of bytes to analyze, or None for all. Most of the time goes
     into trying `codecs`.
@@ -107,7 +107,7 @@ class Look:
     sample: int | None = None
     codecs: Collection[str] = CODECS
 
-    def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
+    def model(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
         """Analyze a model and its changes since a base; `progress` gets bytes done, and in all.
 
         Raises ValueError if the model has no values, BF16CodecsError if nothing can be read.
@@ -116,8 +116,8 @@ class Look:
         tensors = list(_tensors(model, base, errors))
         total = sum(tensor.nbytes for tensor in tensors)
         groups, results = dict[tuple[str, str], _Group](), list[TensorAnalysis]()
-        for tensor, looked in self._all(tensors, self._look, errors, progress):
-            found = looked or Findings(Counts(tensor.item.itemsize))
+        for tensor, findings in self._all(tensors, self._analyze, errors, progress):
+            found = findings or Findings(Counts(tensor.item.itemsize))
             kind = self.kind_of(tensor.name)
             result = _result(tensor, kind, found)
             results.append(result)
@@ -140,12 +140,12 @@ class Look:
             damage=_damage(errors, model.where),
         )
 
-    def at_tensor(
+    def tensor(
         self, lazy: LazyTensor, base: LazyTensor | None = None
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
         """Analyze a tensor and its change; raise BF16CodecsError only if metadata are damaged."""
         tensor, errors = Tensor.of(lazy, base), _Errors()
-        ((_, found),) = self._all([tensor], self._look, errors, None)
+        ((_, found),) = self._all([tensor], self._analyze, errors, None)
         found = found or Findings(Counts(tensor.item.itemsize))
         return _result(tensor, self.kind_of(tensor.name), found), _damage(errors)
 
@@ -163,8 +163,8 @@ class Look:
         total = sum(tensor.nbytes for tensor in tensors)
         return Changes(values / max(1, total), found, _damage(errors, model.where))
 
-    def _look(self, tensor: Tensor, read: Read) -> Findings:
-        return tensor.look(read, self.codecs)
+    def _analyze(self, tensor: Tensor, read: Read) -> Findings:
+        return tensor.analyze(read, self.codecs)
 
     def _compare(self, tensor: Tensor, read: Read) -> Compared:
         return tensor.compare(read, self.codecs)
@@ -202,7 +202,7 @@ class Look:
                 yield tensor, found
 
 
-def has_alike(model: Model, base: Model) -> bool:
+def has_comparable_tensor(model: Model, base: Model) -> bool:
     """Return whether any tensor of a model can be compared with a base's; damaged ones count."""
     errors: _Errors = []
     return any(t.base is not None for t in _tensors(model, base, errors)) or bool(errors)
