@@ -12,11 +12,11 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.fields import FIELDS
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.threads import run_ahead, worker_count
+from bf16codecs.analysis.coded_sizes import CODECS, DIFFERENCE, CodedSizes
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of
 from bf16codecs.analysis.pieces import Compared, Findings, Read, Tensor
-from bf16codecs.analysis.reach import CODECS, DIFFERENCE, Reached
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.scales import ScaleSums
 from bf16codecs.analysis.statistics import statistics_of
@@ -79,7 +79,7 @@ class _Group:
 
     def _add(self, found: Findings, tensors: int, exponent_bits: float) -> None:
         self._found.counts += found.counts
-        self._found.reached += found.reached
+        self._found.sizes += found.sizes
         self._tensors += tensors
         self._exponent_bits += exponent_bits
 
@@ -90,8 +90,8 @@ class _Group:
             tensors=self._tensors,
             statistics=statistics_of(self.dtype, self.counts),
             exponent_per_tensor=bits if self.dtype in FIELDS else None,
-            bits=_bits(self._found.reached, self.counts.items, self.counts.compared),
-            blocks=self._found.reached.spread(),
+            bits=_bits(self._found.sizes, self.counts.items, self.counts.compared),
+            blocks=self._found.sizes.spread(),
         )
 
 
@@ -156,7 +156,7 @@ class Analyzer:
         found, values = dict[str, TensorChanges](), 0
         for tensor, compared in self._all(tensors, self._compare, errors, None):
             if compared is not None:
-                bits = _bits(compared.reached, 0, compared.values)
+                bits = _bits(compared.sizes, 0, compared.values)
                 changed = compared.changed / compared.values
                 found[tensor.name] = TensorChanges(changed, bits)
                 values += compared.values * tensor.item.itemsize
@@ -248,18 +248,18 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
         layer=layer_of(tensor.name),
         shape=tensor.shape,
         statistics=statistics_of(tensor.dtype, found.counts),
-        bits=_bits(found.reached, found.counts.items, found.counts.compared),
-        blocks=found.reached.spread(),
+        bits=_bits(found.sizes, found.counts.items, found.counts.compared),
+        blocks=found.sizes.spread(),
         scales=scales,
         histogram=Histogram.of(tensor.item, found.counts),
     )
 
 
-def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
+def _bits(sizes: CodedSizes, values: int, compared: int) -> dict[str, float]:
     """Return the coded sizes in bits per value."""
     return {
         name: 8 * size / (compared if name.startswith(DIFFERENCE) else values)
-        for name, size in reached.nbytes.items()
+        for name, size in sizes.nbytes.items()
     }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from bf16codecs import _core
 from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.threads import run_ahead, worker_count
+from bf16codecs.analysis.coded_sizes import CODECS, codec_for
 from bf16codecs.analysis.pieces import Read, Tensor
-from bf16codecs.analysis.reach import CODECS, codec_for
 from bf16codecs.codecs.frames import encode_version
 from bf16codecs.model.model import Model, open_model
 

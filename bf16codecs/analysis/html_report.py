@@ -15,7 +15,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs._base.paths import last_name
 from bf16codecs._base.version import __version__
 from bf16codecs.analysis import plots, tables
-from bf16codecs.analysis.reach import CODECS
+from bf16codecs.analysis.coded_sizes import CODECS
 from bf16codecs.analysis.results import Analysis
 from bf16codecs.analysis.tables import reasons, summary
 

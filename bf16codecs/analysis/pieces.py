@@ -15,8 +15,8 @@ from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.fields import FIELDS
+from bf16codecs.analysis.coded_sizes import CODECS, CodedSizes, measure, measure_differences
 from bf16codecs.analysis.counts import Counts
-from bf16codecs.analysis.reach import CODECS, Reached, reach, reach_differences
 from bf16codecs.analysis.scales import PieceSums
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError
@@ -66,13 +66,13 @@ class Findings:
     """Counts and sizes of pieces."""
 
     counts: Counts
-    reached: Reached = field(default_factory=Reached)
+    sizes: CodedSizes = field(default_factory=CodedSizes)
     #: By the index of the piece's first value.
     sums: dict[int, PieceSums] = field(default_factory=dict)
 
     def __iadd__(self, other: Findings) -> Findings:
         self.counts += other.counts
-        self.reached += other.reached
+        self.sizes += other.sizes
         self.sums.update(other.sums)
         return self
 
@@ -83,12 +83,12 @@ class Compared:
 
     values: int
     changed: int
-    reached: Reached
+    sizes: CodedSizes
 
     def __iadd__(self, other: Compared) -> Compared:
         self.values += other.values
         self.changed += other.changed
-        self.reached += other.reached
+        self.sizes += other.sizes
         return self
 
 
@@ -241,7 +241,7 @@ class Tensor:
         items = self.items(read.data)
         if self.is_matrix and self.dtype in FIELDS:
             found.sums[read.piece.start // size] = PieceSums.of(items.view(self.item))
-        found.reached = reach(self.item.name, items, read.base, codecs)
+        found.sizes = measure(self.item.name, items, read.base, codecs)
         return found
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
@@ -249,8 +249,8 @@ class Tensor:
         assert read.base is not None
         items = self.items(read.data)
         changed = np.count_nonzero(items.reshape(-1) != read.base.view(items.dtype))
-        reached = reach_differences(self.item.name, items, read.base, codecs)
-        return Compared(items.size, int(changed), reached)
+        sizes = measure_differences(self.item.name, items, read.base, codecs)
+        return Compared(items.size, int(changed), sizes)
 
     @staticmethod
     def _read(reader: RangeReader, start: int, stop: int) -> Bytes:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bf16codecs.analysis.coded_sizes import DIFFERENCE
 from bf16codecs.analysis.histogram import Histogram
-from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.scales import Scales
 from bf16codecs.analysis.statistics import Spread, Statistics
 from bf16codecs.errors import Damage

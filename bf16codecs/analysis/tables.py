@@ -7,7 +7,7 @@ from typing import Any
 
 from bf16codecs._base.fields import FIELDS
 from bf16codecs._base.messages import counted
-from bf16codecs.analysis.reach import CODECS, DIFFERENCE
+from bf16codecs.analysis.coded_sizes import CODECS, DIFFERENCE
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
 from bf16codecs.analysis.statistics import Change, Prediction
 

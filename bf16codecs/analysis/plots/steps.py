@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bf16codecs.analysis.coded_sizes import DIFFERENCE
 from bf16codecs.analysis.plots.style import axes_for, bit_axis, kind_styles, ticks, title_of
-from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis
 
 if TYPE_CHECKING:

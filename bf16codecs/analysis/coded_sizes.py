@@ -25,10 +25,10 @@ __all__ = [
     "BLOCK_CODECS",
     "CODECS",
     "DIFFERENCE",
-    "Reached",
+    "CodedSizes",
     "codec_for",
-    "reach",
-    "reach_differences",
+    "measure",
+    "measure_differences",
 ]
 
 _CHOICES = {
@@ -45,7 +45,7 @@ DIFFERENCE = "difference, "
 
 
 @dataclass
-class Reached:
+class CodedSizes:
     """Coded sizes, added up over pieces.
 
     By codec name, `nbytes` has coded bytes, and `blocks` the bits per value of each whole block;
@@ -55,7 +55,7 @@ class Reached:
     nbytes: dict[str, int] = field(default_factory=dict)
     blocks: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
 
-    def __iadd__(self, other: Reached) -> Reached:
+    def __iadd__(self, other: CodedSizes) -> CodedSizes:
         for name, size in other.nbytes.items():
             self.nbytes[name] = self.nbytes.get(name, 0) + size
         for name, parts in other.blocks.items():
@@ -68,39 +68,39 @@ class Reached:
         return {name: spread for name, spread in spreads.items() if spread is not None}
 
 
-def reach(
+def measure(
     dtype: str, items: NDArray[Any], base: Bytes | None, codecs: Collection[str] = CODECS
-) -> Reached:
+) -> CodedSizes:
     """Code a piece of a tensor with some of `CODECS`, alone and as a difference to a base's.
 
     Items are unsigned integers of the dtype's size, of shape (rows, columns) if there are rows.
     """
-    found = Reached()
+    found = CodedSizes()
     data = items.reshape(-1).view(np.uint8)
     for name in codecs:
         codec = codec_for(name, dtype)
         found.nbytes[name] = data.size if codec is None else len(codec.encode(items))
     if base is not None:
-        found += reach_differences(dtype, items, base, codecs)
+        found += measure_differences(dtype, items, base, codecs)
     if dtype in _core.DTYPES:
         blocks = [name for name in BLOCK_CODECS if name in codecs]
-        _reach_blocks(found, dtype, data, items.dtype.itemsize, blocks)
+        _measure_blocks(found, dtype, data, items.dtype.itemsize, blocks)
     return found
 
 
-def reach_differences(
+def measure_differences(
     dtype: str, items: NDArray[Any], base: Bytes, codecs: Collection[str] = CODECS
-) -> Reached:
-    """Code a piece of a tensor only as a difference to a base's: see `reach`."""
-    found = Reached()
+) -> CodedSizes:
+    """Code a piece of a tensor only as a difference to a base's: see `measure`."""
+    found = CodedSizes()
     for name in codecs:
         size = len(encode_delta(_CHOICES[name].for_difference(dtype), items, base))
         found.nbytes[DIFFERENCE + name] = size
     return found
 
 
-def _reach_blocks(
-    found: Reached, dtype: str, data: Bytes, item_size: int, codecs: Collection[str]
+def _measure_blocks(
+    found: CodedSizes, dtype: str, data: Bytes, item_size: int, codecs: Collection[str]
 ) -> None:
     """Measure whole blocks: in shorter ones, heads take more space than values."""
     data = data[: data.size - data.size % BLOCK_BYTES]
