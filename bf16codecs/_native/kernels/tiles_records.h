@@ -61,9 +61,8 @@ BF16CODECS_INLINE void order_records(const uint16_t* scales, size_t n, TileOrder
 // Implements TileKernels::restore with an instruction set's `Joiner`, made of a TileShape:
 //
 //   load     loads the symbols of a record, where there is one class
-//   take     takes them from the lists of the classes, which it advances: next[c] is the next
-//   symbol
-//            of class c. It may read 8 bytes from each next[c] on.
+//   take     takes them from the lists of the classes, which it advances: next[c] is the
+//            next symbol of class c. It may read 8 bytes from each next[c] on.
 //   join     writes keys, or items, made of symbols, a record and scales; returns the escapes' mask
 template <typename Joiner>
 void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
