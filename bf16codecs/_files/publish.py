@@ -112,8 +112,8 @@ class WorkingFolder:
         self._folder, self._lock, self._durable = folder, lock, durable
         self._process = os.getpid()
         self._reserve = reserve
-        #: The error after which the content of this folder may still be needed.
-        self._is_needed: OSError | None = None
+        #: Why the folder is kept: an error after which its content may still be needed.
+        self._kept_because: OSError | None = None
 
     @classmethod
     def make(cls, parent: Path, durable: bool) -> WorkingFolder:
@@ -196,7 +196,7 @@ class WorkingFolder:
             sync(target.parent)
         except OSError as e:
             # Until the disk has the new name, a loss of power may bring back the old content.
-            self._is_needed = e
+            self._kept_because = e
             text = f"replaced, but a loss of power may undo that: {e.strerror}"
             raise OSError(e.errno, text, str(target)) from e
 
@@ -231,9 +231,9 @@ class WorkingFolder:
                 self._put_back(name, target)
             except OSError as e:
                 text = f"its old content is now {self.path / name}: {e.strerror}"
-                self._is_needed = OSError(e.errno, text, str(target))
+                self._kept_because = OSError(e.errno, text, str(target))
                 self._lock.remove()  # folders without a lock are left alone
-                raise self._is_needed from e
+                raise self._kept_because from e
             raise
 
     def _put_back(self, name: str, target: Path) -> None:
@@ -283,7 +283,7 @@ class WorkingFolder:
                 _rename_new(self._folder, content, target)
                 sync(target.parent)
         except OSError as e:
-            self._is_needed = e
+            self._kept_because = e
             raise
 
     def close(self) -> OSError | None:
@@ -294,13 +294,13 @@ class WorkingFolder:
             self._reserve.close()
         try:
             self._restore(_OLD)
-            if self._is_needed is None:
+            if self._kept_because is None:
                 self._remove()
         except OSError as e:
             return e
         finally:
             self.release()
-        return self._is_needed
+        return self._kept_because
 
     def release(self) -> None:
         """Leave the folder to the next process that looks for one."""
