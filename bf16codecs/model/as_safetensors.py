@@ -70,7 +70,7 @@ class safe_open(Model):
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names in the order of their data."""
-        _ = self._home.opened  # raises if it is closed, as safetensors does
+        _ = self._handle.opened  # raises if it is closed, as safetensors does
         return super().keys()
 
     def get_slice(

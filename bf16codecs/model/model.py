@@ -21,7 +21,7 @@ from bf16codecs.model.frameworks import (
 )
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.notebook import model_html
-from bf16codecs.model.tensor import Home, LazyTensor, read_all
+from bf16codecs.model.tensor import LazyTensor, ModelHandle, read_all
 from bf16codecs.store.objects import read_checkpoint, read_object, sizes_of_objects
 
 __all__ = ["LazyTensor", "Model", "TensorMapping", "TensorNotFoundError", "open_model"]
@@ -99,7 +99,7 @@ def open_model(
 class TensorMapping(ABC, Generic[Tensor]):
     """The part of models and runs that maps names to tensors, and holds what is open."""
 
-    _home: Home[Any]
+    _handle: ModelHandle[Any]
     _where: str
     _names: dict[str, None]
 
@@ -135,7 +135,7 @@ class TensorMapping(ABC, Generic[Tensor]):
 
     def close(self) -> None:
         """Close all files; tensors can no longer be read."""
-        self._home.close()
+        self._handle.close()
 
     def __enter__(self) -> Self:
         return self
@@ -159,21 +159,21 @@ class Model(TensorMapping[LazyTensor]):
         framework: str = "numpy",
         device: Any = None,
     ) -> None:
-        opened = base._home if isinstance(base, Model) else base
+        opened = base._handle if isinstance(base, Model) else base
         wanted = checked_framework(framework, device)
-        self._settle(Home(path, storage_options, max_bytes, opened), *wanted)
+        self._bind(ModelHandle(path, storage_options, max_bytes, opened), *wanted)
 
     @classmethod
-    def _at(cls, home: Home[Any], framework: str = "numpy", device: Any = None) -> Model:
-        """Return the model of an open home."""
+    def _of(cls, handle: ModelHandle[Any], framework: str = "numpy", device: Any = None) -> Model:
+        """Return the model of an open handle."""
         model = cls.__new__(cls)
-        model._settle(home, framework, device)
+        model._bind(handle, framework, device)
         return model
 
-    def _settle(self, home: Home[Any], framework: str, device: Any) -> None:
-        self._home, self._framework, self._device = home, framework, device
-        self._where = self._home.opened.where
-        self._names = dict.fromkeys(self._home.opened.names)
+    def _bind(self, handle: ModelHandle[Any], framework: str, device: Any) -> None:
+        self._handle, self._framework, self._device = handle, framework, device
+        self._where = self._handle.opened.where
+        self._names = dict.fromkeys(self._handle.opened.names)
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names, as `keys` does."""
@@ -190,11 +190,11 @@ class Model(TensorMapping[LazyTensor]):
         if _checked_name(name) not in self._names:
             hint = other_tensors(name, self._names)
             raise TensorNotFoundError(f"{self._where}: no tensor {name!r:.300}{hint}")
-        return LazyTensor(self._home, name)
+        return LazyTensor(self._handle, name)
 
     def metadata(self) -> dict[str, str] | None:
         """Return the ``__metadata__`` of all safetensors files, merged, or None if none has any."""
-        headers = [header for header in self._home.opened.headers if header.has_metadata]
+        headers = [header for header in self._handle.opened.headers if header.has_metadata]
         merged: dict[str, str] = {}
         for header in headers:
             merged.update(header.metadata)
@@ -203,7 +203,7 @@ class Model(TensorMapping[LazyTensor]):
     @property
     def loss(self) -> HalfLoss | None:
         """The loss of a lossy store's FP32 tensors; None for a lossless store."""
-        return self._home.opened.info.loss
+        return self._handle.opened.info.loss
 
     def get_slice(
         self, name: str, framework: str | None = None, device: Any = None
@@ -289,7 +289,7 @@ class Model(TensorMapping[LazyTensor]):
             raise TypeError(f"names must be a list of names, not one string, {names!r:.80}")
         if names is None and not self._names:
             # Without tensors, whose reading checks the headers, check them here.
-            _ = self._home.opened.headers
+            _ = self._handle.opened.headers
         tensors = [self[name] for name in (self.keys() if names is None else names)]
         if framework != "torch":
             arrays = read_all(tensors)
@@ -327,16 +327,16 @@ class Model(TensorMapping[LazyTensor]):
         bf16codecs.store.StoreError
             If metadata or headers are damaged.
         """
-        return info_of(self._home.opened, self._where, sort, sizes)
+        return info_of(self._handle.opened, self._where, sort, sizes)
 
     @cached_property
     def _objects(self) -> Mapping[str, tuple[int, int]]:
-        checkpoint = read_checkpoint(self._home.opened)
+        checkpoint = read_checkpoint(self._handle.opened)
         return {} if checkpoint is None else checkpoint.objects
 
     def objects(self) -> dict[str, int]:
         """Return the objects of a training job's checkpoint, with their sizes in bytes."""
-        return sizes_of_objects(self._home.opened) or {}
+        return sizes_of_objects(self._handle.opened) or {}
 
     def object_bytes(self, name: str) -> bytes:
         """Read an object's stored bytes, without unpickling them.
@@ -350,20 +350,20 @@ class Model(TensorMapping[LazyTensor]):
         """
         if name not in self._objects:
             raise KeyError(f"{self._where} has no object {name!r:.300}: objects() lists all")
-        return read_object(self._home.opened, self._objects[name])
+        return read_object(self._handle.opened, self._objects[name])
 
     def _repr_html_(self) -> str:
-        return model_html(self._where, self.keys(), lambda: self._home.opened, self.__getitem__)
+        return model_html(self._where, self.keys(), lambda: self._handle.opened, self.__getitem__)
 
     def __repr__(self) -> str:
         return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), self._framework, self._device, *self._home.arguments)
+        return _reopened, (type(self), self._framework, self._device, *self._handle.arguments)
 
 
 def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) -> Model:
-    return cls._at(Home(*arguments), framework, device)
+    return cls._of(ModelHandle(*arguments), framework, device)
 
 
 def _checked_name(name: Any) -> str:

@@ -11,7 +11,7 @@ from bf16codecs.errors import StepNotFoundError, TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model, TensorMapping
 from bf16codecs.model.notebook import model_html, tensor_html
-from bf16codecs.model.tensor import Home, LazyTensor, RunHome
+from bf16codecs.model.tensor import LazyTensor, ModelHandle, RunHandle
 from bf16codecs.store.opening import open_either
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
@@ -54,7 +54,7 @@ def open_run(
     bf16codecs.store.StoreError
         If it is not a run store, or is damaged.
     """
-    return Run(RunHome(path, storage_options, max_bytes))
+    return Run(RunHandle(path, storage_options, max_bytes))
 
 
 def open_model_or_run(
@@ -66,14 +66,14 @@ def open_model_or_run(
 
     Parameters and errors are those of `open_model`.
     """
-    home = _EitherHome(path, storage_options, max_bytes)
-    opened = home.opened
+    handle = _EitherHandle(path, storage_options, max_bytes)
+    opened = handle.opened
     if isinstance(opened, RunReader):
-        return Run(RunHome(*home.arguments, opened=opened))
-    return Model._at(Home(*home.arguments, opened=opened))
+        return Run(RunHandle(*handle.arguments, opened=opened))
+    return Model._of(ModelHandle(*handle.arguments, opened=opened))
 
 
-class _EitherHome(Home[ModelReader]):
+class _EitherHandle(ModelHandle[ModelReader]):
     _open = staticmethod(open_either)
 
 
@@ -86,10 +86,10 @@ class Run(TensorMapping["RunTensor"]):
     variant from that step on. A run does not have steps that are appended after it was opened.
     """
 
-    _home: RunHome
+    _handle: RunHandle
 
-    def __init__(self, home: RunHome) -> None:
-        self._home = home
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
         self._where = self._reader.where
         self._names = dict.fromkeys(self._reader.names)
         self._count = len(self.steps)
@@ -133,7 +133,7 @@ class Run(TensorMapping["RunTensor"]):
                 f"{self._where}: no step {number}; there are {listed(self.steps)}: the last one is"
                 " run[run.steps[-1]]"
             )
-        return Model._at(self._home.at_step(number))
+        return Model._of(self._handle.at_step(number))
 
     def xarray(self) -> xarray.Dataset:
         """Return all tensors as a lazy dataset with the coordinate ``step``.
@@ -172,11 +172,11 @@ class Run(TensorMapping["RunTensor"]):
         return f"<Run {self._where}: {what}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Run, (self._home,)
+        return Run, (self._handle,)
 
     @property
     def _reader(self) -> RunReader:
-        return self._home.opened
+        return self._handle.opened
 
     def _tensor(self, name: str) -> RunTensor:
         tensor, _, _ = name.rpartition("@")
@@ -188,27 +188,27 @@ class Run(TensorMapping["RunTensor"]):
             if name.isdecimal():
                 hint += f"; steps are integers: there are {listed(self.steps)}"
             raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")
-        return RunTensor(self._home, name)
+        return RunTensor(self._handle, name)
 
 
 class RunTensor(LazyTensor):
     """A tensor over time: a `LazyTensor` whose first axis is the step."""
 
-    _home: RunHome
+    _handle: RunHandle
 
     @property
     def steps(self) -> list[int]:
         """The steps that have the tensor; at others, it is NaN, or 0 if its dtype has no NaN."""
-        return self._home.opened.steps_of(self.name)
+        return self._handle.opened.steps_of(self.name)
 
     def _sampled(self) -> tuple[int, int]:
         # Values of the last step that has the tensor: other steps may be filled.
         each = self.size // max(1, len(self))
-        at = self._home.opened.run.numbers.index(self.steps[-1]) * each
+        at = self._handle.opened.run.numbers.index(self.steps[-1]) * each
         return at, at + each
 
     def _paths(self) -> list[str]:
-        return self._home.opened.describe(self.name).paths
+        return self._handle.opened.describe(self.name).paths
 
     def _repr_html_(self) -> str:
-        return tensor_html(self, lambda: self._home.opened, self._paths, _HISTOGRAM_NOTE)
+        return tensor_html(self, lambda: self._handle.opened, self._paths, _HISTOGRAM_NOTE)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = [
-    "Home",
     "LazyTensor",
-    "RunHome",
+    "ModelHandle",
+    "RunHandle",
     "check_together",
     "read_all",
     "read_into",
@@ -54,18 +54,18 @@ _SAMPLE_WORK = 1 << 25
 Opened = TypeVar("Opened", bound=ModelReader)
 
 
-class Home(Generic[Opened]):
-    """An open model, with the arguments to open it again in another process.
+class ModelHandle(Generic[Opened]):
+    """A handle of an open model, with the arguments to open it again in another process.
 
     `source`, `options`, `max_bytes` and `base` are arguments of `open_model`; the base may also be
-    the home of an open model. `step` is the step to open of a run. `opened` is the model, if it is
-    already open.
+    the handle of an open model. `step` is the step to open of a run. `opened` is the model, if it
+    is already open.
     """
 
     #: Its name in messages.
     kind = "model"
-    #: The home of the run if this is a step, which is closed with the run.
-    _run: Home[Any] | None = None
+    #: The handle of the run if this is a step, which is closed with the run.
+    _run: ModelHandle[Any] | None = None
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Home(Generic[Opened]):
         #: The arguments to open it again, even in another process.
         self.arguments = source, options, max_bytes, base, step
         if opened is None:
-            opened_base = base.opened if isinstance(base, Home) else base
+            opened_base = base.opened if isinstance(base, ModelHandle) else base
             advice = for_caller(", or open all with bf16codecs.open_run", "")
             opening = Opening(options, Limits(max_bytes), opened_base, step, for_runs=advice)
             opened = self._open(source, opening)
@@ -112,8 +112,8 @@ class Home(Generic[Opened]):
             self._opened = None
 
 
-class RunHome(Home[RunReader]):
-    """An open run, with the arguments to open it again in another process."""
+class RunHandle(ModelHandle[RunReader]):
+    """A handle of an open run, with the arguments to open it again in another process."""
 
     kind = "run"
 
@@ -121,15 +121,15 @@ class RunHome(Home[RunReader]):
     def _open(source: Any, opening: Opening) -> RunReader:
         return open_run_store(source, opening)
 
-    def at_step(self, number: int) -> Home[ModelReader]:
-        """Return the home of a step, which shares the open files of the run.
+    def at_step(self, number: int) -> ModelHandle[ModelReader]:
+        """Return the handle of a step, which shares the open files of the run.
 
         Raises StepNotFoundError if the run lacks the step.
         """
         step = self.opened.step(number)
-        home: Home[ModelReader] = Home(*self.arguments[:-1], number, opened=step)
-        home._run = self
-        return home
+        handle: ModelHandle[ModelReader] = ModelHandle(*self.arguments[:-1], number, opened=step)
+        handle._run = self
+        return handle
 
 
 def _fixed(source: Any, what: str) -> Any:
@@ -158,9 +158,9 @@ class LazyTensor:
         Its data type: NumPy's or ml_dtypes'; ``uint8`` for packed types.
     """
 
-    def __init__(self, home: Home[Any], name: str) -> None:
-        self._home = home
-        self._array, self._kind = home.opened.tensor(name)
+    def __init__(self, handle: ModelHandle[Any], name: str) -> None:
+        self._handle = handle
+        self._array, self._kind = handle.opened.tensor(name)
         self.name = name
         self.shape = self._array.shape
         self.dtype = self._array.dtype
@@ -236,7 +236,7 @@ class LazyTensor:
 
     def ranges(self) -> RangeReader:
         """Return a reader of ranges of its bytes, little-endian and in C order."""
-        return self._home.opened.ranges(self._reader())
+        return self._handle.opened.ranges(self._reader())
 
     def ranges_of(self, base: LazyTensor) -> RangeReader | None:
         """Return a reader of ranges of another model's tensor, in this one's dtype.
@@ -249,7 +249,7 @@ class LazyTensor:
         """
         base._reader()
         name, dtype = base.name, self._array.dtype.name
-        return base._home.opened.counterpart(name, dtype, self.shape)
+        return base._handle.opened.counterpart(name, dtype, self.shape)
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype.
@@ -299,7 +299,7 @@ class LazyTensor:
         For a step of a run, it is the array of all steps.
         """
         self._reader()
-        return self._home.opened.zarr_array(self.name)
+        return self._handle.opened.zarr_array(self.name)
 
     def sample(self, nbytes: int, parts: int) -> Bytes:
         """Read about `nbytes` bytes of values in evenly spread parts, or all if it has fewer.
@@ -324,7 +324,7 @@ class LazyTensor:
         boxes = (box for start in starts for box in cut_range(self.shape, start, start + each))
         work = sum(self._array.box_work(box).total for box in boxes)
         self._check_size(parts * each, work)
-        if work_with_bases(self._home.opened, self.name, work) > parts * _SAMPLE_WORK:
+        if work_with_bases(self._handle.opened, self.name, work) > parts * _SAMPLE_WORK:
             raise LimitError(f"a part of it takes decoding {work >> 20} MiB")
         reader = self._reader()
         for start, part in zip(starts, out, strict=True):
@@ -337,30 +337,30 @@ class LazyTensor:
 
     def _paths(self) -> list[str]:
         """Return the paths of the tensor's arrays."""
-        return [self._home.opened.info.paths[self.name]]
+        return [self._handle.opened.info.paths[self.name]]
 
     def _repr_html_(self) -> str:
-        return tensor_html(self, lambda: self._home.opened, self._paths)
+        return tensor_html(self, lambda: self._handle.opened, self._paths)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
-        return _reopened_tensor, (type(self), type(self._home), self._home.arguments, self.name)
+        return _reopened_tensor, (type(self), type(self._handle), self._handle.arguments, self.name)
 
     def __dask_tokenize__(self) -> Any:
-        source, *_, step = self._home.arguments
+        source, *_, step = self._handle.arguments
         return type(self).__name__, str(source), step, self.name, _version(source)
 
     def _reader(self) -> ArrayReader:
         # Not in the constructor, so that listing tensors does not read headers.
-        self._home.opened.check_header(self.name)
+        self._handle.opened.check_header(self.name)
         return self._array
 
     def _check_size(self, items: int, work: int) -> None:
         """Refuse a selection if its items, or the chunks to decode for them, are too large."""
         nbytes = items * self._array.dtype.itemsize
-        opened = self._home.opened
+        opened = self._handle.opened
         work = work_with_bases(opened, self.name, work)
         opened.check_size(nbytes, f"tensor {self.name!r:.80}", work)
 
@@ -371,17 +371,17 @@ class LazyTensor:
 
 
 def _reopened_tensor(
-    kind: type[LazyTensor], home: type[Home[Any]], arguments: tuple[Any, ...], name: str
+    kind: type[LazyTensor], handle: type[ModelHandle[Any]], arguments: tuple[Any, ...], name: str
 ) -> LazyTensor:
     # A worker gets hundreds of tensors of one model one by one, so cache the open model.
-    reference = pickle.dumps((home, arguments, _version(arguments[0])))
+    reference = pickle.dumps((handle, arguments, _version(arguments[0])))
     return kind(_reopened(reference), name)
 
 
 @functools.lru_cache(maxsize=4)
-def _reopened(reference: bytes) -> Home[Any]:
-    home, arguments, _ = pickle.loads(reference)
-    found: Home[Any] = home(*arguments)
+def _reopened(reference: bytes) -> ModelHandle[Any]:
+    handle, arguments, _ = pickle.loads(reference)
+    found: ModelHandle[Any] = handle(*arguments)
     return found
 
 
@@ -433,7 +433,7 @@ def check_together(tensors: Sequence[LazyTensor]) -> None:
     if not tensors:
         return
     nbytes = sum(tensor.nbytes for tensor in tensors)
-    opened = tensors[0]._home.opened
+    opened = tensors[0]._handle.opened
     work = sum(work_with_bases(opened, t.name, t._array.whole_work) for t in tensors)
     opened.check_size(nbytes, counted(len(tensors), "tensor"), work)
     for tensor in tensors:

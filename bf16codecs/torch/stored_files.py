@@ -113,7 +113,7 @@ def files_in(location: str, opening: Mapping[str, Any]) -> Files:
     """Return the files in a store, in the order of their names, and the entries of their index."""
     model = open_model(location, framework="torch", **opening)
     try:
-        reader = model._home.opened
+        reader = model._handle.opened
         stored = zip(reader.info.files, reader.headers, strict=True)
         headers = sorted(((file.name, header) for file, header in stored), key=lambda pair: pair[0])
         files = [FileInStore(model, name, header) for name, header in headers]

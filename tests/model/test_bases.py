@@ -184,7 +184,7 @@ def test_closing_frees_decoded_chunks(chains: dict[str, Models], kind: str) -> N
     try:
         with bf16codecs.open_model(chains[kind][1][0]) as model:
             model["w"][5]
-            reader = model._home.opened
+            reader = model._handle.opened
             assert reader.base is not None
             left = [weakref.ref(reader), weakref.ref(reader.base)]
             del reader

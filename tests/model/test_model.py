@@ -220,7 +220,7 @@ def test_pickles_are_references(path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     restored = pickle.loads(pickled)
     assert_same_bits(restored[5:9], ARRAYS["model.embed_tokens.weight"][5:9])
-    assert pickle.loads(pickled)._home is restored._home, "a model is opened once"
+    assert pickle.loads(pickled)._handle is restored._handle, "a model is opened once"
     with pickle.loads(pickled_model) as model:
         assert model.keys() == list(ARRAYS)
 

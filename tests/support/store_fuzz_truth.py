@@ -167,7 +167,7 @@ def load_seed(workspace: Path, name: str) -> Seed:
     files = {"" if p == path else p.relative_to(path).as_posix(): p.read_bytes() for p in found}
     seed = Seed(name, store, workspace / "originals" / original, files, {})
     with bf16codecs.open_model(seed.model(path)) as model:
-        info = model._home.opened.info
+        info = model._handle.opened.info
         for tensor, array in info.paths.items():
             array = array.removesuffix(ROUNDED)
             seed.names[array] = seed.names.get(array, frozenset()) | {tensor}
@@ -182,7 +182,7 @@ def load_seed(workspace: Path, name: str) -> Seed:
 
 def filters_of(model: bf16codecs.Model, name: str) -> Any:
     """Return the filters before a tensor's codec, in Zarr format 2."""
-    opened = model._home.opened
+    opened = model._handle.opened
     path = opened.info.paths[name].removesuffix(ROUNDED)
     return None if path in opened.info.differences else opened.stored._document(path).get("filters")
 

@@ -151,7 +151,7 @@ class StoreReader(StorageReader):
             # Assigned last: torch calls again after a failure.
             model = open_model(self.path, *self._arguments)
             try:
-                self._checkpoint = read_checkpoint(model._home.opened) or Checkpoint()
+                self._checkpoint = read_checkpoint(model._handle.opened) or Checkpoint()
             except BaseException:
                 model.close()
                 raise
@@ -200,7 +200,7 @@ class StoreReader(StorageReader):
         StoreError
             If an object may run code, and `weights_only` is true.
         """
-        opened = self._opened()._home.opened
+        opened = self._opened()._handle.opened
         processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
         with codec_threads(self._threads or thread_share(processes)):
             objects = [item for item in plan.items if item.type is LoadItemType.BYTE_IO]
