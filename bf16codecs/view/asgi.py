@@ -19,7 +19,7 @@ from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.errors import BF16CodecsError, StepNotFoundError, TensorNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.view.details import Details, counterpart, is_far
+from bf16codecs.view.details import Details, counterpart, is_remote
 from bf16codecs.view.pictures import CHANGES, SHOWN, picture
 from bf16codecs.view.sheets import Region, Sheet, View, parsed_count
 
@@ -159,7 +159,7 @@ class _Api:
             "where": checkpoints.where,
             "steps": checkpoints.steps,
             "base": checkpoints.base,
-            "is_far": any(is_far(checkpoints[label]) for label in checkpoints.labels),
+            "is_remote": any(is_remote(checkpoints[label]) for label in checkpoints.labels),
             "version": __version__,
         }
 
@@ -229,15 +229,15 @@ def _view(query: Query, model: Model, tensor: LazyTensor) -> View:
     sheet = Sheet(tensor.shape)
     if not sheet.size:
         raise ValueError("it has no values")
-    size, far = tensor.dtype.itemsize, is_far(model)
+    size, remote = tensor.dtype.itemsize, is_remote(model)
     return View(
         sheet=sheet,
         region=Region.of(sheet, query.get("rows"), query.get("columns")),
         height=_cells(query, "height"),
         width=_cells(query, "width"),
         item_size=size,
-        budget=_BUDGETS[far][query.get("detail") == "fine"],
-        block_nbytes=_BLOCK_ITEMS * size if far else _BLOCK_BYTES,
+        budget=_BUDGETS[remote][query.get("detail") == "fine"],
+        block_nbytes=_BLOCK_ITEMS * size if remote else _BLOCK_BYTES,
     )
 
 

@@ -17,7 +17,7 @@ from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.store.kinds import path_of
 from bf16codecs.view.sheets import Sheet
 
-__all__ = ["Details", "counterpart", "is_far"]
+__all__ = ["Details", "counterpart", "is_remote"]
 
 # Bytes of a sample: of local models, and of those on servers.
 _OF_TENSOR = (8 << 20, 1 << 20)
@@ -29,7 +29,7 @@ _MOST_STEPS = 40
 _KEPT = 256
 
 
-def is_far(model: Model) -> bool:
+def is_remote(model: Model) -> bool:
     """Return whether a model is read from a server."""
     return path_of(model.where) is None
 
@@ -89,7 +89,7 @@ class Details:
 
         def find() -> dict[str, Any]:
             tensor = model[name]
-            analyzer = Analyzer(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
+            analyzer = Analyzer(kind_of, None if is_whole else _OF_TENSOR[is_remote(model)])
             found, damage = analyzer.tensor(tensor, counterpart(other, tensor))
             errors = [part.message for part in damage]
             return {**_plain(found), "size": tensor.size, "errors": errors}
@@ -101,7 +101,7 @@ class Details:
         model, other = self.checkpoints[label], self.checkpoints[against]
 
         def find() -> dict[str, Any]:
-            analyzer = Analyzer(kind_of, _OF_MODEL[is_far(model)], codecs=("arithmetic",))
+            analyzer = Analyzer(kind_of, _OF_MODEL[is_remote(model)], codecs=("arithmetic",))
             found = analyzer.changes(model, other)
             return {
                 "share": found.share,
@@ -126,7 +126,7 @@ class Details:
         model, before = self.checkpoints[label], self.checkpoints.before(label)
         tensor = model[name]
         other = None if before is None else self.checkpoints[before]
-        analyzer = Analyzer(kind_of, _OF_STEP[is_far(model)], codecs=("arithmetic",))
+        analyzer = Analyzer(kind_of, _OF_STEP[is_remote(model)], codecs=("arithmetic",))
         found, _ = analyzer.tensor(tensor, counterpart(other, tensor))
         change = found.statistics.change
         return {

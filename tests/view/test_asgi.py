@@ -28,6 +28,7 @@ def test_contents(client, store):
     assert about["where"] == str(store)
     assert about["steps"] == ["model.zarr"]
     assert about["base"] is None
+    assert about["is_remote"] is False
     found = client.ask("contents", step="model.zarr")
     with bf16codecs.open_model(store) as model:
         assert [row["name"] for row in found["tensors"]] == model.keys()

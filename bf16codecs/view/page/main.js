@@ -77,7 +77,7 @@ async function draw() {
   try {
     if (state.tensor) {
       const row = contents.tensors.find((other) => other.name === state.tensor);
-      await tensors.tensor(row, against(), model.is_far);
+      await tensors.tensor(row, against(), model.is_remote);
     } else await overview(contents, against());
   } catch (error) {
     if (drawing === begun) complain(error);

@@ -25,7 +25,7 @@ export async function panels(target, about, against, of = "") {
 
 // Add the changes from step to step; for a store on a server, only on demand.
 async function history(target, about) {
-  if (about.is_far && !target.dataset.isAsked) {
+  if (about.is_remote && !target.dataset.isAsked) {
     const ask = element("button", {
       id: "ask-steps",
       onclick: () => {

@@ -30,10 +30,10 @@ let page = null;
 let wanted = null;
 
 // Draw the page of a tensor.
-//   row      the tensor in `bf16codecs info --json`, if the checkpoint's contents are known
-//   against  the checkpoint to compare with, or ""
-//   isFar    whether the model is read from a server
-export async function tensor(row, against, isFar) {
+//   row       the tensor in `bf16codecs info --json`, if the checkpoint's contents are known
+//   against   the checkpoint to compare with, or ""
+//   isRemote  whether the model is read from a server
+export async function tensor(row, against, isRemote) {
   const view = { name: state.tensor, row, against };
   wanted = view;
   const main = byId("main");
@@ -52,7 +52,7 @@ export async function tensor(row, against, isFar) {
   if (about === null || wanted !== view) return;
   const before = page;
   page = view;
-  view.about = { ...about, is_far: isFar };
+  view.about = { ...about, is_remote: isRemote };
   if (!about.rows || !about.columns) {
     const nothing = element("p", {}, "It has no values.");
     main.replaceChildren(element("h1", {}, view.name), facts(row, about), nothing);
