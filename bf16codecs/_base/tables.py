@@ -237,7 +237,7 @@ def format_size(nbytes: float) -> str:
 
 
 def format_rate(nbytes: float, seconds: float) -> str:
-    """Return a rate."""
+    """Return a speed as text, such as 3.30 MB/s."""
     return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
 
 

@@ -113,7 +113,7 @@ class Change(NamedTuple):
         return cls(before, size, pages) if is_sound and is_inside else None
 
     def to_bytes(self) -> bytes:
-        """Return the journal."""
+        """Return the content of the journal's file: header, pages and a SHA-256 of both."""
         numbers = (self.before, self.size, len(self.pages))
         parts = [_MAGIC, *(number.to_bytes(8, "little") for number in numbers)]
         for page, (former, new) in self.pages.items():

@@ -45,7 +45,7 @@ def block(title: str, *parts: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a line of text."""
+    """Return the HTML of a paragraph, with the text escaped."""
     return f"<p>{_text(text)}</p>"
 
 

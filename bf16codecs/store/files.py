@@ -129,7 +129,7 @@ class _FileArrays(StoredArrays):
         return sum(file.header.file_size for file in self._files)
 
     def codec_name(self, path: str) -> str:
-        """Return ``"none"``."""
+        """Return the name of a tensor's codec: always ``"none"``."""
         return "none"
 
     def close(self) -> None:

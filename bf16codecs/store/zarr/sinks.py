@@ -18,10 +18,10 @@ __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
 
 
 class Sink(Protocol):
-    """Where keys are written, by several threads."""
+    """Target of a Zarr store's keys, which several threads write."""
 
     def put(self, key: str, data: Any) -> None:
-        """Write a key."""
+        """Write the value of a key: a chunk or a document."""
 
     def close(self) -> None:
         """Finish writing."""
