@@ -350,15 +350,15 @@ _new_base_options = (
 )
 
 
-def conversion_options(with_lossy: bool = True, with_base: bool = True) -> Decorator:
-    """Add the options of conversions to any kind of store; some codecs are for Zarr alone."""
+def _codec_options(with_lossy: bool) -> tuple[Decorator, ...]:
+    """Return the options that choose the codec, its level, and lossy storage."""
     of_zarr = (PLAIN_ZSTD, *LOSSY_CODEC_NAMES) if with_lossy else ()
     names = dict.fromkeys((*CODEC_NAMES, *of_zarr))
     of_deflate = (
         f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
         f" (default: {DEFLATE_LEVELS[-1]});"
     )
-    return add_options(
+    return (
         click.option(
             "--codec",
             type=click.Choice(list(names)),
@@ -391,6 +391,13 @@ def conversion_options(with_lossy: bool = True, with_base: bool = True) -> Decor
             " both. Without vector instructions, best decodes at a third of the speed; readers that"
             " know only format version 1 refuse it.",
         ),
+    )
+
+
+def conversion_options(with_lossy: bool = True, with_base: bool = True) -> Decorator:
+    """Add the options of conversions to any kind of store; some codecs are for Zarr alone."""
+    return add_options(
+        *_codec_options(with_lossy),
         click.option(
             "--chunk-size",
             type=ByteSize(LEAST_CHUNK_SIZE),
