@@ -97,7 +97,7 @@ def finish(what: str) -> None:
 
 @contextmanager
 def temporary() -> Iterator[None]:
-    """Forget work that gets complete inside of the block: it does not stay."""
+    """Forget work that is completed inside the block: it does not stay."""
     global _finished
     try:
         yield

@@ -91,7 +91,7 @@ class Damages:
         raise error from self._first
 
     def stop(self, error: Exception) -> None:
-        """Raise the noted damage, if any, in place of an error that is not damage."""
+        """Raise the noted damage, if any, instead of an error that is not damage."""
         if self._found:
             self.add(StoreError(f"{one_line(error)}: the rest was not read"))
             self.check()

@@ -109,7 +109,7 @@ class Decoding:
     def format_of(self, filters: list[int], item_size: int) -> Format | None:
         """Return the format of filtered chunks, or None if only HDF5 can decode them.
 
-        Raises LimitError in place of None if HDF5 is not trusted.
+        Raises LimitError instead of None if HDF5 is not trusted.
         """
         chunk_format = self._known_format(filters, item_size)
         if chunk_format is None and not self._trusts_hdf5:

@@ -50,7 +50,7 @@ _Warn = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def _warn(text: bytes) -> None:
-    """Warn the caller who creates a dataset, in place of the plugin's line on standard error.
+    """Warn the caller who creates a dataset, instead of the plugin's line on standard error.
 
     If warnings are errors, print that line: libhdf5 is the caller, and cannot raise exceptions.
     """

@@ -368,7 +368,7 @@ def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) ->
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        # A number may be meant as that of a step.
+        # A number may be a step number.
         advice = "; bf16codecs.open_run gives steps by number" if isinstance(name, int) else ""
         raise TypeError(
             f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__}): keys()"

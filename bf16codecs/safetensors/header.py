@@ -279,7 +279,7 @@ def open_file(path: Path) -> BinaryIO:
         raise SafetensorsError(f"{path}: {e}") from None
 
 
-# How other files begin that are given in place of safetensors files, and their names.
+# How files begin that are given instead of safetensors files, and their names.
 _BEGINNINGS = {
     b"PK\x03\x04": "a ZIP file, as torch.save writes",
     b"GGUF": "a GGUF file",

@@ -72,7 +72,7 @@ class Opening:
     step: int | None = None
     #: Whether the base is opened at once, instead of when it is first needed.
     with_base: bool = True
-    #: Advice for the error about a run in place of a model.
+    #: Advice for the error if a run is given instead of a model.
     for_runs: str = ""
     #: Whether a step of a run is accepted as a model.
     takes_steps: bool = True
@@ -98,7 +98,7 @@ def open_run_store(
 ) -> RunReader:
     """Open a run of any kind; errors are those of `open_any`.
 
-    `advice` is for the error about a model in place of a run.
+    `advice` is for the error if a model is given instead of a run.
     """
     path, step = split_step(source)
     if step is not None:

@@ -157,7 +157,7 @@ def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[s
     device = "meta" if any(target.is_meta for target in targets.values()) else "cpu"
 
     def stand_in(tensor: LazyTensor) -> _Stored:
-        # Old models have one item in place of a scalar; PyTorch would slice it.
+        # Old models have one item instead of a scalar; PyTorch would slice it.
         target = targets.get(tensor.name)
         is_scalar = tensor.shape == (1,) and target is not None and target.ndim == 0
         return _Stored.of(tensor, () if is_scalar else tensor.shape, device, copies)

@@ -54,7 +54,7 @@ _chosen: ContextVar[Chosen | None] = ContextVar("_chosen", default=None)
 
 
 def patch_transformers() -> None:
-    """Let `from_pretrained` of transformers load folders that have a store in place of weights.
+    """Let `from_pretrained` of transformers load folders that have a store instead of weights.
 
     Afterwards ``AutoModel.from_pretrained(DIR)``, `pipeline` and everything that loads models by
     them take a folder with ``config.json`` and ``model.zarr`` (``model.zarr.zip``, ``model.h5``),
@@ -151,7 +151,7 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
     path, chosen = arguments["pretrained_model_name_or_path"], _chosen.get()
     explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
     subfolder = (arguments["download_kwargs"] or {}).get("subfolder") or ""
-    # An adapter is beside the model, or in place of it.
+    # An adapter is beside the model, or instead of it.
     is_adapter = explicit is not None and explicit.startswith("adapter_model.")
     if chosen is not None and chosen.path == path and not is_adapter:
         if chosen.folder is None:
@@ -173,14 +173,14 @@ def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The store in place of a model's files, or the stores in place of the files of an index."""
+    """The store that replaces a model's files, or the stores that replace those of an index."""
 
     stores: list[Path]
     index: ShardIndex | None
 
     @classmethod
     def find(cls, files: list[Path], stores: list[Path]) -> _Stored | None:
-        """Find the stores in place of the files that transformers would take."""
+        """Find the stores to read instead of the files that transformers would take."""
         store = next((store for store in stores if store.exists()), None)
         if store is not None:
             return cls([store], None)

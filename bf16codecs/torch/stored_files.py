@@ -58,7 +58,7 @@ class ShardIndex:
         return any(file.suffix == ".safetensors" and file.is_file() for file in self.files)
 
     def stores(self) -> list[Path]:
-        """Return the stores in place of the files; an empty list if one is missing."""
+        """Return the stores to read instead of the files; an empty list if one is missing."""
         stores = [_store_of(file) for file in self.files]
         return [] if None in stores else [store for store in stores if store is not None]
 

@@ -1,4 +1,4 @@
-"""Faults that the store fuzzer's watch has to notice, in place of its child's work."""
+"""Faults that the store fuzzer's watch has to notice, instead of its child's work."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_names_as_in_safe_open(store):
         assert {type(a) for a in model.get_tensors().values()} == {np.ndarray}
 
 
-# --- tensors in place of arrays -------------------------------------------------------------------
+# --- tensors instead of arrays -------------------------------------------------------------------
 
 
 def test_codecs_take_tensors():

@@ -28,7 +28,7 @@ void print_warning(const char* text) {
 }
 
 // The class that libhdf5 copies, followed by a callback that the Python package sets, to raise
-// Python's warnings in place of printed ones.
+// Python's warnings instead of printed ones.
 struct {
   Hdf5FilterClass filter_class;
   bf16codecs::Warn warn;

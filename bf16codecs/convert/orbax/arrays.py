@@ -364,7 +364,7 @@ def _failure(label: str, text: str) -> OSError:
 
 @contextmanager
 def _translated_errors(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise `error` with a short text in place of tensorstore's errors, which fill pages."""
+    """Raise `error` with a short text instead of tensorstore's errors, which fill pages."""
     try:
         yield
     except BF16CodecsError:

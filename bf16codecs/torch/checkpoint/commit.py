@@ -253,7 +253,7 @@ class Commit:
                 extents[name] = len(content), report.size
                 content += file.read(report.size)
             if len(content) != sum(extents[name]):
-                raise StoreError(f"object {name!r}: its bytes have got lost beside {self.target}")
+                raise StoreError(f"object {name!r}: its bytes are missing beside {self.target}")
         return Checkpoint(extents, names).to_text(), bytes(content)
 
     def abandon(self) -> None:

@@ -137,7 +137,7 @@ def check_item(item: WriteItem) -> None:
     """
     name = item.index.fqn
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-        raise ValueError(f"{name!a}: has half of a character in its name, which no file can have")
+        raise ValueError(f"{name!a}: its name has an unpaired surrogate, which no file can have")
     if item.tensor_data is None:
         return
     properties, axes = item.tensor_data.properties, len(item.tensor_data.size)

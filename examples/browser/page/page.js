@@ -58,7 +58,7 @@ function tellTraffic() {
 }
 
 /**
- * Do what takes time, in place of what was asked for before: that is given up.
+ * Do what takes time, instead of what was asked for before: that is given up.
  *
  * @param {(signal: AbortSignal) => Promise<void>} work
  * @returns {Promise<boolean>} Whether nothing else was asked for meanwhile.

@@ -89,7 +89,7 @@ export class Core {
    * @param {object} [options]
    * @param {Uint8Array} [options.base] Of a frame that needs one.
    * @param {boolean} [options.padded] Of a growing frame, give all versions that there is room for:
-   *   bytes of 255 in place of those that are not there.
+   *   bytes of 255 instead of those that are not there.
    * @param {(info: Info) => void} [options.check] Throws if the frame is another one than is expected,
    *   before there is memory for what it claims to hold.
    * @returns {Uint8Array}

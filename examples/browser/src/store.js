@@ -16,7 +16,7 @@ const CORE = Symbol("bf16codecs.core");
 // A block, as this package's encoders make them: a smaller chunk has one, and no parts. The format
 // allows up to 4 MiB.
 const BLOCK_BYTES = 2 ** 19;
-// From this share on all of a chunk is asked for, in one request in place of two one after the other:
+// From this share on all of a chunk is asked for, in one request instead of two one after the other:
 // at most a third more than is needed.
 const WHOLE_SHARE = 0.75;
 
