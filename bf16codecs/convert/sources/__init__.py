@@ -1,9 +1,9 @@
 """Sources of conversions: models of any kind.
 
-Each kind of source, except for safetensors, is a module in this folder, and needs no registration.
-It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind by the name or
-the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it. Most kinds
-return a `FilesReader` whose contents are `ReadBytes`.
+Safetensors is built in. Any other kind of source is a module in this folder, which needs no
+registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind
+by the name or the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it,
+usually as a `FilesReader` whose contents are `ReadBytes`.
 """
 
 from __future__ import annotations
