@@ -111,7 +111,36 @@ def differing_names(
         return f"has {few(ours, _SHOWN)}, not {few(theirs, _SHOWN)}"
     for number, (header, stored) in enumerate(zip(source.headers, headers, strict=True)):
         if header.raw != stored.raw:
-            return f"its header differs from {source.file_path(number)}"
-    if index == stored_index(source):
+            path = source.file_path(number)
+            return f"its header differs from {path}: {_header_difference(stored, header)}"
+    other = stored_index(source)
+    if index == other:
         return None
-    return f"its index differs from {source.paths[-1] if source.info.index else None}"
+    if not other:
+        return f"it has an index, and {source.where} has none: name the folder or the index"
+    index_path = source.paths[-1]
+    if not index:
+        return f"it has no index, and {source.where} has {index_path}: name the file alone"
+    return f"its index differs from {index_path}"
+
+
+def _header_difference(ours: Header, theirs: Header) -> str:
+    """Describe the first difference between the headers of a store and of its source."""
+    stored = {tensor.name: tensor for tensor in ours.tensors}
+    others = {tensor.name: tensor for tensor in theirs.tensors}
+    for name in (*stored, *others):
+        if name not in others:
+            return f"the source has no tensor {name!r:.300}"
+        if name not in stored:
+            return f"the store has no tensor {name!r:.300}"
+        tensor, other = stored[name], others[name]
+        if (tensor.dtype, tensor.shape) != (other.dtype, other.shape):
+            return (
+                f"tensor {name!r:.300} is {tensor.dtype} of shape {tensor.shape!r:.80},"
+                f" not {other.dtype} of shape {other.shape!r:.80}"
+            )
+        if tensor.start != other.start:
+            return f"tensor {name!r:.300} is at offset {tensor.start}, not {other.start}"
+    if (ours.has_metadata, ours.metadata) != (theirs.has_metadata, theirs.metadata):
+        return "the metadata differ"
+    return "the same entries are written in another way"

@@ -32,6 +32,52 @@ def test_other_files(tmp_path: Path, source: Path) -> None:
     assert f"has m-1.safetensors, not {names} and 1 more" in str(caught.value)
 
 
+def test_an_index_on_one_side(tmp_path: Path) -> None:
+    """The message names the side that has an index, and what to compare with instead."""
+    folder = tmp_path / "shards"
+    write_shards(folder, [ARRAYS])
+    (file,) = folder.glob("*.safetensors")
+    store = convert("zarr3", folder, tmp_path / "m")
+    error = error_of(store, file, error=SourceMismatchError)
+    advice = "name the folder or the index"
+    assert str(error).endswith(f"it has an index, and {file} has none: {advice}")
+    store = convert("zarr3", file, tmp_path / "n")
+    error = error_of(store, folder, error=SourceMismatchError)
+    (index,) = folder.glob("*.json")
+    assert str(error).endswith(f"it has no index, and {folder} has {index}: name the file alone")
+
+
+def test_another_header(tmp_path: Path, source: Path) -> None:
+    """The message names the first difference."""
+    store = convert("zarr3", source, tmp_path / "m")
+    path = tmp_path / "other.safetensors"
+    others = {
+        "the store has no tensor 't9'": {**ARRAYS, "t9": weights((1,))},
+        "tensor 't0' is BF16 of shape (128, 64), not BF16 of shape (64, 128)": {
+            **ARRAYS,
+            "t0": weights((64, 128)),
+        },
+    }
+    for difference, arrays in others.items():
+        error = error_of(store, write_safetensors(path, arrays), error=SourceMismatchError)
+        assert str(error).endswith(f"its header differs from {path}: {difference}")
+    raw = source.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header, data = raw[8 : 8 + size], raw[8 + size :]
+    entries = json.loads(header)
+    spaced = json.dumps(entries, indent=1).encode()
+    swapped = {"t0": entries["t1"], "t1": entries["t0"]}
+    named = {"__metadata__": {"step": "1"}}
+    for difference, new in {
+        "the same entries are written in another way": spaced,
+        "at offset": json.dumps({**entries, **swapped}).encode(),
+        "the metadata differ": json.dumps({**named, **entries}).encode(),
+    }.items():
+        path.write_bytes(len(new).to_bytes(8, "little") + new + data)
+        error = error_of(store, path, error=SourceMismatchError)
+        assert difference in str(error)
+
+
 def test_another_source(tmp_path: Path, source: Path) -> None:
     """The message says that the store is intact, but differs from the model."""
     store = convert("zarr3", source, tmp_path / "m")
@@ -47,7 +93,8 @@ def test_another_source(tmp_path: Path, source: Path) -> None:
     assert "1 of 4 tensors differs; the first: tensor 't2', chunk (0, 0)" in str(error)
     few = write_safetensors(tmp_path / "few.safetensors", {"t0": ARRAYS["t0"]})
     error = error_of(store, few, error=SourceMismatchError)
-    assert f"intact, but not what {few} holds: its header differs from {few}" in str(error)
+    assert f"intact, but not what {few} holds: its header differs from {few}: " in str(error)
+    assert str(error).endswith("the source has no tensor 't1'")
     error = error_of(source, near, error=SourceMismatchError)
     assert str(error).startswith(f"{source}: readable, but not what {near} holds: 4 of 4 tensors")
     result = run("bf16codecs", "verify", store, other, "--json")
