@@ -17,6 +17,7 @@ from bf16codecs._base.tables import json_parts
 from bf16codecs.analysis import plots
 from bf16codecs.analysis.html_report import pictures, write_report
 from bf16codecs.analysis.results import Analysis
+from bf16codecs.convert.target import target_errors
 
 __all__ = ["check_folder", "write_folder"]
 
@@ -45,7 +46,7 @@ def write_folder(analysis: Analysis, out: str) -> None:
     is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
     try:
-        with _new_folder_in(folder) as new:
+        with target_errors(folder), _new_folder_in(folder) as new:
             _write_into(new, analysis)
     except BaseException:
         if is_new:
@@ -65,6 +66,10 @@ def _new_folder_in(folder: Path) -> Iterator[Path]:
         yield Path(name)
         for file in Path(name).iterdir():
             file.rename(folder / file.name)
+    except OSError as e:
+        if Path(name) in Path(str(e.filename)).parents:
+            e.filename = None  # users do not know the temporary folder
+        raise
     finally:
         shutil.rmtree(name)
 

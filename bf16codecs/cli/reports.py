@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -220,7 +221,7 @@ def write_json(document: Mapping[str, Any], file: str | None) -> None:
     elif file is not None:
         parts = json_parts(document)
         first = next(parts)  # usually the whole document, so that errors leave the file alone
-        with open(file, "w", encoding="utf-8") as out:
+        with _report_errors(file), open(file, "w", encoding="utf-8") as out:
             out.write(first)
             out.writelines(parts)
 
@@ -230,4 +231,12 @@ def write_text(text: str, file: str) -> None:
     if file == "-":
         show(text.removesuffix("\n"))
     else:
-        Path(file).write_text(text, encoding="utf-8")
+        with _report_errors(file):
+            Path(file).write_text(text, encoding="utf-8")
+
+
+def _report_errors(file: str) -> AbstractContextManager[None]:
+    """Let errors, such as that of a full disk, name the file of a report, and advise."""
+    from bf16codecs.convert.target import target_errors
+
+    return target_errors(Path(file))

@@ -58,20 +58,30 @@ def test_a_folder_that_cannot_be_written(
         folder.chmod(0o755)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_report_for_which_the_disk_has_no_space(
+    model: Path, option: str, draw_less: Callable[[], None]
+) -> None:
+    draw_less()
+    line = refused(*ANALYZE, "--quiet", model, option, "/dev/full")
+    assert "/dev/full: No space left on device; free some space, or choose another disk" in line
+
+
 def test_of_a_folder_all_is_written_or_nothing(
     model: Path, monkeypatch: pytest.MonkeyPatch, draw_less: Callable[[], None]
 ) -> None:
     draw_less()
 
     def fail(*args: Any) -> None:
-        raise OSError(28, "No space left on device", "report.html")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("bf16codecs.analysis.folder.write_report", fail)
     Path("empty").mkdir()
     for name in by_tier(("empty",), ("new", "empty")):
         result = run(*ANALYZE, model, "--out", name)
         assert result.exit_code == 1
-        assert "No space left" in result.stderr
+        assert f"{name}: No space left on device; free some space" in result.stderr
     assert not Path("new").exists()
     assert not list(Path("empty").iterdir())
 
