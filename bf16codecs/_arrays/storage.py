@@ -330,9 +330,14 @@ class FolderStorage(LocalStorage):
             return chunk.size
 
     def folder_size(self, path: str) -> int:
-        """Return the size of all files below a path."""
+        """Return the size of all files below a path; raise FileNotFoundError if it is missing."""
         with named_errors(str(self._folder.path), OSError):  # its names are relative to it
-            return self._folder.size_below(path)
+            try:
+                return self._folder.size_below(path)
+            except FileNotFoundError as e:
+                missing = e
+        missing.filename = str(self._folder.path / path)
+        raise missing
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FolderStorage, (self._folder.path,)

@@ -132,6 +132,14 @@ def test_missing_and_damaged_chunks_are_named(tmp_path, codec, size):
             model.load()
 
 
+def test_info_names_a_missing_array(store):
+    """Consolidated metadata still have it."""
+    shutil.rmtree(store / "steps")
+    with open_model(store) as model, pytest.raises(StoreError) as error:
+        model.info()
+    assert str(error.value).startswith(f"{store}: tensor 'steps': damaged: steps is missing; ")
+
+
 def test_a_missing_chunk_is_an_error_in_zarr(store):
     (store / "steps" / "c.0").unlink()
     with open_model(store) as model:

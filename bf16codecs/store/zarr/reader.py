@@ -34,7 +34,7 @@ from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.storage import KeyStorage, LocalStorage
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
-from bf16codecs._base.messages import advised, named_errors
+from bf16codecs._base.messages import advised, damaged, named_errors
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
@@ -121,7 +121,10 @@ class ZarrArrays(StoredArrays):
         is_array = path not in self.info.differences
         if is_array:
             self._document(path)
-        size = self._storage.folder_size(path)
+        try:
+            size = self._storage.folder_size(path)
+        except FileNotFoundError as e:
+            raise StoreError(f"{self.label(path)}: {damaged(f'{path} is missing')}") from e
         return self._asked_size(path, is_array) if size is None else size
 
     def _asked_size(self, path: str, is_array: bool) -> int:
