@@ -177,6 +177,10 @@ def test_addresses_that_only_obstore_opens(fsspec, folder, monkeypatch):
     def unknown(scheme):
         raise ImportError(f"install the file system of {scheme}")
 
+    advice = "no installed package opens nonsense:// addresses: check the scheme, or install"
+    for address in ("nonsense://bucket/m.zarr", "zip::nonsense://bucket/m.zip"):
+        with pytest.raises(StoreError, match=f"^{address}: {advice}"):
+            bf16codecs.open_model(address)
     monkeypatch.setattr(fsspec, "get_filesystem_class", unknown)
     # obstore opens local folders as file:// only, which open_model would take for a path.
     with pytest.raises(StoreError, match="install the file system of gopher"):

@@ -118,7 +118,7 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
 
         fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as e:
-        return _obstore(url, options, e)
+        return _obstore(url, scheme, options, e)
     with named_errors(url, OSError):
         try:
             each = _options_of_each(address, options)
@@ -186,7 +186,7 @@ def _one_by_one(store: FsspecStore) -> FsspecStore:
     return FsspecStore(fs=fs, path=store.path, read_only=True)
 
 
-def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
+def _obstore(url: str, scheme: str, options: dict[str, Any], reason: Exception) -> Store:
     """Open an address with obstore; `reason` is why fsspec does not."""
     try:
         from obstore.store import from_url
@@ -198,4 +198,10 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
     try:
         return surviving(ObjectStore(from_url(url, **options), read_only=True))
     except Exception as e:
-        raise StoreError(f"{url}: {reason}; and {one_line(e)}") from e
+        why = one_line(e)
+        if isinstance(reason, ValueError) and "Unable to recognise URL" in why:
+            raise StoreError(
+                f"{url}: no installed package opens {scheme}:// addresses: check the"
+                " scheme, or install its package for fsspec"
+            ) from e
+        raise StoreError(f"{url}: {reason}; and {why}") from e
