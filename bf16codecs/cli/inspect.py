@@ -26,7 +26,7 @@ from bf16codecs.cli.options import (
     storage_option,
     threads_option,
 )
-from bf16codecs.cli.reports import show_damage, summary_json, took
+from bf16codecs.cli.reports import counted_tensors, show_damage, summary_json, took
 from bf16codecs.cli.tables import print_table
 from bf16codecs.errors import BF16CodecsError
 
@@ -147,7 +147,7 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
         state = "intact" if summary.has_checksums else "readable, without checksums"
         objects = f" {counted(summary.objects, 'object')}," if summary.objects else ""
         say(
-            f"{printable(store)}: {counted(summary.tensors, 'tensor')},{objects}"
+            f"{printable(store)}: {counted_tensors(summary)},{objects}"
             f" {format_size(summary.nbytes)}, {state}{same}, {took(summary)}"
         )
         if summary.loss is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_writable",
+    "counted_tensors",
     "load_plots",
     "report",
     "show_damage",
@@ -92,7 +93,7 @@ def report(
     if done == "restored" and summary.objects:
         notes.append(f"without {counted(summary.objects, 'object')} of the checkpoint")
     say(
-        f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
+        f"{printable(source)} -> {printable(target)}: {counted_tensors(summary)},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}), {', '.join([took(summary), *notes])}"
     )
     if summary.left_out:
@@ -106,6 +107,14 @@ def report(
 def _step_note(number: int, by: str) -> str:
     """Name the appended step and the origin of its number, so that users notice a wrong one."""
     return f"step {number}" + (f" (by its {printable(by)})" if by else "")
+
+
+def counted_tensors(summary: Summary) -> str:
+    """Return the number of tensors in words; of a whole run, of different ones, and its steps."""
+    if not summary.steps:
+        return counted(summary.tensors, "tensor")
+    tensors = counted(summary.different_tensors, "tensor")
+    return f"{tensors} at {counted(summary.steps, 'step')}"
 
 
 def took(summary: Summary) -> str:

@@ -179,7 +179,15 @@ def run_to_safetensors(
                 _write(reader, [temporary / folder / name for name in step.file_names], report)
                 done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
-        return Summary(len(paths), tensors, total, stored, time.perf_counter() - start)
+        return Summary(
+            len(paths),
+            tensors,
+            total,
+            stored,
+            time.perf_counter() - start,
+            steps=len(steps),
+            different_tensors=len(run.names),
+        )
 
 
 def _restore(

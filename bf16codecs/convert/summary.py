@@ -47,6 +47,10 @@ class Summary:
     left_out: tuple[str, ...] = ()
     #: Number of objects of a training checkpoint, which are in no file.
     objects: int = 0
+    #: Number of steps of a whole run that was read, and of its different tensors; `tensors` has
+    #: those of all steps.
+    steps: int = 0
+    different_tensors: int = 0
 
 
 def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:

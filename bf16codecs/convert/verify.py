@@ -89,13 +89,14 @@ def verify_store(
     OSError
         If a server fails, or `src` cannot be read.
     """
-    start, objects = time.perf_counter(), 0
+    start, objects, steps, names = time.perf_counter(), 0, 0, 0
     opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(_opened(store, opening)) as reader:
         damages = Damages(reader.where, reader.location[0])
         try:
             if isinstance(reader, RunReader):
                 files, tensors, total = _verify_run(reader, src, damages, progress)
+                steps, names = len(reader.run.steps), len(reader.names)
             else:
                 files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
                 objects = _verify_objects(reader, damages)
@@ -123,6 +124,8 @@ def verify_store(
         loss=loss,
         has_checksums=has_checksums,
         objects=objects,
+        steps=steps,
+        different_tensors=names,
     )
 
 

@@ -145,3 +145,16 @@ def test_one_model_does_not_replace_a_damaged_run(
     done(command, demo_model, store)
     damage_attributes(store, lambda text: text.replace('"tensors"', '"tensor"'))
     done(command, demo_model, store, "--overwrite")
+
+
+def test_tensors_of_a_whole_run_are_counted_once(demo_model: Path, tmp_path: Path) -> None:
+    """As `info` and `st2zarr` count them; the JSON document counts those of all steps."""
+    store = tmp_path / "run.zarr"
+    safetensors_to_run([demo_model, demo_model], store, steps=[7, 8])
+    count = int(re.search(r"in (\d+) tensors", done("bf16codecs", "info", store))[1])  # type: ignore[index]
+    assert f"run.zarr: {count} tensors at 2 steps, " in done("bf16codecs", "verify", store)
+    restored = done("zarr2st", store, tmp_path / "back", "--all")
+    assert f": {count} tensors at 2 steps, " in restored
+    assert json.loads(done("bf16codecs", "verify", store, "--json"))["tensors"] == 2 * count
+    one = done("bf16codecs", "verify", f"{store}@7")
+    assert f"run.zarr@7: {count} tensors, " in one
