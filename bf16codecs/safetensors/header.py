@@ -290,14 +290,12 @@ _BEGINNINGS = {
 
 
 def _likeness(start: bytes) -> str:
-    """Say what a file with too large a header is like, for a message."""
+    """Say what a file that begins like this may be, for a message; empty if that is unknown."""
     for beginning, what in _BEGINNINGS.items():
         if start.startswith(beginning):
-            return f" (it looks like {what})"
-    if start.isascii() and start.decode("ascii").replace("\n", " ").isprintable():
-        return " (it looks like text)"
-    length = int.from_bytes(start[:8], "little")
-    return f": its header would have {length} bytes, the limit is {MAX_HEADER_BYTES}"
+            return f"it looks like {what}"
+    text = start.decode("ascii") if start.isascii() else ""
+    return "it looks like text" if text and text.replace("\n", " ").isprintable() else ""
 
 
 def header_nbytes(start: bytes, size: int, where: str) -> int:
@@ -307,12 +305,17 @@ def header_nbytes(start: bytes, size: int, where: str) -> int:
     file's.
     """
     if size < 8:
+        what = f"not a safetensors file ({like})" if (like := _likeness(start)) else "truncated"
+        has_no = "has no" if size == 1 else "have no"
         raise SafetensorsError(
-            f"{where}: truncated: {counted(size, 'byte')} have no room for a safetensors header"
+            f"{where}: {what}: {counted(size, 'byte')} {has_no} room for a safetensors header"
         )
     length = int.from_bytes(start[:8], "little")
     if length > MAX_HEADER_BYTES:
-        raise SafetensorsError(f"{where}: not a safetensors file{_likeness(start)}")
+        why = f": its header would have {length} bytes, the limit is {MAX_HEADER_BYTES}"
+        if like := _likeness(start):
+            why = f" ({like})"
+        raise SafetensorsError(f"{where}: not a safetensors file{why}")
     if length > size - 8:
         raise SafetensorsError(
             f"{where}: truncated: header of {counted(length, 'byte')} in a file of {size}"
