@@ -17,10 +17,13 @@ from bf16codecs._base.tables import format_size, printable
 from bf16codecs.cli.console import progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     Command,
+    Decorator,
+    add_options,
     base_option,
     command,
     conversion_options,
     drop_options,
+    is_source,
     is_store,
     json_option,
     max_bytes_option,
@@ -136,9 +139,23 @@ def _convert_on(address: str) -> Callable[..., Summary]:
     return functools.partial(convert, client=address)
 
 
+def _restoring_arguments(store: str) -> Decorator:
+    """Add the arguments `store` and `dst`, and say what is missing as st2zarr does."""
+
+    def check(ctx: click.Context, param: click.Parameter, dst: str | None) -> str:
+        if dst is None:
+            given = ctx.params[store]
+            raise click.UsageError(f"Missing argument 'DST': where to restore {given} to.")
+        return dst
+
+    return add_options(
+        click.argument(store),
+        click.argument("dst", required=False, metavar="DST", callback=check),
+    )
+
+
 @click.command(cls=Command)
-@click.argument("store")
-@click.argument("dst")
+@_restoring_arguments("store")
 @base_option
 @storage_option
 @threads_option
@@ -173,7 +190,8 @@ def _restore(
     from bf16codecs.store.opening import split_step
 
     makes_store = suffix_of(store)[1] not in (None, Kind.SAFETENSORS)
-    if not (makes_store or os.path.lexists(store)) and is_store(dst):
+    is_missing = not (makes_store or os.path.lexists(store))
+    if (is_missing or is_source(store)) and is_store(dst):
         raise click.UsageError(f"{dst} is the store: put it before {store}.")
     if (step is not None or all_steps) and split_step(store)[1] is not None:
         raise click.UsageError(f"{store} is already one step: leave out --step and --all")
@@ -212,8 +230,7 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
 
 
 @click.command(cls=Command)
-@click.argument("file")
-@click.argument("dst")
+@_restoring_arguments("file")
 @base_option
 @storage_option
 @threads_option

@@ -25,10 +25,10 @@ from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.kinds import (
     FOREIGN_SUFFIXES,
-    MAKERS,
     ZARR_MARKERS,
     Kind,
     detect,
+    maker_of,
     suffix_of,
 )
 from bf16codecs.store.opening import names_run, open_run_store, split_step
@@ -151,7 +151,7 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
     An existing store of the right kind may have any name. The message suggests suffix `example`.
     """
     suffix, found = suffix_of(target.name)
-    maker = f"{found.value}, which {MAKERS[found]} makes" if found else ""
+    maker = f"{found.value}, which {maker_of(found)} makes" if found else ""
     if found is None:
         suffix = target.suffix if target.suffix.lower() in FOREIGN_SUFFIXES else ""
         maker = f"a file of another kind, {suffix}, and {kind.value} is to be made"

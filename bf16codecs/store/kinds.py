@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.paths import given_path, index_suffix, require_path
 from bf16codecs._files.journal import HDF5_MAGIC
 from bf16codecs._files.publish import recover_missing
@@ -16,17 +17,17 @@ from bf16codecs.errors import StoreError
 __all__ = [
     "FOREIGN_SUFFIXES",
     "LOCAL_SCHEMES",
-    "MAKERS",
-    "RESTORERS",
     "STORE_SUFFIXES",
     "ZARR_MARKERS",
     "Kind",
     "detect",
     "detect_given",
     "kind_of_address",
+    "maker_of",
     "path_of",
     "plain_address",
     "refuse_hdf5",
+    "restorer_of",
     "suffix_of",
 ]
 
@@ -40,15 +41,16 @@ class Kind(Enum):
     SAFETENSORS = "a safetensors model"
 
 
-#: The commands that make each kind.
-MAKERS = {
-    Kind.FOLDER: "st2zarr",
-    Kind.ZIP: "st2zarr",
-    Kind.HDF5: "st2h5",
-    Kind.SAFETENSORS: "zarr2st or h52st",
+# The functions and commands that make each kind, and that restore safetensors files from it.
+_TO_ZARR = "safetensors_to_zarr", "st2zarr"
+_FROM_ZARR, _FROM_HDF5 = ("zarr_to_safetensors", "zarr2st"), ("hdf5_to_safetensors", "h52st")
+_MAKERS = {
+    Kind.FOLDER: _TO_ZARR,
+    Kind.ZIP: _TO_ZARR,
+    Kind.HDF5: ("safetensors_to_hdf5", "st2h5"),
+    Kind.SAFETENSORS: ("zarr_to_safetensors or hdf5_to_safetensors", "zarr2st or h52st"),
 }
-#: The commands that restore safetensors files from each kind of store.
-RESTORERS = {Kind.FOLDER: "zarr2st", Kind.ZIP: "zarr2st", Kind.HDF5: "h52st"}
+_RESTORERS = {Kind.FOLDER: _FROM_ZARR, Kind.ZIP: _FROM_ZARR, Kind.HDF5: _FROM_HDF5}
 #: Suffixes of a store that replaces `*.safetensors` in a folder; the first one is preferred.
 STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 #: Files of a folder that is a Zarr group or array.
@@ -67,6 +69,16 @@ FOREIGN_SUFFIXES = {
     *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
     *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
 }
+
+
+def maker_of(kind: Kind) -> str:
+    """Return the name of the function or command that makes models of a kind, for a message."""
+    return for_caller(*_MAKERS[kind])
+
+
+def restorer_of(kind: Kind | None) -> str:
+    """Return the function or command that restores a kind; empty if none does."""
+    return for_caller(*_RESTORERS[kind]) if kind in _RESTORERS else ""
 
 
 def suffix_of(name: str) -> tuple[str, Kind | None]:

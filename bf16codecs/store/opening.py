@@ -23,13 +23,14 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, location_of
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import (
-    RESTORERS,
     Kind,
     detect,
     detect_given,
     kind_of_address,
+    maker_of,
     path_of,
     refuse_hdf5,
+    restorer_of,
     suffix_of,
 )
 from bf16codecs.store.layout import ATTRIBUTES_KEY
@@ -316,10 +317,10 @@ def open_store(
         refuse_hdf5(text)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
-        command = RESTORERS.get(kind)
-        advice = "it needs no restoring" if command is None else f"{command} restores it"
+        restorer = restorer_of(kind)
+        advice = f"{restorer} restores it" if restorer else "it needs no restoring"
         if not kinds:
-            advice = "st2zarr and st2h5 make stores of these"
+            advice = f"{maker_of(Kind.FOLDER)} and {maker_of(Kind.HDF5)} make stores of these"
         by = "" if path is not None else " by its name"
         raise StoreError(f"{text}: not {expected}, but{by} {kind.value}: {advice}")
     step = opening.step if step is None else step

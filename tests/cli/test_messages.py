@@ -71,6 +71,8 @@ def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     assert "Missing argument 'STORE'" in line
     line = misused("zarr2st", tmp_path / "out.safetensors", store)
     assert line == f"Error: {store} is the store: put it before {tmp_path / 'out.safetensors'}."
+    line = misused("zarr2st", demo_model, store)
+    assert line == f"Error: {store} is the store: put it before {demo_model}."
     line = misused("bf16codecs", "st2zarr", demo_model, store)
     assert line == "Error: st2zarr is a command of its own: leave out bf16codecs."
     assert "Name one step of a run as RUN@600" in misused("bf16codecs", "info", store, "--step", 6)
@@ -126,8 +128,10 @@ def test_no_target_is_standard_output(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_missing_target_of_restoring() -> None:
-    for name in ("zarr2st", "h52st"):
-        assert "Missing argument 'DST'" in misused(name, "m"), name
+    for name, store in {"zarr2st": "STORE", "h52st": "FILE"}.items():
+        line = misused(name, "--overwrite", "m")
+        assert line == "Error: Missing argument 'DST': where to restore m to.", name
+        assert misused(name) == f"Error: Missing argument '{store}'.", name
 
 
 def test_subcommands_show_the_version() -> None:

@@ -333,6 +333,7 @@ def test_other_kinds_of_folders(demo_model: Path, tmp_path: Path) -> None:
     }.items():
         line = refused("bf16codecs", "orbax", tmp_path / name, tmp_path / "x.zarr")
         assert f"{tmp_path / name}: no Orbax checkpoint, {what}" in line
+        what = what.replace("st2zarr", "safetensors_to_zarr")
         with pytest.raises(StoreError, match=f"{name}: no Orbax checkpoint, {what}"):
             orbax.orbax_to_zarr(tmp_path / name, tmp_path / "x.zarr")
     line = refused("bf16codecs", "orbax", tmp_path / "m.h5", tmp_path / "x.zarr")

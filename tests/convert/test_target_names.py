@@ -11,6 +11,7 @@ import pytest
 
 from bf16codecs.convert import (
     append_to_run,
+    hdf5_to_safetensors,
     rebase_store,
     run_to_safetensors,
     safetensors_to_hdf5,
@@ -19,6 +20,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
+from bf16codecs.errors import SafetensorsError, StoreError
 from folders import content_of, names_in
 from invoked import done, refused
 from models import write_model
@@ -224,6 +226,10 @@ def test_overwriting_is_advised_where_it_is_done(store: Path, model: Path) -> No
     verify_store(delta, fine)
 
 
+# The functions of the commands that restore, which messages to Python's callers name.
+RESTORERS = {"zarr2st": "zarr_to_safetensors", "h52st": "hdf5_to_safetensors"}
+
+
 def test_stores_and_addresses_are_no_sources(model: Path, store: Path, tmp_path: Path) -> None:
     safetensors_to_hdf5(model, tmp_path / "m.h5")
     safetensors_to_zarr(model, tmp_path / "m.zarr.zip")
@@ -235,6 +241,8 @@ def test_stores_and_addresses_are_no_sources(model: Path, store: Path, tmp_path:
             "m.h5": "h52st",
         }.items():
             assert f"{restorer} restores that" in refused(command, tmp_path / name, target)
+            with pytest.raises(SafetensorsError, match=f"{RESTORERS[restorer]} restores that"):
+                safetensors_to_zarr(tmp_path / name, target)
         line = refused(command, "https://host/m.safetensors", target)
         assert "https://host/m.safetensors: an address: download it first" in line
     done("st2zarr", f"file://{model}", targets["st2zarr"])
@@ -245,3 +253,7 @@ def test_the_other_command_is_named(model: Path, store: Path, tmp_path: Path) ->
     assert "zarr2st restores it" in refused("h52st", store, tmp_path / "x")
     assert "h52st restores it" in refused("zarr2st", tmp_path / "m.h5", tmp_path / "x")
     assert "it needs no restoring" in refused("zarr2st", model, tmp_path / "x")
+    with pytest.raises(StoreError, match="zarr_to_safetensors restores it"):
+        hdf5_to_safetensors(store, tmp_path / "x")
+    with pytest.raises(ValueError, match="an HDF5 file, which safetensors_to_hdf5 makes"):
+        safetensors_to_zarr(model, tmp_path / "x.h5")

@@ -16,7 +16,15 @@ from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import StoreError
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, detect_given, path_of, suffix_of
+from bf16codecs.store.kinds import (
+    Kind,
+    detect,
+    detect_given,
+    maker_of,
+    path_of,
+    restorer_of,
+    suffix_of,
+)
 from bf16codecs.store.plan import header_path
 
 __all__ = ["ADDRESS_ADVICE", "is_to_convert", "local_checkpoint", "orbax_to_zarr"]
@@ -129,8 +137,9 @@ def _other(path: Path) -> str:
         checkpoint = parent_checkpoint(path)
         return f"no Orbax checkpoint, but a part of one, without a tree: name {checkpoint}"
     if kind is not None:
-        command = RESTORERS.get(kind)
-        does = "st2zarr makes stores of it" if command is None else f"{command} restores it"
+        restorer = restorer_of(kind)
+        makes = f"{maker_of(Kind.FOLDER)} makes stores of it"
+        does = f"{restorer} restores it" if restorer else makes
         return f"no Orbax checkpoint, but {kind.value}: {does}"
     if not path.is_dir():
         return "neither an Orbax checkpoint, which would be a folder, nor a Zarr store of one"

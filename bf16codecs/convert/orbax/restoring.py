@@ -27,7 +27,7 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo
-from bf16codecs.store.kinds import Kind, path_of
+from bf16codecs.store.kinds import Kind, path_of, restorer_of
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.zarr.metadata import NoGroupError
@@ -118,7 +118,8 @@ def _kept(reader: ModelReader) -> tuple[Header, Checkpoint]:
     header, *others = reader.headers
     if others or KEY not in header.metadata:
         raise StoreError(
-            f"{reader.where}: not made of an Orbax checkpoint: zarr2st restores what it was made of"
+            f"{reader.where}: not made of an Orbax checkpoint: {restorer_of(Kind.FOLDER)} restores"
+            " what it was made of"
         )
     try:
         checkpoint = Checkpoint.from_text(header.metadata[KEY])

@@ -21,7 +21,7 @@ from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.files import open_safetensors
-from bf16codecs.store.kinds import RESTORERS, Kind, detect, path_of, suffix_of
+from bf16codecs.store.kinds import Kind, detect, path_of, restorer_of, suffix_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
@@ -48,9 +48,10 @@ def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelR
             kind = detect(split_step(path)[0])
         # torch.save writes ZIP files with other names.
         is_store_name = kind is not Kind.ZIP or suffix_of(path)[1] is Kind.ZIP
-        if kind in RESTORERS and is_store_name:
+        restorer = restorer_of(kind)
+        if kind is not None and restorer and is_store_name:
             raise SafetensorsError(
-                f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
+                f"{text}: {kind.value}, not a safetensors model: {restorer} restores that"
             ) from e
         if isinstance(e, FileNotFoundError) and not os.path.lexists(path):
             raise missing_path(path) from e
