@@ -94,7 +94,7 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
     write_model(Path(other), [("x", "BF16", (64, 8))])
     nameless = shutil.copy(first, tmp_path / "m.safetensors")
     for arguments, error in (
-        ([first, first], "is step 5, and so is"),
+        ([first, first], "is named twice, as step 5: leave one of them out"),
         (["no-such-file"], "no-such-file"),
         ([first, other], f"{other}: has no tensor in common with {first}, an earlier step: none"),
         ([first, "--json", str(tmp_path / "no" / "t.json")], "No such folder"),

@@ -221,6 +221,7 @@ def test_checkpoints_runs_and_stores_in_each_others_place(demo_model: Path, tmp_
         ),
         (("st2zarr", demo_model, tmp_path / "x", "--base", run), f"as in {run}@2"),
         (("st2zarr", checkpoints / "step-2.safetensors", f"{run}@3", "--append"), "leave out @3"),
+        (("st2zarr", demo_model, stores / "m.zarr", "--append"), "one model, not a run"),
         (("bf16codecs", "rebase", run), "a run: neither it nor its steps can be rewritten"),
         (("bf16codecs", "rebase", f"{run}@2"), "neither it nor its steps can be rewritten"),
         (("bf16codecs", "info", stores), "name what is in it, such as 'm.zarr'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -272,11 +272,12 @@ def append_to_run(
     with closing(opened_source(src, to_store=True)) as source:
         target = Path(given_path(store, "run"))
         absolute_target(store, source.paths)
-        number = step_of(source, src) if step is None else StepNumber(step)
+        find_number = partial(step_of, source, src) if step is None else partial(StepNumber, step)
         recover_missing(target)
         if os.path.lexists(target) and not is_free_folder(target):
             wanted = codec, level, keyframe_every, zarr_format
-            return _append(source, number, target, options, wanted)
+            return _append(source, find_number, target, options, wanted)
+        number = find_number()
         options = replace(
             options,
             keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
@@ -298,7 +299,7 @@ def append_to_run(
 
 def _append(
     source: ModelReader,
-    number: StepNumber,
+    find_number: Callable[[], StepNumber],
     target: Path,
     options: RunOptions,
     wanted: tuple[str | None, str | int | None, int | None, int | None],
@@ -310,7 +311,8 @@ def _append(
         target_errors(target),
         opened_to_change(target, "append to", durable=options.sync) as (writer, run, kind),
     ):
-        info = run.run
+        # Not before: without a run to append to, advice about the number would not help.
+        info, number = run.run, find_number()
         _check_order(run, number.value)
         choice = choice_of_run(target, info, *wanted)
         options = replace(options, keyframe_every=info.group, codec=choice.name, level=choice.level)

@@ -150,8 +150,10 @@ def ordered_steps(
         source = opened_source(path, to_store=True)
         number = step_of(source, path).value if given is None else given[i]
         if number in found:
-            raise SafetensorsError(
-                f"{os.fspath(path)}: is step {number}, and so is {found[number][1]}"
-            )
+            other = found[number][1]
+            why = f"is step {number}, and so is {other}"
+            if os.path.realpath(path) == os.path.realpath(other):
+                why = f"is named twice, as step {number}: leave one of them out"
+            raise SafetensorsError(f"{os.fspath(path)}: {why}")
         found[number] = source, os.fspath(path)
     return [(number, found[number][0]) for number in sorted(found)]
