@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,9 +115,11 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
         )
         return
     occurring = sum(count > 0 for count in statistics.exponents)
+    is_uneven = math.log2(max(1, occurring)) - found.exponent >= 0.005
     text = (
-        f"Exponents: {occurring} of {len(statistics.exponents)} occur, so they hold"
-        f" {found.exponent:.2f} bits and not {fields.exponent}"
+        f"Exponents: {occurring} of {len(statistics.exponents)} occur"
+        f"{', unevenly' if is_uneven else ''}: they hold {found.exponent:.2f} bits of"
+        f" {fields.exponent}"
     )
     if isinstance(group, GroupAnalysis) and group.tensors > 1 and group.exponent_per_tensor:
         text += f"; {group.exponent_per_tensor:.2f} with a table for each tensor"
@@ -138,8 +141,9 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
         if prediction.of == plane and given is not None:
             yield (
                 f"The {prediction.neighbour} neighbour tells {max(0, alone - given):.2f} bits of"
-                f" the {name}. Predicting from it costs {prediction.delta:.2f} (delta) or"
-                f" {prediction.xor:.2f} (XOR) bits, without {alone:.2f}: {_verdict(prediction)}."
+                f" the {name}. Predicted from it, the {name} takes {prediction.delta:.2f} (delta)"
+                f" or {prediction.xor:.2f} bits (XOR) instead of {alone:.2f}:"
+                f" {_verdict(prediction)}."
             )
 
 
@@ -147,7 +151,7 @@ def _verdict(prediction: Prediction) -> str:
     gain = prediction.alone - min(prediction.delta, prediction.xor)
     if abs(gain) < _LEAST_GAIN:
         return "no gain"
-    return "it helps" if gain > 0 else "it is worse"
+    return "it helps" if gain > 0 else "worse"
 
 
 def summary(found: Analysis) -> Iterator[str]:
