@@ -57,6 +57,8 @@ FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 _FIRST, _LAST = 600, 400
 # How alike a name and a near one are at least; at 0.6, "base" is near "absent".
 _ALIKE = 0.65
+# How many names a message suggests at most.
+_MOST_NEAR = 3
 # How much to quote of a server's message, or of what it sends instead of a header.
 _FROM_SERVER = 200
 
@@ -73,29 +75,34 @@ def few(names: Sequence[str], most: int) -> str:
 
 
 def near_names(name: str, names: Iterable[str], key: Callable[[str], str] = str) -> str:
-    """Say which names are like a missing one, or contain it, for the end of a message.
+    """Ask whether a missing name was to be one like it, or one that contains it; empty if none is.
 
-    `key` returns the part of a name that is compared.
+    `key` returns the part of a name that is compared first. The nearest name is the first one.
     """
     known = list(names)
     close = difflib.get_close_matches(key(name), {key(other) for other in known}, 3, _ALIKE)
     near = [other for part in close for other in known if key(other) == part]
+    near.sort(key=lambda other: difflib.SequenceMatcher(None, name, other).ratio(), reverse=True)
     if not near and name:
         near = [other for other in known if name.lower() in other.lower()]
     if not near:
         return ""
     quoted = list(map(repr, near))
-    return f"; there is {' and '.join(quoted) if len(near) < 3 else few(quoted, 3)}"
+    if len(quoted) > _MOST_NEAR:
+        quoted[_MOST_NEAR:] = [f"one of {len(quoted) - _MOST_NEAR} more"]
+    *others, last = quoted
+    return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
 def other_tensors(name: str, names: Collection[str]) -> str:
     """Name tensors like a missing one, or say how to list all, for the end of a message."""
-    near = near_names(name, names)
-    if near or not names:
-        return near or "; there are no tensors"
-    first, lists = next(iter(names)), for_caller("keys()", "bf16codecs info")
-    count = counted(len(names), "tensor")
-    return f"; it has {count}, such as {first!r:.300}: {lists} lists all names"
+    if not names:
+        return "; there are no tensors"
+    lists = f"{for_caller('keys()', 'bf16codecs info')} lists all names"
+    if near := near_names(name, names):
+        return f"; {near} {lists}" if near.endswith(" more?") else f"; {near}"
+    first, count = next(iter(names)), counted(len(names), "tensor")
+    return f"; it has {count}, such as {first!r:.300}: {lists}"
 
 
 def one_line(error: BaseException) -> str:

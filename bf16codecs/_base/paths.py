@@ -80,7 +80,9 @@ def _near_paths(path: str | os.PathLike[str]) -> str:
     suffix = os.path.splitext(name)[1]
     same = [other for other in visible if os.path.splitext(other)[1] == suffix]
     # Names are compared without suffixes, which make any two of them alike.
-    return near_names(name, same, _stem) or near_names(name, visible, _stem)
+    near = near_names(name, same, _stem) or near_names(name, visible, _stem)
+    # In parentheses, since Python shows the path after it.
+    return near and f" ({near})"
 
 
 def _stem(name: str) -> str:
@@ -141,7 +143,7 @@ def absolute(path: str | os.PathLike[str]) -> str:
 def require_folder_of(target: Path) -> None:
     """Raise FileNotFoundError if the folder in which a file is to be made does not exist."""
     if not target.parent.is_dir():
-        raise missing_path(target.parent, "No such folder")
+        raise missing_path(target.parent, "No such folder: create it first")
 
 
 def and_parents(path: str) -> list[str]:

@@ -135,7 +135,7 @@ def test_one_tensor(demo_model: Path) -> None:
     whole = json_of("bf16codecs", "info", "m.zarr")["tensors"]
     assert found in whole
     line = refused("bf16codecs", "info", "m.zarr", "--tensor", "embed")
-    assert line.endswith("no tensor 'embed'; there is 'model.embed_tokens.weight'")
+    assert line.endswith("no tensor 'embed'; did you mean 'model.embed_tokens.weight'?")
     line = refused("bf16codecs", "info", "m.zarr", "--tensor", "zzz")
     assert line.endswith(
         "no tensor 'zzz'; it has 39 tensors, such as 'lm_head.weight': bf16codecs info lists all"

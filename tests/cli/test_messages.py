@@ -319,7 +319,7 @@ def test_a_missing_path_is_compared_with_its_folder(
         os.mkdir(name)
     safetensors_to_zarr("model.safetensors", "model.zarr", verify=False)
     command, *arguments = line.split()
-    assert refused(command, *arguments).endswith(f"; there is '{near}'")
+    assert refused(command, *arguments).endswith(f" (did you mean '{near}'?)")
 
 
 def test_a_missing_base_of_a_store_is_only_named(demo_model: Path, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_missing_base_of_a_store_is_only_named(demo_model: Path, tmp_path: Pat
     line = refused("zarr2st", tmp_path / "m.zarr", tmp_path / "back")
     assert line.endswith("base.zarr: No such file or directory; name its base with --base")
     line = refused("bf16codecs", "verify", tmp_path / "m.zarr", "--base", tmp_path / "base-3.zarr")
-    assert "; there is 'base-2.zarr' and 'base-1.zarr'" in line
+    assert " (did you mean 'base-2.zarr' or 'base-1.zarr'?)" in line
 
 
 def test_names_of_a_folder_that_are_compared(tmp_path: Path) -> None:
@@ -342,13 +342,17 @@ def test_names_of_a_folder_that_are_compared(tmp_path: Path) -> None:
 
     for name in ("m.h5", "m.zarr", "model-2.zarr", "model-3.zarr"):
         (tmp_path / name).touch()
-    assert hint(tmp_path / "model-1.zarr") == "; there is 'model-3.zarr' and 'model-2.zarr'"
-    assert hint(tmp_path / "m.zar") == "; there is 'm.h5' and 'm.zarr'"
+    assert hint(tmp_path / "model-1.zarr") == " (did you mean 'model-3.zarr' or 'model-2.zarr'?)"
+    assert hint(tmp_path / "m.zar") == " (did you mean 'm.zarr' or 'm.h5'?)"
+    for name in ("demo.h5", "demo.safetensors", "demo.zarr"):
+        (tmp_path / name).touch()
+    three = "'demo.safetensors', 'demo.zarr' or 'demo.h5'"
+    assert hint(tmp_path / "demo.safetenors") == f" (did you mean {three}?)"
     assert hint(tmp_path / "absent.zarr") == ""
     assert hint(tmp_path / "absent" / "m.zarr") == ""
     (tmp_path / "broken.zarr").symlink_to("absent")
     assert hint(tmp_path / "broken.zarr") == ""
-    with pytest.raises(FileNotFoundError, match=r"there is 'm\.zarr'"):
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'm\.zarr'\?"):
         bf16codecs.open_run(tmp_path / "mm.zarr")
 
 

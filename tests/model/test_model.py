@@ -241,7 +241,7 @@ def test_names_that_do_not_exist(path):
             with pytest.raises(KeyError) as error:
                 get("model.embed_token.weight")
             message = str(error.value)
-            assert message.startswith(f"{path}: no tensor 'model.embed_token.weight'; there is")
+            assert message.startswith(f"{path}: no tensor 'model.embed_token.weight'; did you")
             assert "'model.embed_tokens.weight'" in message
         with pytest.raises(TensorNotFoundError) as error:
             model["zzz"]
@@ -249,6 +249,17 @@ def test_names_that_do_not_exist(path):
             f"{path}: no tensor 'zzz'; it has {len(ARRAYS)} tensors, such as {model.keys()[0]!r}:"
             " keys() lists all names"
         )
+
+
+def test_a_part_of_many_names(tmp_path):
+    names = [f"layers.{i}.weight" for i in range(10)]
+    path = write_store(tmp_path / "many.zarr", {name: np.arange(3) for name in names})
+    with open_model(path) as model, pytest.raises(TensorNotFoundError) as error:
+        model["weight"]
+    assert str(error.value).endswith(
+        "; did you mean 'layers.0.weight', 'layers.1.weight', 'layers.2.weight' or one of 7 more?"
+        " keys() lists all names"
+    )
 
 
 def test_keys_that_are_no_names(path):

@@ -192,7 +192,9 @@ def test_zarr_arrays_that_are_of_another_tensor_at_some_steps(tmp_path: Path) ->
 
 
 def test_missing_names_are_reported(run: bf16codecs.Run, path: Path) -> None:
-    with pytest.raises(TensorNotFoundError, match=r"no step has a tensor 'embd'; there is 'embed'"):
+    with pytest.raises(
+        TensorNotFoundError, match=r"no step has a tensor 'embd'; did you mean 'embed'\?"
+    ):
         run["embd"]
     for name in ("", "@", "changes@1", "changes@", "embed@10", "embed@x"):
         with pytest.raises(TensorNotFoundError, match="no step has a tensor"):
