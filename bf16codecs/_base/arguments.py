@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -69,5 +70,7 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
         kind = type(value).__name__
         raise TypeError(f"{name} must be a string, {listed}, not {value!r:.80} ({kind})")
     if value not in names:
-        raise ValueError(f"{name} must be {listed}, not {value!r:.80}")
+        near = difflib.get_close_matches(value[:80], names, 1, 0.65)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"{name} must be {listed}, not {value!r:.80}{hint}")
     return value

@@ -92,10 +92,8 @@ def byte_view(buf: Any, name: str = "") -> Bytes:
     try:
         return ensure_contiguous_ndarray(as_array(buf)).reshape(-1).view(np.uint8)
     except TypeError as error:
-        if not name:
-            raise
-        kind = type(buf).__name__
-        raise TypeError(f"{name} must be a buffer or a NumPy array, not {kind}: {error}") from error
+        what, kind = name or "buf", type(buf).__name__
+        raise TypeError(f"{what} must be a buffer or a NumPy array, not {kind}: {error}") from error
     except ValueError as error:
         if not name:
             raise

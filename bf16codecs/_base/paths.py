@@ -47,7 +47,7 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
     if not text:
         raise ValueError(f'the path of the {of} is empty (write "." for the current folder)')
     if names_folder(text) and os.path.isfile(text.rstrip("/" + os.sep)):
-        raise NotADirectoryError(errno.ENOTDIR, "It is a file: leave out the slash", text)
+        raise NotADirectoryError(errno.ENOTDIR, "a file: leave out the slash", text)
     return text
 
 

@@ -356,7 +356,8 @@ class Model(TensorMapping[LazyTensor]):
         return model_html(self._where, self.keys(), lambda: self._handle.opened, self.__getitem__)
 
     def __repr__(self) -> str:
-        return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
+        state = "" if self._home.is_open else ", closed"
+        return f"<Model {self._where}: {counted(len(self), 'tensor')}{state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (type(self), self._framework, self._device, *self._handle.arguments)

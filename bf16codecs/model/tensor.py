@@ -94,6 +94,11 @@ class ModelHandle(Generic[Opened]):
         return open_any(source, opening)
 
     @property
+    def is_open(self) -> bool:
+        """Whether neither it nor its run is closed."""
+        return self._opened is not None and (self._run is None or self._run.is_open)
+
+    @property
     def opened(self) -> Opened:
         """The open model; raises ValueError after `close`."""
         if self._run is not None:

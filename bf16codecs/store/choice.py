@@ -87,7 +87,11 @@ class CodecChoice:
             raise ValueError(f"codec {self.name!r} is for lossy stores alone ({lossy})")
         if self.lossy is None and self.name not in (*CODEC_NAMES, PLAIN_ZSTD):
             names = ", ".join((*FRAME_CODECS, PLAIN_ZSTD))
-            raise ValueError(f"codec must be {names} or none, not {self.name!r}")
+            lossy = for_caller("lossy='float16'", "--lossy float16")
+            others = " or ".join(name for name in LOSSY_CODEC_NAMES if name not in CODEC_NAMES)
+            raise ValueError(
+                f"codec must be {names} or none, or with {lossy} {others}, not {self.name!r}"
+            )
         self._check_level()
 
     def _check_level(self) -> None:

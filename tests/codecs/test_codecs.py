@@ -350,6 +350,10 @@ def test_invalid_dtypes_and_configurations_are_refused(cls):
     for dtype in ("int8", "BFLOAT16", "", np.dtype("i4"), int):
         with pytest.raises(ValueError, match="dtype must be one of bfloat16"):
             cls(dtype=dtype)
+    with pytest.raises(ValueError, match=r"not 'bf16' \(did you mean 'bfloat16'\?\)$"):
+        cls(dtype="bf16")
+    with pytest.raises(TypeError, match="buf must be a buffer or a NumPy array, not str: "):
+        cls().encode("abc")
     for dtype in (None, 2, b"bfloat16"):
         with pytest.raises(TypeError, match="dtype must be a string"):
             cls(dtype=dtype)

@@ -267,7 +267,9 @@ def test_closed_models_show_their_state(tmp_path, demo_model):
         assert "closed" in page.text
         assert NAME in page.texts
         assert ("BF16" in page.text) == isinstance(thing, LazyTensor)
-    assert repr(run) == f"<Run {tmp_path / 'run.zarr'}: 1 step, 39 tensors>"
+    assert repr(run) == f"<Run {tmp_path / 'run.zarr'}: 1 step, 39 tensors, closed>"
+    assert repr(model) == f"<Model {demo_model}: 39 tensors, closed>"
+    assert repr(step) == f"<Model {tmp_path / 'run.zarr'}@7: 39 tensors, closed>"
     for closed in (model, run):
         with pytest.raises(ValueError, match="is closed"):
             closed.info()

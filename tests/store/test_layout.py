@@ -185,6 +185,8 @@ def test_wrong_codecs_and_levels() -> None:
     ):
         with noted(codec, level), pytest.raises(ValueError, match=r"codec|level"):
             CodecChoice(codec, level)
+    with pytest.raises(ValueError, match=r"with lossy='float16' delta-rle or delta-deflate, not"):
+        CodecChoice("lzma")
 
 
 ATTRIBUTES = {

@@ -278,13 +278,11 @@ def _source_and_target(
     source = Path(text)
     if not source.is_dir():
         if source.exists():
-            raise NotADirectoryError(
-                errno.ENOTDIR, "It is a file, not a model's folder", str(source)
-            )
+            raise NotADirectoryError(errno.ENOTDIR, "a file, not a model's folder", str(source))
         raise missing_path(source, "No such folder")
     target = absolute_target(given_path(to, "target"), [source], "folder")
     if resolved(source) in resolved(target).parents:
-        raise ValueError(f"{to}: lies in the folder {given}: choose another place")
+        raise ValueError(f"{to}: lies in the folder {given}: choose a folder outside of it")
     kind = suffix_of(target.name)[1]
     if kind is not None:
         raise ValueError(f"{to}: the name of {kind.value}, not of a folder: choose another name")
