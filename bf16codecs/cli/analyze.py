@@ -14,7 +14,7 @@ from bf16codecs.cli.options import (
     ByteSize,
     Command,
     command,
-    max_bytes_option,
+    max_read_option,
     quiet_option,
     report_option,
     storage_option,
@@ -74,7 +74,7 @@ def _parsed_kinds(
 @click.option("--html", "html_file", metavar="FILE", help="Write a report as one page of HTML.")
 @storage_option
 @threads_option
-@max_bytes_option
+@max_read_option
 @report_option("json")
 @quiet_option
 @command

@@ -22,6 +22,7 @@ from bf16codecs.cli.options import (
     is_store,
     json_option,
     max_bytes_option,
+    max_read_option,
     quiet_option,
     storage_option,
     threads_option,
@@ -59,7 +60,7 @@ __all__ = ["info", "plugin_path", "verify"]
 )
 @click.option("--steps", is_flag=True, help="Show a table with the size of each step of a run.")
 @storage_option
-@max_bytes_option
+@max_read_option
 @json_option
 @command
 def info(

@@ -55,6 +55,7 @@ __all__ = [
     "is_store",
     "json_option",
     "max_bytes_option",
+    "max_read_option",
     "overwrite_option",
     "paths_argument",
     "quiet_option",
@@ -272,12 +273,19 @@ def paths_argument(target: str) -> Decorator:
 threads_option = click.option(
     "--threads", type=THREADS, help="Number of threads.  [default: all processors]"
 )
-max_bytes_option = click.option(
-    "--max-bytes",
-    type=ByteSize(),
-    help="Largest size of the original files, such as 100G."
-    "  [default: 1G, or 256 times the store's size]",
-)
+
+
+def _max_bytes_option(of: str) -> Decorator:
+    return click.option(
+        "--max-bytes",
+        type=ByteSize(),
+        help=f"{of}, such as 100G.  [default: 1G, or 256 times the store's size]",
+    )
+
+
+max_bytes_option = _max_bytes_option("Largest size of the original files")
+#: For commands that read parts of a store.
+max_read_option = _max_bytes_option("The most bytes that one read may decode")
 base_option = click.option(
     "--base",
     metavar="MODEL",

@@ -10,7 +10,7 @@ import click
 from bf16codecs._base.interrupt import Interrupted, forget
 from bf16codecs._base.tables import printable
 from bf16codecs.cli.console import say
-from bf16codecs.cli.options import Command, WholeNumber, command, max_bytes_option, storage_option
+from bf16codecs.cli.options import Command, WholeNumber, command, max_read_option, storage_option
 
 __all__ = ["view"]
 
@@ -27,7 +27,7 @@ __all__ = ["view"]
     "--browser/--no-browser", default=True, show_default=True, help="Open the page in the browser."
 )
 @storage_option
-@max_bytes_option
+@max_read_option
 @command
 def view(
     sources: tuple[str, ...], base: str | None, port: int | None, browser: bool, **options: Any
