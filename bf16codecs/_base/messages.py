@@ -55,8 +55,8 @@ FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 # A message may quote text of any length from a store. For a chain of stores, the last one and the
 # reason are at the end.
 _FIRST, _LAST = 600, 400
-# How alike a name and a near one are at least; at 0.6, "base" is near "absent".
-_ALIKE = 0.65
+# How alike a name and a near one are at least.
+_ALIKE = 0.6
 # How many names a message suggests at most.
 _MOST_NEAR = 3
 # How much to quote of a server's message, or of what it sends instead of a header.
@@ -74,13 +74,16 @@ def few(names: Sequence[str], most: int) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def near_names(name: str, names: Iterable[str], key: Callable[[str], str] = str) -> str:
+def near_names(
+    name: str, names: Iterable[str], key: Callable[[str], str] = str, alike: float = _ALIKE
+) -> str:
     """Ask whether a missing name was to be one like it, or one that contains it; empty if none is.
 
-    `key` returns the part of a name that is compared first. The nearest name is the first one.
+    `key` returns the part of a name that is compared first, and `alike` is how alike these parts
+    are at least. The nearest name is the first one.
     """
     known = list(names)
-    close = difflib.get_close_matches(key(name), {key(other) for other in known}, 3, _ALIKE)
+    close = difflib.get_close_matches(key(name), {key(other) for other in known}, 3, alike)
     near = [other for part in close for other in known if key(other) == part]
     near.sort(key=lambda other: difflib.SequenceMatcher(None, name, other).ratio(), reverse=True)
     if not near and name:

@@ -27,6 +27,8 @@ __all__ = [
 
 #: Libraries put the name of a variant, such as fp16, here, and before ``.safetensors`` elsewhere.
 _INDEX = re.compile(r"\.safetensors\.index(\.[^./]+)?\.json\Z")
+# How alike near names are at least, without suffixes: at 0.6, "base" is near "absent".
+_ALIKE = 0.65
 # How many names of a folder are compared with a missing one at most.
 _MOST_NAMES = 1000
 
@@ -80,7 +82,7 @@ def _near_paths(path: str | os.PathLike[str]) -> str:
     suffix = os.path.splitext(name)[1]
     same = [other for other in visible if os.path.splitext(other)[1] == suffix]
     # Names are compared without suffixes, which make any two of them alike.
-    near = near_names(name, same, _stem) or near_names(name, visible, _stem)
+    near = near_names(name, same, _stem, _ALIKE) or near_names(name, visible, _stem, _ALIKE)
     # In parentheses, since Python shows the path after it.
     return near and f" ({near})"
 

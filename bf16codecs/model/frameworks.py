@@ -107,7 +107,7 @@ def load_torch(
     by_name = {tensor.name: tensor for tensor in tensors}
     tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
     # Metadata are not trusted.
-    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].matches(by_name[o])}
+    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
     # Tied tensors that are stored twice are compared after loading: stores repeat small and
     # constant tensors, and safetensors files repeat all.
     copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -187,7 +187,7 @@ class Model(TensorMapping[LazyTensor]):
         return name in self._names
 
     def __getitem__(self, name: str) -> LazyTensor:
-        if _checked_name(name) not in self._names:
+        if _checked_key(name) not in self._names:
             hint = other_tensors(name, self._names)
             raise TensorNotFoundError(f"{self._where}: no tensor {name!r:.300}{hint}")
         return LazyTensor(self._handle, name)
@@ -218,7 +218,7 @@ class Model(TensorMapping[LazyTensor]):
             A `LazyTensor` returns arrays of NumPy, a `Slice` those of JAX or tensors of PyTorch.
         """
         framework, device = self._wanted(framework, device)
-        tensor = self[name]
+        tensor = self[_checked_name(name)]
         if framework == "numpy":
             return tensor
         return Slice(tensor, read_jax if framework == "jax" else partial(read_torch, device))
@@ -246,7 +246,7 @@ class Model(TensorMapping[LazyTensor]):
         KeyError
             If the model lacks the tensor.
         """
-        return self.load(framework, [name], device)[name]
+        return self.load(framework, [_checked_name(name)], device)[name]
 
     def get_tensors(self) -> dict[str, Any]:
         """Read all tensors, as `load` does."""
@@ -290,7 +290,8 @@ class Model(TensorMapping[LazyTensor]):
         if names is None and not self._names:
             # Without tensors, whose reading checks the headers, check them here.
             _ = self._handle.opened.headers
-        tensors = [self[name] for name in (self.keys() if names is None else names)]
+        wanted = self.keys() if names is None else map(_checked_name, names)
+        tensors = [self[name] for name in wanted]
         if framework != "torch":
             arrays = read_all(tensors)
             if framework == "jax":
@@ -356,7 +357,7 @@ class Model(TensorMapping[LazyTensor]):
         return model_html(self._where, self.keys(), lambda: self._handle.opened, self.__getitem__)
 
     def __repr__(self) -> str:
-        state = "" if self._home.is_open else ", closed"
+        state = "" if self._handle.is_open else ", closed"
         return f"<Model {self._where}: {counted(len(self), 'tensor')}{state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -369,10 +370,21 @@ def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) ->
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        # A number may be a step number.
-        advice = "; bf16codecs.open_run gives steps by number" if isinstance(name, int) else ""
-        raise TypeError(
-            f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__}): keys()"
-            f" lists the names{advice}"
-        )
+        raise _wrong_name(name, TypeError)
     return name
+
+
+def _checked_key(name: Any) -> str:
+    """Check a name as a dictionary does: what can be a key is missing, all else cannot be one."""
+    if not isinstance(name, str):
+        raise _wrong_name(name, TensorNotFoundError if isinstance(name, Hashable) else TypeError)
+    return name
+
+
+def _wrong_name(name: Any, error: type[Exception]) -> Exception:
+    # A number may be a step number.
+    advice = "; bf16codecs.open_run gives steps by number" if isinstance(name, int) else ""
+    return error(
+        f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__}): keys() lists"
+        f" the names{advice}"
+    )

@@ -169,7 +169,7 @@ class Run(TensorMapping["RunTensor"]):
 
     def __repr__(self) -> str:
         what = f"{counted(self._count, 'step')}, {counted(len(self), 'tensor')}"
-        return f"<Run {self._where}: {what}{'' if self._home.is_open else ', closed'}>"
+        return f"<Run {self._where}: {what}{'' if self._handle.is_open else ', closed'}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Run, (self._handle,)

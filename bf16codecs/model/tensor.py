@@ -231,13 +231,13 @@ class LazyTensor:
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
-    def matches(self, other: LazyTensor) -> bool:
+    def has_form_of(self, other: LazyTensor) -> bool:
         """Return whether another tensor has the same dtype and shape."""
         return (self.get_dtype(), self.shape) == (other.get_dtype(), other.shape)
 
     def is_copy_of(self, other: LazyTensor) -> bool:
         """Return whether another tensor of this model is stored in the same array."""
-        return self.matches(other) and self._array is other._array
+        return self.has_form_of(other) and self._array is other._array
 
     def ranges(self) -> RangeReader:
         """Return a reader of ranges of its bytes, little-endian and in C order."""

@@ -5,7 +5,9 @@ It keeps no sessions: each request names everything that it needs, so browsers a
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
@@ -153,7 +155,11 @@ class _Api:
 
     def model(self, query: Query) -> dict[str, Any]:
         """Open the checkpoints again, which a page requests when it is loaded, and list them."""
-        checkpoints = self._details.checkpoints.reopened()
+        try:
+            checkpoints = self._details.checkpoints.reopened()
+        except FileNotFoundError as e:
+            # Without the names of other files, which the message suggests to a user of the path.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), e.filename) from e
         self._details = Details(checkpoints)
         return {
             "where": checkpoints.where,

@@ -264,13 +264,17 @@ def test_a_part_of_many_names(tmp_path):
 
 def test_keys_that_are_no_names(path):
     with open_model(path) as model:
-        for get in (model.__getitem__, model.get_tensor, model.get_slice):
-            for key in (None, 1.5, b"steps", ("steps",), [1], slice(0, 1)):
-                with pytest.raises(TypeError, match=r"must be a string, not .*: keys\(\) lists"):
+        for get, error in (
+            (model.__getitem__, TensorNotFoundError),
+            (model.get_tensor, TypeError),
+            (model.get_slice, TypeError),
+        ):
+            for key in (None, 1.5, b"steps", ("steps",)):
+                with pytest.raises(error, match=r"must be a string, not .*: keys\(\) lists"):
                     get(key)
-            with pytest.raises(
-                TypeError, match=r"not 600 \(int\): .*open_run gives steps by number"
-            ):
+            with pytest.raises(TypeError, match=r"must be a string, not \[1\] \(list\)"):
+                get([1])
+            with pytest.raises(error, match=r"not 600 \(int\): .*open_run gives steps by number"):
                 get(600)
         assert 600 not in model
         assert model.get(600) is None

@@ -79,6 +79,15 @@ def test_bad_questions(client):
         assert told in client.ask(path, status, **query)["error"], (path, query)
 
 
+def test_a_model_that_is_gone_names_no_other_file(tmp_path):
+    path = write_safetensors(tmp_path / "model.safetensors", {"a": weights((4, 4))})
+    write_safetensors(tmp_path / "model-secret.safetensors", {"a": weights((4, 4))})
+    with viewing(path) as client:
+        path.unlink()
+        error = client.ask("model", 500)["error"]
+    assert error == f"{path}: No such file or directory"
+
+
 def test_other_hosts_are_refused(client):
     port = client.address.rstrip("/").rpartition(":")[2]
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "[::1]", ""):
