@@ -39,7 +39,7 @@ class Exponents:
     """Counts of stored (biased) exponents in some values of a dtype of safetensors."""
 
     dtype: str
-    #: The number of all values, of which some were counted; None if it is not known.
+    #: The number of all values, counted or not; None if it is not known.
     total: int | None
     counts: NDArray[np.uint64] = field(init=False)
 

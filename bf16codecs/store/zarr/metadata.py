@@ -82,7 +82,7 @@ def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
 
 
 def leads_elsewhere(path: str) -> bool:
-    """Return whether a path, of which keys are made, may lead out of a store."""
+    """Return whether keys made from this path may lead out of the store."""
     return len(path) > _LONGEST_PATH or any(map(_is_no_name, path.split("/")))
 
 

@@ -161,7 +161,7 @@ class StoreReader(StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the store's contents as torch's metadata.
 
-        Each tensor is listed as one piece, of which processes request parts.
+        Each tensor is listed as one piece; processes request parts of it.
         """
         self.close()  # since the last load, another checkpoint may have taken its path
         model = self._opened()
