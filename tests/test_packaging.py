@@ -95,7 +95,10 @@ def test_source_of_cuda_kernels_is_installed() -> None:
     package = Path(bf16codecs.__file__).resolve().parent
     is_checkout = package.parent == ROOT
     folder = package / "_native" if is_checkout else package / "cuda" / "source"
-    kernels = "copy_rows", "decode_any", "decode_fused", "decode_huffman"
+    kernels = (
+        "copy_rows", "decode_any", "decode_fused", "decode_fused_delta", "decode_huffman",
+        "merge_planes",
+    )  # fmt: skip
     todo, seen = [f"cuda/{name}.cu" for name in kernels], set()
     while todo:
         name = todo.pop()

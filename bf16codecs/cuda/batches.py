@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator
-from enum import IntEnum
-from typing import Any
+from enum import IntEnum, IntFlag
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ __all__ = [
     "BATCH_BYTES",
     "COUNTERS",
     "Batch",
+    "Kernels",
+    "Needs",
     "Verdict",
     "block_ranges",
     "launch",
@@ -30,8 +32,8 @@ __all__ = [
 BATCH_BYTES = 1 << 23
 
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
-#: Bytes of the job counters before the verdicts, one for each of four kernels.
-COUNTERS = 16
+#: Bytes of the job counters before the verdicts, one for each launch of a kernel.
+COUNTERS = 32
 _COUNTER = 4
 # Warps that a multiprocessor holds at a time.
 _WARPS = 32
@@ -48,6 +50,34 @@ class Verdict(IntEnum):
     CORRUPT = 2
     ELSEWHERE = 3
     OTHER_BASE = 4
+    TO_MERGE = 5
+
+
+class Kernels(IntFlag):
+    """Kernels that decode blocks, in the order of their launches (``_native/cuda/job.h``)."""
+
+    DECODE_FUSED = 1
+    DECODE_FUSED_DELTA = 2
+    DECODE_HUFFMAN = 4
+    DECODE_ANY = 8
+    MERGE_PLANES = 16
+    ALL = 31
+
+
+class Needs(NamedTuple):
+    """Needs of blocks to decode: bytes of memory for each warp's planes, and kernels."""
+
+    scratch: int = 0
+    kernels: Kernels = Kernels(0)
+
+    @classmethod
+    def of(cls, plan: _core.DevicePlan, payload: NDArray[np.uint8], items: int) -> Needs | None:
+        """Return the needs of a plan's blocks, decoded to an address; None if the host has to."""
+        needs = plan.needs(payload, items)
+        return None if needs is None else cls(needs[0], Kernels(needs[1]))
+
+    def __or__(self, other: Needs) -> Needs:
+        return Needs(max(self.scratch, other.scratch), self.kernels | other.kernels)
 
 
 def block_ranges(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -74,28 +104,35 @@ def launch(
     counters: int,
     verdicts: int,
     scratch: tuple[int, int, int] = (0, 0, 0),
+    kernels: Kernels = Kernels.ALL,
 ) -> None:
     """Launch the kernels that decode blocks.
 
     `jobs` and `count` are the address and number of jobs (`_core.DevicePlan.jobs`). `counters` and
-    `verdicts` are addresses of 16 bytes, and of a byte for each job; all are 0. `scratch` is memory
-    for blocks with several coded planes: its address, bytes for each warp, and number of warps.
+    `verdicts` are addresses of `COUNTERS` bytes, and of a byte for each job; all are 0. `scratch`
+    is memory for blocks with several coded planes: its address, bytes for each warp, and number of
+    warps. `kernels` are those that the blocks need.
     """
     n, none, most = np.uint32(count), np.uint64(0), most_warps(device)
     # Each kernel has a counter of the jobs that its warps have taken.
     counter = itertools.count(counters, _COUNTER)
 
-    def start(kernel: str, warps: int, *memory: Any) -> None:
-        device.launch(kernel, warps, stream, jobs, n, next(counter), verdicts, *memory)
+    def start(kernel: Kernels, warps: int, *memory: Any) -> None:
+        if kernel in kernels:
+            name = f"bf16codecs_{kernel.name}".lower()
+            device.launch(name, warps, stream, jobs, n, next(counter), verdicts, *memory)
 
-    start("bf16codecs_decode_fused", min(count, most))
-    if count >= _MANY_BLOCKS * device.multiprocessors:
+    if Kernels.DECODE_HUFFMAN in kernels and count < _MANY_BLOCKS * device.multiprocessors:
         # A warp decodes four blocks at a time: few blocks would occupy too few warps.
-        start("bf16codecs_decode_huffman", min(-(-count // 4), most))
-    start("bf16codecs_decode_any", min(count, most), 0, none)
+        kernels = kernels & ~Kernels.DECODE_HUFFMAN | Kernels.DECODE_ANY
+    start(Kernels.DECODE_FUSED, min(count, most))
+    start(Kernels.DECODE_FUSED_DELTA, min(count, most))
+    start(Kernels.DECODE_HUFFMAN, min(-(-count // 4), most))
+    start(Kernels.DECODE_ANY, min(count, most), 0, none)
     address, warp_bytes, warps = scratch
     if warps:
-        start("bf16codecs_decode_any", min(count, warps), address, np.uint64(warp_bytes))
+        start(Kernels.DECODE_ANY, min(count, warps), address, np.uint64(warp_bytes))
+    start(Kernels.MERGE_PLANES, min(count, most))
 
 
 class Batch:
@@ -118,8 +155,8 @@ class Batch:
         self._verdicts = 0
         #: Owners of memory that must stay until the batch is done.
         self.kept: list[Any] = []
-        #: Most bytes that a warp needs for planes.
-        self.scratch = 0
+        #: Needs of the jobs.
+        self.needs = Needs()
 
     @property
     def is_empty(self) -> bool:
@@ -175,10 +212,12 @@ class Batch:
         host.array[counters:end] = Verdict.PENDING
         stream.copy(on_gpu, host.address, end)
         warps = (0, 0, 0)
-        if self.scratch and scratch is not None:
-            warps = scratch.address, self.scratch, scratch.nbytes // self.scratch
+        planes, kernels = self.needs
+        if planes and scratch is not None:
+            warps = scratch.address, planes, scratch.nbytes // planes
         verdicts = on_gpu + self._verdicts
-        launch(self._device, stream, on_gpu + jobs, count, on_gpu + counters, verdicts, warps)
+        at = on_gpu + jobs, count, on_gpu + counters, verdicts
+        launch(self._device, stream, *at, warps, kernels)
         stream.copy(host.address + self._verdicts, verdicts, count)
 
     def wait(self) -> set[Hashable]:

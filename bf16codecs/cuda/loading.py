@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._base.device_memory import DeviceMemory, Rows
 from bf16codecs._base.forks import make_lock
-from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_ranges, most_warps
+from bf16codecs.cuda.batches import BATCH_BYTES, Batch, Needs, block_ranges, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 
@@ -137,9 +137,10 @@ class _Lane:
         batch = self._batch
         if batch is None or batch.is_empty:
             return
-        if batch.scratch and (self._scratch is None or self._scratch.nbytes < batch.scratch):
+        planes = batch.needs.scratch
+        if planes and (self._scratch is None or self._scratch.nbytes < planes):
             self.stream.synchronize()
-            size = max(_SCRATCH_BYTES, batch.scratch)
+            size = max(_SCRATCH_BYTES, planes)
             self._scratch = self._loader.device.allocate(size)
         self._batch = None
         batch.kept += self._kept
@@ -240,8 +241,8 @@ class GpuBytes(DeviceMemory):
         self, plan: _core.DevicePlan, payload: NDArray[np.uint8], base: GpuBytes | None, jobs: int
     ) -> bool:
         """Decode blocks on the GPU; return False if it cannot."""
-        scratch = plan.scratch(payload)
-        if scratch is None or (plan.needs_base and base is None):
+        needs = Needs.of(plan, payload, self.address)
+        if needs is None or (plan.needs_base and base is None):
             return False
         lane = self._loader.lane
         if base is not None:
@@ -254,7 +255,7 @@ class GpuBytes(DeviceMemory):
         base_address = 0 if base is None else base.address
         batch.add_jobs(plan.jobs(address, self.address, base_address, model), self._name)
         batch.kept += [self._owner, base]
-        batch.scratch = max(batch.scratch, scratch)
+        batch.needs |= needs
         tail = np.frombuffer(plan.tail, np.uint8)
         if tail.size:
             lane.send()

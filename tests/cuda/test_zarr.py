@@ -80,7 +80,7 @@ def test_many_blocks_of_huffman(cupy, noted: Noted, monkeypatch) -> None:
     data = weights((1500, 1000), seed=4)
     store = made(data, CODECS["huffman"], "compressor")
     monkeypatch.setattr(batches, "_MANY_BLOCKS", 1)
-    for processors, launches in ((100, 2), (5, 3)):
+    for processors, launches in ((100, 4), (5, 5)):
         monkeypatch.setattr(Device.of(0), "multiprocessors", processors)
         noted.launches, noted.to_host = 0, []
         content = zarr.open_array(store, mode="r")[...]

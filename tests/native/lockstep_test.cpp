@@ -122,6 +122,34 @@ void test_differences(Random& random) {
   }
 }
 
+// Blocks of the default size have a kernel of their own.
+void test_large_differences(Random& random) {
+  for (const size_t row : {0u, 17u, 100u, 3000u}) {
+    for (const DType dtype : {DType::bfloat16, DType::float16}) {
+      EncodeOptions options;
+      options.codec = Codec::arithmetic;
+      options.layout = {dtype, false};
+      options.row = row;
+      options.block_log2 = block_log2_for(0, options.layout.planes());
+      const Bytes base = numbers(700'006, 1, random);
+      const Bytes raw = changed(base, 2, random);
+      for (const int level : {0, kBest}) {
+        options.level = level;
+        test_frame(raw, options, &base, 3, random);
+      }
+      options.level = 0;
+      const Bytes frame = encode_frame(raw, options, &base);
+      Bytes out(raw.size());
+      Device device;
+      device.decodes_unusual = false;
+      const auto verdicts = device.decode(read_index(frame.data(), frame.size()), frame.data(),
+                                          base.data(), out.data(), nullptr);
+      for (const auto verdict : verdicts) CHECK(verdict == cuda::Verdict::done);
+      CHECK(out == raw);
+    }
+  }
+}
+
 void test_versions(Random& random) {
   for (const DType dtype : {DType::bfloat16, DType::float32}) {
     EncodeOptions options;
@@ -138,7 +166,8 @@ void test_versions(Random& random) {
   }
 }
 
-// Usual blocks are decoded by kernels of their own; small ones are not.
+// Usual blocks are decoded by kernels of their own; small ones are not, unless their planes are
+// stored.
 void test_usual_blocks(Random& random) {
   constexpr size_t kItems = 4096, kWhole = 6;
   const Bytes raw = numbers(2 * (kWhole * kItems + 100), 0, random);
@@ -155,17 +184,18 @@ void test_usual_blocks(Random& random) {
     CHECK(verdicts.size() == kWhole + 1);
     for (size_t b = 0; b < kWhole; ++b) CHECK(verdicts[b] == cuda::Verdict::done);
     CHECK(std::equal(raw.begin(), raw.begin() + 2 * kWhole * kItems, out.begin()));
-    CHECK(verdicts[kWhole] == cuda::Verdict::pending);
+    const bool is_stored = frame[static_cast<size_t>(index.offsets[kWhole])] == 0;
+    CHECK(verdicts[kWhole] == (is_stored ? cuda::Verdict::done : cuda::Verdict::pending));
   }
 }
 
-// Blocks of Huffman's that end anywhere, at any address that the kernel for them takes.
-void test_ends_and_addresses(Random& random) {
+// Blocks of two planes that end anywhere, at any address that the kernels for them take.
+void test_ends_and_addresses(Random& random, Codec codec) {
   EncodeOptions options;
-  options.codec = Codec::huffman;
+  options.codec = codec;
   options.block_log2 = 13;
   for (size_t i = 0; i < 66; ++i) {
-    const size_t n = 4096 + 2 * (i < 40 ? i : 3 * i), shift = i % 4 * 4;
+    const size_t n = 4096 + (i < 40 ? i : 5 * i), shift = i % 4 * 4;
     const Bytes raw = numbers(2 * n, static_cast<unsigned>(i % 3), random);
     const Bytes frame = encode_frame(raw, options, nullptr);
     const FrameIndex index = read_index(frame.data(), frame.size());
@@ -257,9 +287,11 @@ int main() {
   test_codecs(random);
   test_large(random);
   test_differences(random);
+  test_large_differences(random);
   test_versions(random);
   test_usual_blocks(random);
-  test_ends_and_addresses(random);
+  test_ends_and_addresses(random, bf16codecs::Codec::split);
+  test_ends_and_addresses(random, bf16codecs::Codec::huffman);
   test_jobs(random);
   test_rows(random);
   std::puts("every block as on the host");

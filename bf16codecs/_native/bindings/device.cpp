@@ -13,11 +13,11 @@ nb::bytes as_bytes(const void* data, size_t size) {
   return nb::bytes(static_cast<const char*>(data), size);
 }
 
-nb::object scratch(const DevicePlan& plan, nb::handle payload_object) {
+nb::object needs(const DevicePlan& plan, nb::handle payload_object, uint64_t items) {
   const Source payload(payload_object);
   plan.check_payload(payload.size());
-  const std::optional<size_t> size = plan.scratch(payload.data());
-  return size ? nb::object(nb::int_(*size)) : nb::none();
+  const std::optional<DeviceNeeds> needs = plan.needs(payload.data(), items);
+  return needs ? nb::object(nb::make_tuple(needs->scratch, needs->kernels)) : nb::none();
 }
 
 nb::bytes model(const DevicePlan& plan, uint64_t address) {
@@ -51,7 +51,7 @@ void publish_device(nb::module_& m) {
                    })
       .def_prop_ro("model_nbytes", &DevicePlan::model_size)
       .def_prop_ro("most_scratch", &DevicePlan::most_scratch)
-      .def("scratch", &scratch, "payload"_a)
+      .def("needs", &needs, "payload"_a, "items"_a)
       .def("model", &model, "address"_a)
       .def("jobs", &jobs, "payload"_a, "items"_a, "base"_a, "model"_a);
 }

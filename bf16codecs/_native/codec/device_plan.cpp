@@ -6,6 +6,7 @@
 #include "codec/checked.h"
 #include "format/errors.h"
 #include "grid/keys.h"
+#include "huffman/streams.h"
 
 namespace bf16codecs {
 namespace {
@@ -69,10 +70,10 @@ void DevicePlan::check_payload(size_t size) const {
   check_payload_size(index_, first_, last_, size);
 }
 
-std::optional<size_t> DevicePlan::scratch(const uint8_t* payload) const {
+std::optional<DeviceNeeds> DevicePlan::needs(const uint8_t* payload, uint64_t items) const {
   PlaneView planes[kMaxItemSize];
   const size_t width = index_.header.width();
-  size_t most = 0;
+  DeviceNeeds needs;
   for (size_t b = first_; b < last_; ++b) {
     const uint8_t* const block = payload + (index_.offsets[b] - index_.offsets[first_]);
     const auto size = static_cast<size_t>(index_.offsets[b + 1] - index_.offsets[b]);
@@ -89,9 +90,44 @@ std::optional<size_t> DevicePlan::scratch(const uint8_t* payload) const {
     }
     // One coded plane is decoded to where the items go, unless their base may be there.
     const size_t beside = coded != 0 && !needs_base() ? coded - 1 : coded;
-    most = std::max(most, beside * static_cast<size_t>(cuda::plane_stride(n)));
+    needs.scratch = std::max(needs.scratch, beside * static_cast<size_t>(cuda::plane_stride(n)));
+    needs.kernels |= kernels_for(b, planes, items);
   }
-  return most;
+  return needs;
+}
+
+// The kernels that decode a block, as these choose (cuda/two_planes.h, cuda/fused_delta.h).
+uint8_t DevicePlan::kernels_for(size_t block, const PlaneView planes[], uint64_t items) const {
+  const Header& header = index_.header;
+  const Mode first = planes[0].mode, second = planes[1].mode;
+  if (header.width() != 2 || items % 4 != 0) return cuda::kDecodeAny;
+  if (first == Mode::difference) {
+    return is_usual_difference(block, planes) ? cuda::kDecodeFusedDelta : cuda::kDecodeAny;
+  }
+  if (second != Mode::stored || header.layout.by_byte || header.needs_base()) {
+    return cuda::kDecodeAny | cuda::kMergePlanes;
+  }
+  switch (first) {
+    case Mode::stored:
+      return cuda::kMergePlanes;
+    case Mode::rans_pairs:
+      return cuda::kDecodeFused;
+    case Mode::huffman:
+      return index_.items(block, block + 1) < kHuffmanStreamsFrom
+                 ? cuda::kDecodeAny | cuda::kMergePlanes
+                 : cuda::kDecodeHuffman | cuda::kMergePlanes;
+    default:
+      return cuda::kDecodeAny | cuda::kMergePlanes;
+  }
+}
+
+bool DevicePlan::is_usual_difference(size_t block, const PlaneView planes[]) const {
+  const delta::Section& section = model_.delta->section(first_item(block));
+  if (section.low != 0 || section.relation != delta::Relation::ordered) return false;
+  // Behind the rows, whose size is a u16, is the number of groups.
+  const auto& [mode, payload, size] = planes[0];
+  const size_t groups_at = size < 2 ? size : size_t{2} + payload[0] + 256 * payload[1];
+  return groups_at < size && 1u << payload[groups_at] == kMaxGroups;
 }
 
 size_t DevicePlan::most_scratch() const {

@@ -21,6 +21,13 @@ struct DeviceAddresses {
   uint64_t model = 0;    // what DevicePlan::model() gave for this address
 };
 
+// What decoding blocks needs on a device: the memory of a warp beside the blocks, in bytes, and the
+// kernels, a combination of cuda::Kernel.
+struct DeviceNeeds {
+  size_t scratch = 0;
+  uint8_t kernels = 0;
+};
+
 class DevicePlan {
  public:
   // For blocks [first, last) of `index`, all of one version. The plan keeps a reference to `index`.
@@ -36,10 +43,10 @@ class DevicePlan {
   // Throws TruncatedDataError or std::invalid_argument unless the blocks have `size` bytes.
   void check_payload(size_t size) const;
 
-  // The memory that a warp needs beside the blocks, whose bytes are `payload`; nothing if the
+  // What the blocks, whose bytes are `payload`, need to be decoded to this address; nothing if the
   // device cannot decode all of them. Damaged blocks are left to the host as well, which reports
   // what is wrong.
-  std::optional<size_t> scratch(const uint8_t* payload) const;
+  std::optional<DeviceNeeds> needs(const uint8_t* payload, uint64_t items) const;
 
   // The most memory that any block of this size needs.
   size_t most_scratch() const;
@@ -56,6 +63,8 @@ class DevicePlan {
   template <typename Function>
   void for_each_section(Function function) const;
   uint64_t first_item(size_t block) const;  // counted in the version
+  uint8_t kernels_for(size_t block, const PlaneView planes[], uint64_t items) const;
+  bool is_usual_difference(size_t block, const PlaneView planes[]) const;
 
   const FrameIndex& index_;
   size_t first_, last_;

@@ -138,6 +138,10 @@ class BlockDecoder {
     if (verdict != Verdict::done) return verdict;
     if (first == Mode::difference) return add_differences(strips);
     const bool is_rotated = (job_.flags & kJobByByte) == 0;
+    if (is_coded(first) && job_.width == 2 && mode(1) == Mode::stored && is_rotated &&
+        job_.items % 4 == 0 && !has_base_there()) {
+      return Verdict::to_merge;
+    }
     merge(warp_, memory_.planes, job_.width, is_rotated, job_.n, strips);
     return Verdict::done;
   }
@@ -152,15 +156,18 @@ class BlockDecoder {
     return Verdict::done;
   }
 
+  BF16CODECS_DEVICE bool has_base_there() const {
+    return job_.base != 0 && job_.base < job_.items + raw_size_ &&
+           job_.items < job_.base + raw_size_;
+  }
+
   // Decodes planes from `from` on, to memory where they can be merged.
   BF16CODECS_DEVICE Verdict decode_planes(unsigned from) {
     unsigned coded = 0;
     for (unsigned p = from; p < job_.width; ++p) coded += is_coded(mode(p)) ? 1 : 0;
     // The first coded plane goes to the end of the items' memory, unless their base lies there.
-    const bool has_base_there =
-        job_.base != 0 && job_.base < job_.items + raw_size_ && job_.items < job_.base + raw_size_;
     const uint64_t stride = plane_stride(job_.n);
-    uint8_t* in_items = has_base_there ? nullptr : items_ + raw_size_ - job_.n;
+    uint8_t* in_items = has_base_there() ? nullptr : items_ + raw_size_ - job_.n;
     if (coded > (in_items != nullptr ? 1u : 0u) &&
         (coded - (in_items != nullptr ? 1 : 0)) * stride > scratch_size_) {
       return Verdict::pending;

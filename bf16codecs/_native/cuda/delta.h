@@ -17,7 +17,7 @@ struct DeltaMemory {
   Shared<kDeltaClasses> raw;
   Window::Memory words;
   SharedStates::Memory states;
-  RowMemory rows;
+  RowMemory<kThreads> rows;
 };
 
 BF16CODECS_DEVICE void load_tables(const Warp& warp, const Section& section, DeltaMemory& memory) {
@@ -59,7 +59,7 @@ class DeltaReader {
       : warp_(warp),
         memory_(memory),
         job_(job),
-        section_(section),
+        shape_(warp, section),
         parts_(parts),
         base_(reinterpret_cast<const uint8_t*>(job.base)),
         scales_(warp, memory.rows, section, parts.rows, parts.rows_size, job.first),
@@ -93,12 +93,12 @@ class DeltaReader {
  private:
   BF16CODECS_DEVICE void decode(unsigned g, const Planes& planes, uint32_t first,
                                 Shared<kStripBytes>& strip, unsigned strip_at) {
-    const PerThread<int> scales =
-        warp_.shuffle(scales_.next(), [](unsigned t) { return lane_place(t); });
+    scales_.next_step();
+    const PerThread<int> scales = scales_.next(0, [](unsigned t) { return lane_place(t); });
     PerThread<uint32_t> is_escape;
     warp_.each([&](unsigned t) {
       const uint32_t i = first + lane_place(t);
-      const DeltaItem<T> item(section_, 8 * job_.width,
+      const DeltaItem<T> item(shape_, 8 * job_.width,
                               load_item<T>(base_ + uint64_t{job_.width} * i, job_.width),
                               scales[t]);
       const unsigned c = memory_.class_of.load<uint8_t>(item.place());
@@ -132,7 +132,7 @@ class DeltaReader {
 
   BF16CODECS_DEVICE T low_bytes(const Planes& planes, uint32_t i) const {
     T bytes = 0;
-    for (unsigned p = job_.width - section_.low; p < job_.width; ++p) {
+    for (unsigned p = job_.width - shape_.low; p < job_.width; ++p) {
       bytes = bytes << 8 | static_cast<T>(some_symbols<1>(planes.get(p), i) & 255);
     }
     return bytes;
@@ -175,10 +175,10 @@ class DeltaReader {
   const Warp& warp_;
   DeltaMemory& memory_;
   const Job& job_;
-  const Section& section_;
+  const DeltaShape shape_;
   const DeltaPayload& parts_;
   const uint8_t* const base_;
-  Scales scales_;
+  Scales<kThreads> scales_;
   Lanes<SharedStates> lanes_;
   const uint8_t* escape_;  // the next escape
   bool overrun_ = false;

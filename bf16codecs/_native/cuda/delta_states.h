@@ -89,12 +89,14 @@ BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint
 }
 
 // Reads the states of all groups.
+template <typename States>
 BF16CODECS_DEVICE void read_short_states(const Warp& warp, const DeltaPayload& parts,
-                                         SharedStates& states) {
+                                         States& states) {
   const unsigned lanes = kLanesPerGroup * states.groups();
   const uint8_t* const low = parts.widths + lanes / 2;
   const uint8_t* const high = low + 2 * lanes;
   uint32_t bits = 0;
+  BF16CODECS_UNROLLED_BY(States::kUnrolled)
   for (unsigned g = 0; g < states.groups(); ++g) {
     PerThread<uint32_t> width;
     warp.each([&](unsigned t) {

@@ -33,7 +33,7 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
     const auto reach = [&](unsigned at, unsigned symbols) {
       lows.reach(lows.begin() + at, symbols);
       step_at = at;
-      low_at = (lows.begin() + at) % kWindowBytes;
+      low_at = (lows.begin() + at) % Window::kBytes;
     };
     return reader.run(reach, [&](unsigned at, const Symbols& symbols) {
       PerThread<uint32_t> words;

@@ -15,6 +15,16 @@ enum class Verdict : uint8_t {
   corrupt = 2,
   elsewhere = 3,   // it has modes that the host decodes: Zstandard, scale, tiles
   other_base = 4,  // the base is not that of the encoder
+  to_merge = 5,    // plane 0 is decoded, and has to be merged with a stored plane 1
+};
+
+// The kernels, in the order of their launches.
+enum Kernel : uint8_t {
+  kDecodeFused = 1,
+  kDecodeFusedDelta = 2,
+  kDecodeHuffman = 4,  // or, for few blocks, kDecodeAny
+  kDecodeAny = 8,
+  kMergePlanes = 16,
 };
 
 inline constexpr uint8_t kJobByByte = 1;       // planes are by byte

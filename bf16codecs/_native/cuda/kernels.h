@@ -4,6 +4,7 @@
 
 #include "cuda/block.h"
 #include "cuda/fused.h"
+#include "cuda/fused_delta.h"
 #include "cuda/huffman_blocks.h"
 #include "cuda/job.h"
 
@@ -22,25 +23,36 @@ BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, c
   warp.once([&] { *verdict = static_cast<uint8_t>(result); });
 }
 
-// Calls function(i) for each pending job i that this warp takes.
+// Calls function(i, verdict) for each job i that this warp takes and that is not yet decided.
 template <typename Function>
 BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
                                     const uint8_t* verdicts, Function function) {
   for (uint32_t i = warp.count_up(next); i < n; i = warp.count_up(next)) {
-    const bool is_pending = warp.same(verdicts[i]) == uint8_t(Verdict::pending);
+    const Verdict verdict{warp.same(verdicts[i])};
     warp.sync();  // the first thread may write it
-    if (is_pending) function(i);
+    if (verdict == Verdict::pending || verdict == Verdict::to_merge) function(i, verdict);
   }
 }
 
 BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const Job* jobs,
                                     uint32_t n, uint32_t* next, uint8_t* verdicts) {
-  for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict) {
     decode_fused_job(warp, memory, warp.same(jobs[i]), verdicts + i);
   });
 }
 
-// Decodes usual blocks of the codec Huffman, four at a time. Others stay pending.
+// Decodes usual blocks of differences. Others stay pending.
+BF16CODECS_DEVICE void decode_fused_delta(const Warp& warp, FusedDeltaMemory& memory,
+                                          const Job* jobs, uint32_t n, uint32_t* next,
+                                          uint8_t* verdicts) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
+    if (of_job != Verdict::pending) return;
+    const Verdict verdict = decode_fused_delta(warp, memory, warp.same(jobs[i]));
+    warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
+  });
+}
+
+// Decodes plane 0 of usual blocks of the codec Huffman, four at a time. Others stay pending.
 BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& memory,
                                       const Job* jobs, uint32_t n, uint32_t* next,
                                       uint8_t* verdicts) {
@@ -60,10 +72,29 @@ BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& mem
 BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const Job* jobs,
                                   uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
                                   uint64_t scratch_size) {
-  for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
+    if (of_job != Verdict::pending) return;
     const Job job = warp.same(jobs[i]);
     BlockDecoder decoder(warp, memory, job, scratch, scratch_size);
     const Verdict verdict = decoder.run();
+    warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
+  });
+}
+
+// Merges the planes of jobs whose plane 0 is decoded, and of blocks of two stored planes. Others
+// stay pending.
+BF16CODECS_DEVICE void merge_planes(const Warp& warp, MergeMemory& memory, const Job* jobs,
+                                    uint32_t n, uint32_t* next, uint8_t* verdicts) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
+    const Job job = warp.same(jobs[i]);
+    const bool is_decoded = of_job == Verdict::to_merge;
+    if (!is_decoded && !is_stored(warp, job)) return;
+    const uint8_t* const low = is_decoded ? stored_plane(job) : bytes_at(job.payload) + job.width;
+    const uint8_t* const high = is_decoded ? decoded_plane(job) : low + job.n;
+    const uint32_t checksum =
+        merge_two_planes(warp, memory, high, low, job.n, reinterpret_cast<uint8_t*>(job.items));
+    const bool is_sound = (job.flags & kJobChecked) == 0 || checksum == job.checksum;
+    const Verdict verdict = is_sound ? Verdict::done : Verdict::corrupt;
     warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
   });
 }

@@ -80,7 +80,7 @@ class Lanes {
     });
     warp_.each([&](unsigned t) {
       const uint32_t position = used_ + 2 * count_bits(low & threads_before(t));
-      const uint32_t word = words_.load16(position % kWindowBytes), x = states.get(g, t);
+      const uint32_t word = words_.load16(position % Window::kBytes), x = states.get(g, t);
       states.set(g, t, is_low[t] ? x << 16 | word : x);
     });
     used_ += 2 * count_bits(low);

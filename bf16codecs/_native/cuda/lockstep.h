@@ -11,7 +11,7 @@
 #include <cstring>
 
 #define BF16CODECS_DEVICE inline
-#define BF16CODECS_DEVICE inline
+#define BF16CODECS_OUTLINED inline
 #define BF16CODECS_ROLLED
 #define BF16CODECS_UNROLLED
 #define BF16CODECS_UNROLLED_BY(n)
@@ -176,6 +176,13 @@ inline Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t size) {
   return load_until<Quad>(p, at, size);
 }
 
+template <unsigned n>
+void copy_quad_until(Shared<n>& to, unsigned to_at, const uint8_t* p, uint32_t at, uint32_t size) {
+  to.store(to_at, load_quad_until(p, at, size));
+}
+template <unsigned kCalls>
+void wait_for_copies() {}
+
 template <typename T>
 T load_any(const uint8_t* p) {
   T value;
@@ -187,6 +194,10 @@ template <typename T>
 void store_aligned(uint8_t* p, T value) {
   if (reinterpret_cast<uintptr_t>(p) % alignof(T) != 0) std::abort();
   std::memcpy(p, &value, sizeof value);
+}
+
+inline void store_if(bool condition, uint8_t* p, const Quad& quad) {
+  if (condition) store_aligned(p, quad);
 }
 
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
@@ -204,6 +215,10 @@ inline uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
 
 inline uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> from);
+}
+
+inline uint32_t shift_left(uint32_t low, uint32_t high, unsigned by) {
+  return static_cast<uint32_t>((uint64_t{high} << 32 | low) << by % 32 >> 32);
 }
 
 inline uint32_t dot_product(uint32_t a, uint32_t b) {

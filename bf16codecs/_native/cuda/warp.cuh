@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #define BF16CODECS_DEVICE __device__ __forceinline__
+#define BF16CODECS_OUTLINED static __device__ __noinline__
 #define BF16CODECS_PRAGMA(text) _Pragma(#text)
 #define BF16CODECS_ROLLED BF16CODECS_PRAGMA(unroll 1)
 #define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
@@ -112,6 +113,10 @@ class Shared {
   BF16CODECS_DEVICE void store(unsigned at, T value) {
     *reinterpret_cast<T*>(bytes_ + at) = value;
   }
+  // An address within shared memory.
+  BF16CODECS_DEVICE uint32_t address(unsigned at) const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(bytes_ + at));
+  }
 
  private:
   alignas(16) uint8_t bytes_[n];
@@ -128,6 +133,27 @@ BF16CODECS_DEVICE Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t s
   const auto* const quad = reinterpret_cast<const Quad*>(p + at);
   __builtin_assume(__isGlobal(quad));
   return at < size ? *quad : Quad{};
+}
+
+// Copies an aligned quad, of which a byte before `size` is in a payload, to shared memory. The copy
+// goes on meanwhile: see wait_for_copies().
+template <unsigned n>
+BF16CODECS_DEVICE void copy_quad_until(Shared<n>& to, unsigned to_at, const uint8_t* p, uint32_t at,
+                                       uint32_t) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to.address(to_at)), "l"(p + at)
+               : "memory");
+#else
+  to.store(to_at, load_quad_until(p, at, at + 1));
+#endif
+}
+
+// Waits for the copies of this thread, but for those since the last kCalls calls.
+template <unsigned kCalls>
+BF16CODECS_DEVICE void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group; cp.async.wait_group %0;" ::"n"(kCalls) : "memory");
+#endif
 }
 
 // Loads the aligned word that contains the byte at p.
@@ -148,6 +174,11 @@ BF16CODECS_DEVICE uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
 // 32 of the 64 bits of two words, from a bit of the lower word on.
 BF16CODECS_DEVICE uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
   return __funnelshift_r(low, high, from);
+}
+
+// The first 32 of the 64 bits of two words, shifted by `by` modulo 32.
+BF16CODECS_DEVICE uint32_t shift_left(uint32_t low, uint32_t high, unsigned by) {
+  return __funnelshift_l(low, high, by);
 }
 
 // Loads a number from any address of the device's memory.
@@ -174,6 +205,15 @@ template <typename T>
 BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
   __builtin_assume(__isGlobal(p));
   *reinterpret_cast<T*>(p) = value;
+}
+
+// Stores a quad at an address that is a multiple of its size, on a condition, but without a branch.
+BF16CODECS_DEVICE void store_if(bool condition, uint8_t* p, const Quad& quad) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %0, 0;"
+      " @wanted st.global.v4.u32 [%1], {%2, %3, %4, %5}; }" ::"r"(unsigned{condition}),
+      "l"(p), "r"(quad.word[0]), "r"(quad.word[1]), "r"(quad.word[2]), "r"(quad.word[3])
+      : "memory");
 }
 
 // Selects four of the bytes of a, numbered 0 to 3, and b, 4 to 7. The lowest four bits of the

@@ -46,7 +46,8 @@ BF16CODECS_DEVICE T least(T a, T b) {
 
 template <typename T>
 BF16CODECS_DEVICE T clamp(T value, T low, T high) {
-  return value < low ? low : value > high ? high : value;
+  const T below = value < high ? value : high;
+  return below > low ? below : low;
 }
 
 inline constexpr unsigned kStripBytes = kThreads * kQuadBytes;

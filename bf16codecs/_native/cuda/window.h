@@ -7,18 +7,20 @@
 
 namespace bf16codecs::cuda {
 
-inline constexpr unsigned kWindowBytes = 1024;
-
-// The next part is loaded from the device's memory long before it is needed, in whole quads. The
-// quads are shifted only when they are used: otherwise all threads would wait for the loads.
-class Window {
+// The next part, kQuads for each thread, is loaded from the device's memory long before it is
+// needed. The quads are shifted only when they are used: otherwise all threads would wait for the
+// loads.
+template <unsigned kQuads>
+class WindowOf {
  public:
+  static constexpr unsigned kPartBytes = kQuads * kStripBytes;
+  static constexpr unsigned kBytes = 2 * kPartBytes;
   // The first quad is repeated after the window, so that reads across its end are contiguous.
-  using Memory = Shared<kWindowBytes + kQuadBytes>;
+  using Memory = Shared<kBytes + kQuadBytes>;
 
   // Reads from `begin` on. Bytes from `end` on are unspecified.
-  BF16CODECS_DEVICE Window(const Warp& warp, Memory& memory, const uint8_t* begin,
-                           const uint8_t* end)
+  BF16CODECS_DEVICE WindowOf(const Warp& warp, Memory& memory, const uint8_t* begin,
+                             const uint8_t* end)
       : warp_(warp), memory_(memory) {
     const unsigned at = reinterpret_cast<uintptr_t>(begin) % kQuadBytes;
     quads_ = begin - at;
@@ -36,13 +38,16 @@ class Window {
     while (loaded_ < position + size) {
       warp_.sync();
       warp_.each([&](unsigned t) {
-        const Quad quad = shifted(t);
-        const unsigned at = (loaded_ + kQuadBytes * t) % kWindowBytes;
-        memory_.store(at, quad);
-        if (at == 0) memory_.store(kWindowBytes, quad);
+        BF16CODECS_UNROLLED
+        for (unsigned i = 0; i < kQuads; ++i) {
+          const Quad quad = shifted(i, t);
+          const unsigned at = (loaded_ + kStripBytes * i + kQuadBytes * t) % kBytes;
+          memory_.store(at, quad);
+          if (at == 0) memory_.store(kBytes, quad);
+        }
       });
       warp_.sync();
-      loaded_ += kStripBytes;
+      loaded_ += kPartBytes;
       fetch();
     }
   }
@@ -51,21 +56,28 @@ class Window {
   BF16CODECS_DEVICE uint32_t load16(unsigned position) const {
     return memory_.template load<uint16_t>(position);
   }
+  // Four bytes at a multiple of four, likewise.
+  BF16CODECS_DEVICE uint32_t load32(unsigned position) const {
+    return memory_.template load<uint32_t>(position);
+  }
 
  private:
   BF16CODECS_DEVICE void fetch() {
     warp_.each([&](unsigned t) {
-      const uint32_t at = loaded_ + kQuadBytes * t;
-      ahead_[t] = load_quad_until(quads_, at, size_);
-      next_[t] = load_word_until(quads_, at + kQuadBytes, size_);
+      BF16CODECS_UNROLLED
+      for (unsigned i = 0; i < kQuads; ++i) {
+        const uint32_t at = loaded_ + kStripBytes * i + kQuadBytes * t;
+        ahead_[i][t] = load_quad_until(quads_, at, size_);
+        next_[i][t] = load_word_until(quads_, at + kQuadBytes, size_);
+      }
     });
   }
 
-  // The quad that thread t has loaded, shifted to the payload's alignment.
-  BF16CODECS_DEVICE Quad shifted(unsigned t) const {
-    const auto& [word] = ahead_[t];
+  // A quad that thread t has loaded, shifted to the payload's alignment.
+  BF16CODECS_DEVICE Quad shifted(unsigned i, unsigned t) const {
+    const auto& [word] = ahead_[i][t];
     return {pick_bits(word[0], word[1], skipped_), pick_bits(word[1], word[2], skipped_),
-            pick_bits(word[2], word[3], skipped_), pick_bits(word[3], next_[t], skipped_)};
+            pick_bits(word[2], word[3], skipped_), pick_bits(word[3], next_[i][t], skipped_)};
   }
 
   const Warp& warp_;
@@ -73,8 +85,10 @@ class Window {
   const uint8_t* quads_;
   uint32_t size_, loaded_ = 0;
   unsigned begin_, skipped_;
-  PerThread<Quad> ahead_;
-  PerThread<uint32_t> next_;
+  PerThread<Quad> ahead_[kQuads];
+  PerThread<uint32_t> next_[kQuads];
 };
+
+using Window = WindowOf<1>;
 
 }  // namespace bf16codecs::cuda

@@ -22,10 +22,9 @@ struct HuffmanLayout {
   size_t begin(unsigned stream) const { return symbols / streams * stream; }
   size_t end(unsigned stream) const { return stream + 1 == streams ? symbols : begin(stream + 1); }
   // The bytes of a stored size: two if no stream, with its mark, can have more than 65,535 bytes.
-  size_t size_width() const {
-    const size_t longest = symbols - begin(streams - 1);
-    return longest * kMaxCodeLength / 8 < UINT16_MAX ? 2 : 4;
-  }
+  size_t size_width() const { return longest() * kMaxCodeLength / 8 < UINT16_MAX ? 2 : 4; }
+  // The symbols of the last stream.
+  size_t longest() const { return symbols - begin(streams - 1); }
   // The bytes of all stored sizes. That of the last stream is not stored: it is the rest of the
   // payload.
   size_t sizes_bytes() const { return (streams - 1) * size_width(); }

@@ -11,7 +11,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.variants import Frame, Variant, frames_of, planes_of
 from bf16codecs.bench.gpu.work import Work
-from bf16codecs.cuda.batches import COUNTERS, Verdict, launch, most_warps
+from bf16codecs.cuda.batches import COUNTERS, Needs, Verdict, launch, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 from bf16codecs.errors import DeviceError
@@ -82,14 +82,15 @@ class FrameDecoder(Decoder):
         self._jobs = self._put(lambda _: b"".join(jobs))
         self._count = sum(map(len, jobs)) // _core.DEVICE_JOB_BYTES
         self._control = self._allocate(COUNTERS + self._count)
-        warp_bytes = max(
-            plan.scratch(frame.payload) or 0 for plan, frame in zip(plans, frames, strict=True)
-        )
+        needs = Needs()
+        for plan, frame in zip(plans, frames, strict=True):
+            needs |= Needs.of(plan, frame.payload, work.out.address) or Needs()
+        planes, self._kernels = needs
         self._scratch = (0, 0, 0)
-        if warp_bytes:
-            memory = scratch_of(work.device, warp_bytes, self._count)
+        if planes:
+            memory = scratch_of(work.device, planes, self._count)
             self._memory.append(memory)
-            self._scratch = memory.address, warp_bytes, memory.nbytes // warp_bytes
+            self._scratch = memory.address, planes, memory.nbytes // planes
         work.stream.synchronize()
 
     def _allocate(self, nbytes: int) -> Memory:
@@ -137,6 +138,7 @@ class FrameDecoder(Decoder):
             counters,
             counters + COUNTERS,
             self._scratch,
+            self._kernels,
         )
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, TensorCopy, Work
-from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, block_ranges, launch
+from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, Needs, block_ranges, launch
 from bf16codecs.cuda.memory import Memory, aligned
 from bf16codecs.model.gpu import LOADING_THREADS
 
@@ -109,7 +109,9 @@ class Sender(AbstractContextManager["Sender"]):
             self._batches = self._filled(batches)
             blocks = sum(batch.count for batch in self._batches)
             self._verdicts = work.device.pinned(blocks)
-            self._warp_bytes = max(t.plan.scratch(t.payload) or 0 for t in transfers)
+            self._needs = Needs()
+            for t in transfers:
+                self._needs |= Needs.of(t.plan, t.payload, work.out.address) or Needs()
             self._streams = [work.device.stream() for _ in range(LOADING_THREADS)]
             most = max(batch.count for batch in self._batches)
             self._scratch = [self._plane_memory(most) for _ in self._streams]
@@ -131,11 +133,12 @@ class Sender(AbstractContextManager["Sender"]):
         return self._memory[-1]
 
     def _plane_memory(self, count: int) -> tuple[int, int, int]:
-        if not self._warp_bytes:
+        planes = self._needs.scratch
+        if not planes:
             return 0, 0, 0
-        self._memory.append(scratch_of(self._work.device, self._warp_bytes, count))
+        self._memory.append(scratch_of(self._work.device, planes, count))
         memory = self._memory[-1]
-        return memory.address, self._warp_bytes, memory.nbytes // self._warp_bytes
+        return memory.address, planes, memory.nbytes // planes
 
     def _filled(self, batches: Sequence[Sequence[_Transfer]]) -> list[_Batch]:
         """Write batches to pinned memory; return their layouts."""
@@ -184,7 +187,8 @@ class Sender(AbstractContextManager["Sender"]):
         counters = on_gpu + batch.jobs + _core.DEVICE_JOB_BYTES * batch.count
         verdicts = counters + COUNTERS
         jobs, scratch = on_gpu + batch.jobs, self._scratch[lane]
-        launch(self._work.device, stream, jobs, batch.count, counters, verdicts, scratch)
+        at = jobs, batch.count, counters, verdicts
+        launch(self._work.device, stream, *at, scratch, self._needs.kernels)
         stream.copy(self._verdicts.address + batch.verdicts, verdicts, batch.count)
 
     def check(self) -> None:

@@ -114,7 +114,7 @@ def frames_of(variant: Variant, tensors: Sequence[Bytes]) -> list[Frame]:
         blocks = codecs.inspect(encoded)["blocks"]
         modes = Counter(tuple(plane["mode"] for plane in block["planes"]) for block in blocks)
         plan = _core.DevicePlan(index, 0, index.n_blocks)
-        if plan.scratch(payload) is None:
+        if plan.needs(payload, 0) is None:
             raise OnHostError(f"{_counted(modes)}: such blocks are decoded on the host")
         frames.append(Frame(index, payload, content, base, modes))
     return frames

@@ -27,22 +27,37 @@ class Copy {
 
 }  // namespace
 
-std::vector<cuda::Verdict> Device::run(const std::vector<cuda::Job>& jobs) const {
+std::vector<cuda::Verdict> Device::run(const std::vector<cuda::Job>& jobs, uint8_t kernels) const {
   std::vector<uint8_t> verdicts(jobs.size());
   const auto n = static_cast<uint32_t>(jobs.size());
   const cuda::Warp warp(backwards);
-  uint32_t next[3] = {};
-  const auto fused = std::make_unique<cuda::FusedMemory>();
-  cuda::decode_fused(warp, *fused, jobs.data(), n, &next[0], verdicts.data());
-  if (joins_blocks) {
-    const auto blocks = std::make_unique<cuda::HuffmanBlocksMemory>();
-    cuda::decode_huffman(warp, *blocks, jobs.data(), n, &next[2], verdicts.data());
+  if ((kernels & cuda::kDecodeHuffman) != 0 && !joins_blocks) {
+    kernels = static_cast<uint8_t>((kernels & ~cuda::kDecodeHuffman) | cuda::kDecodeAny);
   }
-  const auto memory = std::make_unique<cuda::BlockMemory>();
-  const uint32_t left = decodes_unusual ? n : 0;
-  static Bytes scratch(2 * kMaxBlockBytes);
-  cuda::decode_any(warp, *memory, jobs.data(), left, &next[1], verdicts.data(), scratch.data(),
-                   has_scratch ? scratch.size() : 0);
+  // Calls function(memory, next) if the kernel is wanted.
+  const auto launch = [&]<typename Memory>(cuda::Kernel kernel, auto function) {
+    uint32_t next = 0;
+    if ((kernels & kernel) != 0) function(*std::make_unique<Memory>(), &next);
+  };
+  launch.operator()<cuda::FusedMemory>(cuda::kDecodeFused, [&](auto& memory, uint32_t* next) {
+    cuda::decode_fused(warp, memory, jobs.data(), n, next, verdicts.data());
+  });
+  launch.operator()<cuda::FusedDeltaMemory>(
+      cuda::kDecodeFusedDelta, [&](auto& memory, uint32_t* next) {
+        cuda::decode_fused_delta(warp, memory, jobs.data(), n, next, verdicts.data());
+      });
+  launch.operator()<cuda::HuffmanBlocksMemory>(
+      cuda::kDecodeHuffman, [&](auto& memory, uint32_t* next) {
+        cuda::decode_huffman(warp, memory, jobs.data(), n, next, verdicts.data());
+      });
+  launch.operator()<cuda::BlockMemory>(cuda::kDecodeAny, [&](auto& memory, uint32_t* next) {
+    static Bytes scratch(2 * kMaxBlockBytes);
+    cuda::decode_any(warp, memory, jobs.data(), decodes_unusual ? n : 0, next, verdicts.data(),
+                     scratch.data(), has_scratch ? scratch.size() : 0);
+  });
+  launch.operator()<cuda::MergeMemory>(cuda::kMergePlanes, [&](auto& memory, uint32_t* next) {
+    cuda::merge_planes(warp, memory, jobs.data(), n, next, verdicts.data());
+  });
   std::vector<cuda::Verdict> result;
   for (const uint8_t verdict : verdicts) result.push_back(cuda::Verdict{verdict});
   return result;
@@ -73,7 +88,9 @@ std::vector<cuda::Verdict> Device::decode(const FrameIndex& index, const uint8_t
     for (cuda::Job& job : jobs) {
       if (!checks_base) job.flags &= static_cast<uint8_t>(~cuda::kJobBaseChecked);
     }
-    std::vector<cuda::Verdict> verdicts = run(jobs);
+    // Those that the plan names; all if the host has to decode some of the blocks.
+    const auto needs = plan.needs(payload.get(), address_of(items));
+    std::vector<cuda::Verdict> verdicts = run(jobs, needs ? needs->kernels : kAllKernels);
     for (size_t b = first; b < last; ++b) {
       if (verdicts[b - first] != cuda::Verdict::elsewhere) continue;
       const size_t before =

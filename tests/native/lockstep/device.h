@@ -12,6 +12,8 @@
 
 namespace bf16codecs::test {
 
+inline constexpr uint8_t kAllKernels = 31;
+
 // How the kernels run: the order of a warp's threads, whether there is memory for blocks with
 // several coded planes, whether a warp takes four blocks of the codec Huffman, whether there is the
 // kernel for all blocks, and whether the checksums of a base are compared.
@@ -22,8 +24,8 @@ struct Device {
   bool decodes_unusual = true;
   bool checks_base = true;
 
-  // Runs the kernels on jobs.
-  std::vector<cuda::Verdict> run(const std::vector<cuda::Job>& jobs) const;
+  // Runs kernels, a combination of cuda::Kernel, on jobs.
+  std::vector<cuda::Verdict> run(const std::vector<cuda::Job>& jobs, uint8_t kernels) const;
 
   // Decodes all blocks of a frame to out, version by version. `base` is that of a frame that needs
   // one; it may be `out`. Returns a verdict for each block; those that the host has to decode are

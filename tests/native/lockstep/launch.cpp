@@ -41,6 +41,10 @@ extern "C" void bf16codecs_lockstep_launch(const char* kernel, uint32_t warps, v
       decode_fused(warp, *std::make_unique<FusedMemory>(), jobs, n, next, verdicts);
     } else if (is("bf16codecs_decode_huffman")) {
       decode_huffman(warp, *std::make_unique<HuffmanBlocksMemory>(), jobs, n, next, verdicts);
+    } else if (is("bf16codecs_decode_fused_delta")) {
+      decode_fused_delta(warp, *std::make_unique<FusedDeltaMemory>(), jobs, n, next, verdicts);
+    } else if (is("bf16codecs_merge_planes")) {
+      merge_planes(warp, *std::make_unique<MergeMemory>(), jobs, n, next, verdicts);
     } else if (is("bf16codecs_decode_any")) {
       const auto size = argument<uint64_t>(arguments, 5);
       decode_any(warp, *std::make_unique<BlockMemory>(), jobs, n, next, verdicts,
