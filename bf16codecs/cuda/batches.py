@@ -27,9 +27,9 @@ __all__ = [
     "most_warps",
 ]
 
-#: Size of a batch: about twenty blocks, which a GPU decodes in less time than they take to arrive.
-#: Several batches are in flight at a time.
-BATCH_BYTES = 1 << 23
+#: Size of a batch, some fifty blocks: an H200 loaded 10.7 GB/s in batches of 16 MiB, 7.7 in batches
+#: of 8, and 9.3 in batches of 32.
+BATCH_BYTES = 1 << 24
 
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
 #: Bytes of the job counters before the verdicts, one for each launch of a kernel.
@@ -219,6 +219,11 @@ class Batch:
         at = on_gpu + jobs, count, on_gpu + counters, verdicts
         launch(self._device, stream, *at, warps, kernels)
         stream.copy(host.address + self._verdicts, verdicts, count)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that was sent is decoded."""
+        return self._event is None or self._event.is_past
 
     def wait(self) -> set[Hashable]:
         """Wait until it is done, and empty it; return the owners of blocks that failed."""

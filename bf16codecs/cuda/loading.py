@@ -30,7 +30,7 @@ class Loader(AbstractContextManager["Loader"]):
     """Loader onto a GPU for several threads.
 
     Stored bytes are copied to pinned memory, sent, and decoded; these steps overlap. Each thread
-    takes 16 MiB on the host and on the GPU, and up to 8 MiB more on the GPU.
+    takes up to 32 MiB on the host and on the GPU, and 8 MiB more on the GPU.
     """
 
     def __init__(self, device: Device) -> None:
@@ -83,10 +83,15 @@ class Loader(AbstractContextManager["Loader"]):
         return lane
 
     def next_batch(self) -> Batch:
-        """Return an empty batch: a new one until more are in flight than there are threads."""
+        """Return an empty batch.
+
+        It is the oldest one if that is done, or more are in flight than there are threads, and
+        otherwise a new one: page-locking its memory takes longer than filling it.
+        """
         with self._lock:
             is_enough = len(self._sent) > len(self._lanes)
-            batch = self._sent.popleft() if is_enough else None
+            takes_oldest = is_enough or (self._sent and self._sent[0].is_done)
+            batch = self._sent.popleft() if takes_oldest else None
         if batch is None:
             return Batch(self.device)
         failed = batch.wait()

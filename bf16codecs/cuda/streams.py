@@ -39,6 +39,12 @@ class Event:
         with self._current(), named_errors("the GPU's work"):
             self.event.sync()
 
+    @property
+    def is_past(self) -> bool:
+        """Whether the stream has reached the event."""
+        with self._current(), named_errors("the GPU's work"):
+            return bool(self.event.is_done)
+
     def seconds_since(self, earlier: Event) -> float:
         """Return GPU seconds since `earlier`; raise DeviceError unless both are timed and past."""
         with self._current(), named_errors("the time between two events"):

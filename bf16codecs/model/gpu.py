@@ -34,7 +34,7 @@ __all__ = [
 
 #: Threads that read at the same time: each copies about 5 GB/s from the page cache to pinned
 #: memory, and PCI Express 5 transfers 50.
-LOADING_THREADS = 8
+LOADING_THREADS = 6
 
 
 class Readable(Protocol):

@@ -234,7 +234,7 @@ def test_threads(gpu, source: Path, tmp_path: Path, monkeypatch) -> None:
         array = model["large"]._array
         array.concurrency = 3
         assert on_gpu({"large": model["large"]}) == {"large": ARRAYS["large"].tobytes()}
-    assert runs == [0, 8, 0, 3]
+    assert runs == [0, model_gpu.LOADING_THREADS, 0, 3]
 
 
 LOCKED = """

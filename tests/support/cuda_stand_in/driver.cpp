@@ -301,6 +301,13 @@ API cuEventElapsedTime(float* milliseconds, void* start_handle, void* end_handle
   *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
   return kSuccess;
 }
+API cuEventQuery(void* handle) {
+  BEGIN(cuEventQuery);
+  if (!current()) return kInvalidContext;
+  const Event* event = find(machine().events, handle);
+  if (!event) return machine().wrong("an event that is not there", kInvalidHandle);
+  return event->stream && event->stream->done < event->position ? kNotReady : kSuccess;
+}
 API cuEventSynchronize(void* handle) {
   BEGIN(cuEventSynchronize);
   if (!current()) return kInvalidContext;
