@@ -32,7 +32,7 @@ NOT_RUN = {
     "builds Rust": 1,
     "builds netCDF-C": 1,
     "needs a cluster": 1,
-    "needs a GPU": 4,  # tests/cuda test its functions
+    "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }

@@ -187,6 +187,7 @@ class FusedDelta {
     for (unsigned g = 0; g < kGroups; ++g) {
       const uint32_t those =
           warp_.ballot([&](unsigned t) { return (items[g][t] & kDeltaEscaped) != 0; });
+      if (those == 0) continue;
       const unsigned n = count_bits(those);
       const auto left = static_cast<unsigned>(parts_.rest - escape_) / 2;
       warp_.each([&](unsigned t) {
