@@ -11,9 +11,7 @@ using bf16codecs::cuda::Warp;
 
 // This limit of warps on a multiprocessor gives the compiler registers for all variables. From
 // compute capability 10.0 on, it would otherwise add synchronization of threads as well.
-#if __CUDA_ARCH__ == 900
-constexpr unsigned kWarps = 20;
-#elif __CUDA_ARCH__ >= 1000
+#if __CUDA_ARCH__ >= 1000
 constexpr unsigned kWarps = 12;
 #else
 constexpr unsigned kWarps = 16;

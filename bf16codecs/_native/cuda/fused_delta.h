@@ -115,11 +115,7 @@ class FusedDelta {
     PerThread<uint32_t> items[kGroups];
     BF16CODECS_UNROLLED
     for (unsigned g = 0; g < kGroups; ++g) {
-      warp_.each([&](unsigned t) {
-        const auto base =
-            static_cast<int16_t>(bases_.load16(base_at + 2 * (kThreads * g + lane_place(t))));
-        items[g][t] = decode(g, t, base, scales[g][t]);
-      });
+      items[g] = decode(g, base_at + 2 * kThreads * g, scales[g]);
     }
     replace_escapes(items);
     BF16CODECS_UNROLLED
@@ -128,13 +124,37 @@ class FusedDelta {
     for (unsigned g = 0; g < kGroups; g += 2) pass(items[g], items[g + 1]);
   }
 
-  // Decodes the item of thread t in a group, in bits 0-15; the highest bit is set for escapes.
-  BF16CODECS_DEVICE uint32_t decode(unsigned g, unsigned t, int base, int scale) {
-    const int magnitude = base & kMagnitude;
-    const int exponent = magnitude >> shape_.exponent_at;
+  // Decodes the items of a group, in bits 0-15; the highest bit is set for escapes.
+  BF16CODECS_DEVICE PerThread<uint32_t> decode(unsigned g, unsigned base_at,
+                                               const PerThread<int>& scales) {
+    PerThread<int> bases;
+    PerThread<uint32_t> numbers, items;
+    const uint32_t near = warp_.ballot([&](unsigned t) {
+      bases[t] = static_cast<int16_t>(bases_.load16(base_at + 2 * lane_place(t)));
+      const unsigned class_at = find_class(bases[t], scales[t]);
+      numbers[t] = decode_number(g, t, class_at);
+      items[t] = far_item(bases[t], numbers[t]);
+      return class_at >= shape_.near_at;
+    });
+    if (near != 0) {
+      warp_.each([&](unsigned t) {
+        const uint32_t is_near = 0 - (near >> t & 1);  // a branch would part the threads
+        items[t] = pick_by(is_near, near_item(bases[t], numbers[t], scales[t]), items[t]);
+      });
+    }
+    warp_.each([&](unsigned t) { items[t] = (items[t] & 0xFFFF) | (numbers[t] & kDeltaEscaped); });
+    return items;
+  }
+
+  // Returns where the entries of an item's class begin.
+  BF16CODECS_DEVICE unsigned find_class(int base, int scale) const {
+    const int exponent = (base & kMagnitude) >> shape_.exponent_at;
     const int place = (scale + shape_.origin - 16 * exponent) >> shape_.shift;
-    const unsigned class_at =
-        memory_.class_at.load<uint16_t>(2 * clamp(place, 0, shape_.last_place));
+    return memory_.class_at.load<uint16_t>(2 * clamp(place, 0, shape_.last_place));
+  }
+
+  // Decodes the number of thread t in a group. Bits above 15 are undefined, but for kDeltaEscaped.
+  BF16CODECS_DEVICE uint32_t decode_number(unsigned g, unsigned t, unsigned class_at) {
     const uint32_t x = lanes_.states.get(g, t);
     const uint32_t wanted = (x << kStartAt) + ((1u << kStartAt) - 2);  // below kNoEntry
     unsigned at = class_at;
@@ -147,12 +167,7 @@ class FusedDelta {
     const uint32_t state = frequency * (x / kDeltaSlots) + x % kDeltaSlots - (entry >> kStartAt);
     const uint32_t left = pick_bits(state, 0, entry);  // state >> q
     lanes_.states.set(g, t, left);
-    const uint32_t number = memory_.numbers.load<uint32_t>(at) + state - shift_left(0, left, entry);
-    // Both, since a branch would part the threads.
-    const uint32_t is_far = class_at < shape_.near_at ? ~0u : 0;
-    const uint32_t item =
-        pick_by(is_far, far_item(base, number), near_item(base, magnitude, number, scale));
-    return (item & 0xFFFF) | (number & kDeltaEscaped);
+    return memory_.numbers.load<uint32_t>(at) + state - shift_left(0, left, entry);
   }
 
   // The formulas of DeltaItem for 16 bits, all of them coded, whose base is extended by its sign.
@@ -165,8 +180,9 @@ class FusedDelta {
     const int sign_after = static_cast<int16_t>(ordered) >> 15;
     return ordered ^ static_cast<uint32_t>(sign_after & kMagnitude);
   }
-  BF16CODECS_DEVICE uint32_t near_item(int base, int magnitude, uint32_t number, int scale) const {
+  BF16CODECS_DEVICE uint32_t near_item(int base, uint32_t number, int scale) const {
     const unsigned r = shape_.near_raw;
+    const int magnitude = base & kMagnitude;
     const uint32_t y = number >> (r + 1) << r | (number & ((1u << r) - 1));
     const int of_scale = scale >> 4 << shape_.exponent_at & 0xFFFF;
     const int anchor = magnitude < of_scale ? of_scale : magnitude;
@@ -243,8 +259,7 @@ class FusedDelta {
   BF16CODECS_DEVICE void pass_rest(unsigned size) {
     if (size == 0) return;
     warp_.each([&](unsigned t) {
-      // The same bound for all threads: with a bound that varies by thread, the compiler no longer
-      // proves that they go in lockstep.
+      // The same bound for all threads: see Strips.
       BF16CODECS_UNROLLED
       for (unsigned k = 0; k < 2 * kDeltaItems; k += kThreads) {
         if (k + t >= size) continue;

@@ -250,7 +250,7 @@ class HuffmanStream {
       return last << (8 * end - bits_);
     }
     uint32_t all = 0;
-    // The same bound for all threads: see FusedDelta::pass_rest().
+    // The same bound for all threads: see Strips.
     BF16CODECS_UNROLLED
     for (uint32_t i = 0; i < 3; ++i) all |= i < end ? uint32_t{payload_[i]} << 8 * i : 0;
     return all << (24 - bits_) << 8;

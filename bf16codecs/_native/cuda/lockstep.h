@@ -11,7 +11,6 @@
 #include <cstring>
 
 #define BF16CODECS_DEVICE inline
-#define BF16CODECS_OUTLINED inline
 #define BF16CODECS_ROLLED
 #define BF16CODECS_UNROLLED
 #define BF16CODECS_UNROLLED_BY(n)

@@ -20,11 +20,6 @@ struct RowMemory {
   Shared<4 * kItems> scales;
 };
 
-// A function of its own: the kernels are a third shorter.
-BF16CODECS_OUTLINED int next_integer(grid::AdaptiveInteger& integer, grid::SideDecoder& decoder) {
-  return integer.get(decoder);
-}
-
 // The scales of consecutive steps of kItems items.
 template <unsigned kItems>
 class Scales {
@@ -123,7 +118,7 @@ class Scales {
 
   BF16CODECS_DEVICE int next_number() {
     warp_.sync();
-    warp_.once([&] { memory_.number.store(0, next_integer(memory_.integer, memory_.decoder)); });
+    warp_.once([&] { memory_.number.store(0, memory_.integer.get(memory_.decoder)); });
     warp_.sync();
     return warp_.same(memory_.number.template load<int>(0));
   }

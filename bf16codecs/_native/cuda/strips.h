@@ -54,8 +54,13 @@ class Strips {
   BF16CODECS_DEVICE void pad(unsigned size) {
     warp_.each([&](unsigned t) {
       const unsigned end = (size + kStripeBytes - 1) / kStripeBytes * kStripeBytes;
-      BF16CODECS_ROLLED
-      for (unsigned i = size + t; i < end; i += kThreads) strip_.store(i, uint8_t{0});
+      // The same bounds for all threads here and in write(): with bounds that vary by thread, the
+      // compiler no longer proves that they go in lockstep.
+      BF16CODECS_UNROLLED
+      for (unsigned k = 0; k < kStripeBytes; k += kThreads) {
+        const unsigned i = size + k + t;
+        if (i < end) strip_.store(i, uint8_t{0});
+      }
     });
     warp_.sync();
   }
@@ -69,9 +74,10 @@ class Strips {
         store_aligned(out + at, strip_.template load<Quad>(at));
         return;
       }
-      const unsigned end = least<unsigned>(at + kQuadBytes, size);
       BF16CODECS_ROLLED
-      for (unsigned i = at; i < end; ++i) out[i] = strip_.template load<uint8_t>(i);
+      for (unsigned i = at; i < at + kQuadBytes; ++i) {
+        if (i < size) out[i] = strip_.template load<uint8_t>(i);
+      }
     });
   }
 

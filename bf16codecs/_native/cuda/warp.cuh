@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #define BF16CODECS_DEVICE __device__ __forceinline__
-#define BF16CODECS_OUTLINED static __device__ __noinline__
 #define BF16CODECS_PRAGMA(text) _Pragma(#text)
 #define BF16CODECS_ROLLED BF16CODECS_PRAGMA(unroll 1)
 #define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
