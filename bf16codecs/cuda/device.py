@@ -84,7 +84,13 @@ class Device:
                 f"{capability.minor}; at least 7.0 is needed"
             )
         # Never released: cuda-core keeps it only as long as the first thread that used it.
-        self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
+        try:
+            self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
+        except MemoryError as e:
+            raise DeviceError(
+                f"GPU {ordinal} ({self.name}) has no room for another process: nvidia-smi lists"
+                " those that fill its memory"
+            ) from e
         self._kernels: dict[str, _Kernel] = {}
         self._lock = make_lock()
 

@@ -228,6 +228,14 @@ def test_no_such_gpu(gpu) -> None:
         Device(-1)
 
 
+def test_other_processes_fill_a_gpu(stand_in) -> None:
+    stand_in.fail("cuDevicePrimaryCtxRetain")
+    with pytest.raises(
+        DeviceError, match=r"^GPU 1 \(.*\) has no room for another process: nvidia-"
+    ):
+        Device(1)
+
+
 def test_no_room(device: Device, gpu) -> None:
     with pytest.raises(MemoryError, match=r"has no 1,125,899,906,842,624 bytes .* are free"):
         device.allocate(1 << 50)
