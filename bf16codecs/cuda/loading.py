@@ -29,8 +29,9 @@ _ROW_PART = 4096
 class Loader(AbstractContextManager["Loader"]):
     """Loader onto a GPU for several threads.
 
-    Stored bytes are copied to pinned memory, sent, and decoded; these steps overlap. Each thread
-    takes up to 32 MiB on the host and on the GPU, and 8 MiB more on the GPU.
+    Stored bytes are copied to pinned memory, sent, and decoded; these steps overlap. At most two
+    batches of 16 MiB for each thread, and one more, are on the host and on the GPU, and 8 MiB more
+    for each thread on the GPU.
     """
 
     def __init__(self, device: Device) -> None:
@@ -142,10 +143,10 @@ class _Lane:
         batch = self._batch
         if batch is None or batch.is_empty:
             return
-        planes = batch.needs.scratch
-        if planes and (self._scratch is None or self._scratch.nbytes < planes):
+        warp_bytes = batch.needs.scratch
+        if warp_bytes and (self._scratch is None or self._scratch.nbytes < warp_bytes):
             self.stream.synchronize()
-            size = max(_SCRATCH_BYTES, planes)
+            size = max(_SCRATCH_BYTES, warp_bytes)
             self._scratch = self._loader.device.allocate(size)
         self._batch = None
         batch.kept += self._kept

@@ -212,28 +212,60 @@ void test_ends_and_addresses(Random& random, Codec codec) {
   }
 }
 
-// What only jobs can say: another base than that of the frame, no memory for planes, an address for
-// items that is not aligned.
-void test_jobs(Random& random) {
-  const Bytes base = numbers(50'000, 0, random), raw = changed(base, 2, random);
+// Another base than that of the frame: in a step of usual and other blocks, and behind the last
+// one.
+void test_other_base(Random& random, unsigned block_log2) {
+  const Bytes base = numbers(700'006, 0, random), raw = changed(base, 2, random);
   EncodeOptions options;
   options.codec = Codec::arithmetic;
+  options.block_log2 = block_log2;
+  const Bytes frame = encode_frame(raw, options, &base);
+  const FrameIndex index = read_index(frame.data(), frame.size());
+  Bytes out(raw.size());
+  for (const size_t at : {size_t{0}, size_t{12'345}, size_t{700'000}, base.size() - 1}) {
+    Bytes other = base;
+    other[at] ^= 1;
+    const auto verdicts = Device{}.decode(index, frame.data(), other.data(), out.data(), nullptr);
+    for (size_t b = 0; b < verdicts.size(); ++b) {
+      const bool is_other = b == at / (size_t{2} << block_log2);
+      CHECK(verdicts[b] == (is_other ? cuda::Verdict::other_base : cuda::Verdict::done));
+    }
+  }
+}
+
+// Damage that the other blocks of a warp must not notice, and modes that a frame has no model for.
+void test_damaged_heads(Random& random) {
+  constexpr size_t kItems = 4096, kHead = 6;
+  const Bytes raw = numbers(2 * 4 * kItems, 0, random);
+  for (const Codec codec : {Codec::huffman, Codec::arithmetic}) {
+    EncodeOptions options;
+    options.codec = codec;
+    options.block_log2 = 12;
+    const Bytes frame = encode_frame(raw, options, nullptr);
+    FrameIndex index = read_index(frame.data(), frame.size());
+    index.header.has_checksums = false;
+    for (size_t b = 0; b < index.blocks(); ++b) {
+      const auto block = static_cast<size_t>(index.offsets[b]);
+      Bytes damaged = frame;
+      damaged[block + kHead + kItems] = 0xCC;  // no such length, and no such number of groups
+      compare_on_device(index, damaged.data(), {}, nullptr);
+      damaged = frame;
+      damaged[block] = static_cast<uint8_t>(Mode::difference);
+      compare_on_device(index, damaged.data(), {}, nullptr);
+    }
+  }
+}
+
+// What only jobs can say: no memory for planes, an address for items that is not aligned.
+void test_jobs(Random& random) {
+  const Bytes raw = numbers(50'000, 0, random);
+  EncodeOptions options;
+  options.codec = Codec::huffman;
   options.block_log2 = 12;
-  Bytes frame = encode_frame(raw, options, &base);
+  options.layout = {DType::float32, false};
+  Bytes frame = encode_frame(raw, options, nullptr);
   FrameIndex index = read_index(frame.data(), frame.size());
   Bytes out(raw.size());
-  Bytes other = base;
-  other[12'345] ^= 1;
-  const auto verdicts = Device{}.decode(index, frame.data(), other.data(), out.data(), nullptr);
-  for (size_t b = 0; b < verdicts.size(); ++b) {
-    const bool is_other = b == 12'345 / (2u << 12);
-    CHECK(verdicts[b] == (is_other ? cuda::Verdict::other_base : cuda::Verdict::done));
-  }
-
-  options.codec = Codec::huffman;
-  options.layout = {DType::float32, false};
-  frame = encode_frame(raw, options, nullptr);
-  index = read_index(frame.data(), frame.size());
   Device without;
   without.has_scratch = false;
   for (const auto verdict : without.decode(index, frame.data(), nullptr, out.data(), nullptr)) {
@@ -292,6 +324,8 @@ int main() {
   test_usual_blocks(random);
   test_ends_and_addresses(random, bf16codecs::Codec::split);
   test_ends_and_addresses(random, bf16codecs::Codec::huffman);
+  for (const unsigned block_log2 : {12u, 18u}) test_other_base(random, block_log2);
+  test_damaged_heads(random);
   test_jobs(random);
   test_rows(random);
   std::puts("every block as on the host");

@@ -1,6 +1,7 @@
 #include "codec/device_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "codec/checked.h"
@@ -96,11 +97,12 @@ std::optional<DeviceNeeds> DevicePlan::needs(const uint8_t* payload, uint64_t it
   return needs;
 }
 
-// The kernels that decode a block, as these choose (cuda/two_planes.h, cuda/fused_delta.h).
+// The kernels that a block needs, by the conditions under which the kernels themselves take a block
+// (cuda/two_planes.h, cuda/fused_delta.h).
 uint8_t DevicePlan::kernels_for(size_t block, const PlaneView planes[], uint64_t items) const {
   const Header& header = index_.header;
-  const Mode first = planes[0].mode, second = planes[1].mode;
   if (header.width() != 2 || items % 4 != 0) return cuda::kDecodeAny;
+  const Mode first = planes[0].mode, second = planes[1].mode;
   if (first == Mode::difference) {
     return is_usual_difference(block, planes) ? cuda::kDecodeFusedDelta : cuda::kDecodeAny;
   }
@@ -122,12 +124,13 @@ uint8_t DevicePlan::kernels_for(size_t block, const PlaneView planes[], uint64_t
 }
 
 bool DevicePlan::is_usual_difference(size_t block, const PlaneView planes[]) const {
+  if (!model_.delta) return false;  // damaged
   const delta::Section& section = model_.delta->section(first_item(block));
   if (section.low != 0 || section.relation != delta::Relation::ordered) return false;
-  // Behind the rows, whose size is a u16, is the number of groups.
+  // Behind the rows, whose size is a u16, is the number of groups, as a power of two.
   const auto& [mode, payload, size] = planes[0];
   const size_t groups_at = size < 2 ? size : size_t{2} + payload[0] + 256 * payload[1];
-  return groups_at < size && 1u << payload[groups_at] == kMaxGroups;
+  return groups_at < size && payload[groups_at] == std::countr_zero(kMaxGroups);
 }
 
 size_t DevicePlan::most_scratch() const {

@@ -1,4 +1,4 @@
-// The kernel for all kinds of blocks.
+// The kernel for all kinds of blocks; it leaves some of their planes to merge_planes.cu.
 //
 // A block of threads is one warp, so that the address of its shared memory is a constant, which
 // saves an instruction at each access. Each warp takes jobs until none is left.

@@ -1,4 +1,4 @@
-// The kernel for many usual blocks of the codec Huffman.
+// The kernel for plane 0 of many usual blocks of the codec Huffman.
 //
 // A block of threads is one warp, so that the address of its shared memory is a constant, which
 // saves an instruction at each access. Each warp takes jobs until none is left.

@@ -153,7 +153,8 @@ class FusedDelta {
     return memory_.class_at.load<uint16_t>(2 * clamp(place, 0, shape_.last_place));
   }
 
-  // Decodes the number of thread t in a group. Bits above 15 are undefined, but for kDeltaEscaped.
+  // Decodes the number of thread t in a group, less than 2^15; for escapes, it is any with
+  // kDeltaEscaped.
   BF16CODECS_DEVICE uint32_t decode_number(unsigned g, unsigned t, unsigned class_at) {
     const uint32_t x = lanes_.states.get(g, t);
     const uint32_t wanted = (x << kStartAt) + ((1u << kStartAt) - 2);  // below kNoEntry
@@ -292,15 +293,17 @@ BF16CODECS_DEVICE Verdict decode_fused_delta(const Warp& warp, FusedDeltaMemory&
   if (job.size > kMostPayload || job.size < kUsualHead) return Verdict::pending;
   const uint8_t* const block = bytes_at(job.payload);
   if (warp.same(block[0]) != uint8_t(Mode::difference)) return Verdict::pending;
-  if (warp.same(block[1]) != uint8_t(Mode::joined)) return Verdict::pending;
-  const uint32_t size = job.size - kUsualHead;
   const Section& section = *reinterpret_cast<const Section*>(job.section);
   if (warp.same(section.low) != 0 || warp.same(section.relation) != kOrdered) {
     return Verdict::pending;
   }
-  if (warp.same(load_any<uint32_t>(block + 2)) != size) return Verdict::pending;
+  const uint32_t size = job.size - kUsualHead;
   DeltaPayload parts;
-  if (!find_parts(warp, block + kUsualHead, size, job.n, job.width, parts)) return Verdict::pending;
+  if (warp.same(block[1]) != uint8_t(Mode::joined) ||
+      warp.same(load_any<uint32_t>(block + 2)) != size ||
+      !find_parts(warp, block + kUsualHead, size, job.n, job.width, parts)) {
+    return Verdict::corrupt;
+  }
   if (parts.groups != kMaxGroups) return Verdict::pending;
   load_tables(warp, section, memory);
   return FusedDelta(warp, memory, job, section, parts).run(job);

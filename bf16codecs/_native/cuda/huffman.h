@@ -46,6 +46,7 @@ BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanLengths& l
     const unsigned byte = warp.same(payload[nibbles / 2]);
     return nibbles++ % 2 == 0 ? byte >> 4 : byte & 15;
   };
+  warp.sync();  // after the last block's, which may have been damaged
   warp.each([&](unsigned t) {
     for (unsigned s = t; s < 256; s += kThreads) lengths.of.store(s, uint8_t{0});
   });
@@ -144,7 +145,7 @@ class HuffmanStream {
     return is_sound_ && left_ >= kRound && bits_ - begin_ >= kMostBits;
   }
 
-  // Prepares a round, whose words are there after the next call of wait_for_copies<1>().
+  // Copies words, so that a round has its own, which were copied before the one before.
   BF16CODECS_DEVICE void hold() {
     BF16CODECS_ROLLED
     while (unread() <= kHeldWords - kQuadWords) push_quad();
@@ -351,6 +352,7 @@ BF16CODECS_DEVICE uint32_t decode_streams(const Warp& warp, const HuffmanTables<
     warp.sync();
     warp.each([&](unsigned t) { streams[t].round(); });
   }
+  warp.each([](unsigned) { wait_for_copies<0>(); });  // the memory may have other uses
   return warp.ballot([&](unsigned t) { return (of >> t & 1) != 0 && !streams[t].finish(); });
 }
 

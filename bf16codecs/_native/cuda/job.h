@@ -8,7 +8,8 @@
 
 namespace bf16codecs::cuda {
 
-// The state of a block. Unless it is `done`, the block's output is undefined.
+// The state of a block. Unless it is `done`, the block's output is undefined, and so is a base
+// there; but for `to_merge`, whose output is half of it.
 enum class Verdict : uint8_t {
   pending = 0,  // no kernel with its modes has run yet, or it lacked memory
   done = 1,
@@ -26,6 +27,7 @@ enum Kernel : uint8_t {
   kDecodeAny = 8,
   kMergePlanes = 16,
 };
+inline constexpr uint8_t kAllKernels = 31;
 
 inline constexpr uint8_t kJobByByte = 1;       // planes are by byte
 inline constexpr uint8_t kJobChecked = 2;      // `checksum` is that of the block

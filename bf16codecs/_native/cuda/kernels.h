@@ -23,20 +23,29 @@ BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, c
   warp.once([&] { *verdict = static_cast<uint8_t>(result); });
 }
 
-// Calls function(i, verdict) for each job i that this warp takes and that is not yet decided.
+// Calls function(i, verdict) for each job i that this warp takes.
 template <typename Function>
 BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
                                     const uint8_t* verdicts, Function function) {
   for (uint32_t i = warp.count_up(next); i < n; i = warp.count_up(next)) {
     const Verdict verdict{warp.same(verdicts[i])};
     warp.sync();  // the first thread may write it
-    if (verdict == Verdict::pending || verdict == Verdict::to_merge) function(i, verdict);
+    function(i, verdict);
   }
+}
+
+// Calls function(i) for each pending job i that this warp takes.
+template <typename Function>
+BF16CODECS_DEVICE void for_each_pending(const Warp& warp, uint32_t n, uint32_t* next,
+                                        const uint8_t* verdicts, Function function) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict verdict) {
+    if (verdict == Verdict::pending) function(i);
+  });
 }
 
 BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const Job* jobs,
                                     uint32_t n, uint32_t* next, uint8_t* verdicts) {
-  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict) {
+  for_each_pending(warp, n, next, verdicts, [&](uint32_t i) {
     decode_fused_job(warp, memory, warp.same(jobs[i]), verdicts + i);
   });
 }
@@ -45,8 +54,7 @@ BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const
 BF16CODECS_DEVICE void decode_fused_delta(const Warp& warp, FusedDeltaMemory& memory,
                                           const Job* jobs, uint32_t n, uint32_t* next,
                                           uint8_t* verdicts) {
-  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
-    if (of_job != Verdict::pending) return;
+  for_each_pending(warp, n, next, verdicts, [&](uint32_t i) {
     const Verdict verdict = decode_fused_delta(warp, memory, warp.same(jobs[i]));
     warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
   });
@@ -67,13 +75,13 @@ BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& mem
   }
 }
 
-// Decodes all kinds of blocks. Blocks with several coded planes need memory: warp w uses
-// `scratch_size` bytes from scratch + w scratch_size on. Without it, such blocks stay pending.
+// Decodes all kinds of blocks, some of them to planes that are left to merge. Blocks with several
+// coded planes need memory: warp w uses `scratch_size` bytes from scratch + w scratch_size on.
+// Without it, such blocks stay pending.
 BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const Job* jobs,
                                   uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
                                   uint64_t scratch_size) {
-  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
-    if (of_job != Verdict::pending) return;
+  for_each_pending(warp, n, next, verdicts, [&](uint32_t i) {
     const Job job = warp.same(jobs[i]);
     BlockDecoder decoder(warp, memory, job, scratch, scratch_size);
     const Verdict verdict = decoder.run();
@@ -86,8 +94,9 @@ BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const J
 BF16CODECS_DEVICE void merge_planes(const Warp& warp, MergeMemory& memory, const Job* jobs,
                                     uint32_t n, uint32_t* next, uint8_t* verdicts) {
   for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
-    const Job job = warp.same(jobs[i]);
     const bool is_decoded = of_job == Verdict::to_merge;
+    if (!is_decoded && of_job != Verdict::pending) return;
+    const Job job = warp.same(jobs[i]);
     if (!is_decoded && !is_stored(warp, job)) return;
     const uint8_t* const low = is_decoded ? stored_plane(job) : bytes_at(job.payload) + job.width;
     const uint8_t* const high = is_decoded ? decoded_plane(job) : low + job.n;

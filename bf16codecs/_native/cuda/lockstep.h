@@ -179,7 +179,7 @@ template <unsigned n>
 void copy_quad_until(Shared<n>& to, unsigned to_at, const uint8_t* p, uint32_t at, uint32_t size) {
   to.store(to_at, load_quad_until(p, at, size));
 }
-template <unsigned kCalls>
+template <unsigned kGroups>
 void wait_for_copies() {}
 
 template <typename T>
@@ -213,7 +213,7 @@ inline uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
 }
 
 inline uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
-  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> from);
+  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> from % 32);
 }
 
 inline uint32_t shift_left(uint32_t low, uint32_t high, unsigned by) {

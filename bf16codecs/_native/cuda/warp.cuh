@@ -134,8 +134,8 @@ BF16CODECS_DEVICE Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t s
   return at < size ? *quad : Quad{};
 }
 
-// Copies an aligned quad, of which a byte before `size` is in a payload, to shared memory. The copy
-// goes on meanwhile: see wait_for_copies().
+// Copies an aligned quad to shared memory, of which a byte lies in a payload. The copy is under way
+// until wait_for_copies() says otherwise. (The CPU's copies end at `size`.)
 template <unsigned n>
 BF16CODECS_DEVICE void copy_quad_until(Shared<n>& to, unsigned to_at, const uint8_t* p, uint32_t at,
                                        uint32_t) {
@@ -147,11 +147,11 @@ BF16CODECS_DEVICE void copy_quad_until(Shared<n>& to, unsigned to_at, const uint
 #endif
 }
 
-// Waits for the copies of this thread, but for those since the last kCalls calls.
-template <unsigned kCalls>
+// Ends a group of this thread's copies, and waits until at most kGroups groups are under way.
+template <unsigned kGroups>
 BF16CODECS_DEVICE void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group; cp.async.wait_group %0;" ::"n"(kCalls) : "memory");
+  asm volatile("cp.async.commit_group; cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 #endif
 }
 
@@ -170,7 +170,7 @@ BF16CODECS_DEVICE uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
   return result;
 }
 
-// 32 of the 64 bits of two words, from a bit of the lower word on.
+// 32 of the 64 bits of two words, from bit `from` modulo 32 of the lower word on.
 BF16CODECS_DEVICE uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
   return __funnelshift_r(low, high, from);
 }

@@ -85,12 +85,12 @@ class FrameDecoder(Decoder):
         needs = Needs()
         for plan, frame in zip(plans, frames, strict=True):
             needs |= Needs.of(plan, frame.payload, work.out.address) or Needs()
-        planes, self._kernels = needs
+        warp_bytes, self._kernels = needs
         self._scratch = (0, 0, 0)
-        if planes:
-            memory = scratch_of(work.device, planes, self._count)
+        if warp_bytes:
+            memory = scratch_of(work.device, warp_bytes, self._count)
             self._memory.append(memory)
-            self._scratch = memory.address, planes, memory.nbytes // planes
+            self._scratch = memory.address, warp_bytes, memory.nbytes // warp_bytes
         work.stream.synchronize()
 
     def _allocate(self, nbytes: int) -> Memory:

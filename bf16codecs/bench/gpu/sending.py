@@ -133,12 +133,12 @@ class Sender(AbstractContextManager["Sender"]):
         return self._memory[-1]
 
     def _plane_memory(self, count: int) -> tuple[int, int, int]:
-        planes = self._needs.scratch
-        if not planes:
+        warp_bytes = self._needs.scratch
+        if not warp_bytes:
             return 0, 0, 0
-        self._memory.append(scratch_of(self._work.device, planes, count))
+        self._memory.append(scratch_of(self._work.device, warp_bytes, count))
         memory = self._memory[-1]
-        return memory.address, planes, memory.nbytes // planes
+        return memory.address, warp_bytes, memory.nbytes // warp_bytes
 
     def _filled(self, batches: Sequence[Sequence[_Transfer]]) -> list[_Batch]:
         """Write batches to pinned memory; return their layouts."""

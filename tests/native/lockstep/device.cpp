@@ -90,7 +90,7 @@ std::vector<cuda::Verdict> Device::decode(const FrameIndex& index, const uint8_t
     }
     // Those that the plan names; all if the host has to decode some of the blocks.
     const auto needs = plan.needs(payload.get(), address_of(items));
-    std::vector<cuda::Verdict> verdicts = run(jobs, needs ? needs->kernels : kAllKernels);
+    std::vector<cuda::Verdict> verdicts = run(jobs, needs ? needs->kernels : cuda::kAllKernels);
     for (size_t b = first; b < last; ++b) {
       if (verdicts[b - first] != cuda::Verdict::elsewhere) continue;
       const size_t before =

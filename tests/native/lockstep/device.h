@@ -12,8 +12,6 @@
 
 namespace bf16codecs::test {
 
-inline constexpr uint8_t kAllKernels = 31;
-
 // How the kernels run: the order of a warp's threads, whether there is memory for blocks with
 // several coded planes, whether a warp takes four blocks of the codec Huffman, whether there is the
 // kernel for all blocks, and whether the checksums of a base are compared.
