@@ -164,8 +164,8 @@ class HuffmanStream {
     out_ -= decoded;
     left_ -= decoded;
     bits_ = is_round ? 32 * (word_ + 3) - (used_ & 63) - skipped_ : bits_;
-    store_if(is_round, out_, low);
-    store_if(is_round, out_ + kQuadBytes, high);
+    store_if(is_round, out_, 0, low);
+    store_if(is_round, out_, kQuadBytes, high);
   }
 
   // Decodes the other symbols; returns whether all used exactly all bits.

@@ -195,8 +195,8 @@ void store_aligned(uint8_t* p, T value) {
   std::memcpy(p, &value, sizeof value);
 }
 
-inline void store_if(bool condition, uint8_t* p, const Quad& quad) {
-  if (condition) store_aligned(p, quad);
+inline void store_if(bool condition, uint8_t* p, unsigned at, const Quad& quad) {
+  if (condition) store_aligned(p + at, quad);
 }
 
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {

@@ -206,12 +206,12 @@ BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
   *reinterpret_cast<T*>(p) = value;
 }
 
-// Stores a quad at an address that is a multiple of its size, on a condition, but without a branch.
-BF16CODECS_DEVICE void store_if(bool condition, uint8_t* p, const Quad& quad) {
+// Stores a quad at p + at, which is a multiple of its size, on a condition, but without a branch.
+BF16CODECS_DEVICE void store_if(bool condition, uint8_t* p, unsigned at, const Quad& quad) {
   asm volatile(
       "{ .reg .pred wanted; setp.ne.u32 wanted, %0, 0;"
       " @wanted st.global.v4.u32 [%1], {%2, %3, %4, %5}; }" ::"r"(unsigned{condition}),
-      "l"(p), "r"(quad.word[0]), "r"(quad.word[1]), "r"(quad.word[2]), "r"(quad.word[3])
+      "l"(p + at), "r"(quad.word[0]), "r"(quad.word[1]), "r"(quad.word[2]), "r"(quad.word[3])
       : "memory");
 }
 
