@@ -61,7 +61,7 @@ class Kernels(IntFlag):
     DECODE_HUFFMAN = 4
     DECODE_ANY = 8
     MERGE_PLANES = 16
-    ALL = 31
+    ALL = DECODE_FUSED | DECODE_FUSED_DELTA | DECODE_HUFFMAN | DECODE_ANY | MERGE_PLANES
 
 
 class Needs(NamedTuple):

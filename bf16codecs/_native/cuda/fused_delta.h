@@ -84,20 +84,6 @@ class FusedDelta {
   static constexpr unsigned kGroups = kMaxGroups;
   static constexpr int kMagnitude = 0x7FFF;
 
-  // The part of a section that items need.
-  struct Shape {
-    int origin, last_place;
-    unsigned shift, exponent_at, near_at, near_raw;
-
-    BF16CODECS_DEVICE Shape(const Warp& warp, const Section& section)
-        : origin(warp.same(section.origin)),
-          last_place(warp.same(section.places) - 1),
-          shift(warp.same(section.shift)),
-          exponent_at(warp.same(section.fraction) - 1u),
-          near_at(kClassBytes * warp.same(section.near)),
-          near_raw(warp.same(section.near_raw)) {}
-  };
-
   BF16CODECS_DEVICE void step(uint32_t first) {
     lanes_.prepare(kGroups);
     bases_.reach(bases_.begin() + 2 * first, 2 * kDeltaItems);
@@ -134,7 +120,7 @@ class FusedDelta {
       const unsigned class_at = find_class(bases[t], scales[t]);
       numbers[t] = decode_number(g, t, class_at);
       items[t] = far_item(bases[t], numbers[t]);
-      return class_at >= shape_.near_at;
+      return class_at >= kClassBytes * shape_.near;
     });
     if (near != 0) {
       warp_.each([&](unsigned t) {
@@ -148,9 +134,10 @@ class FusedDelta {
 
   // Returns where the entries of an item's class begin.
   BF16CODECS_DEVICE unsigned find_class(int base, int scale) const {
-    const int exponent = (base & kMagnitude) >> shape_.exponent_at;
+    const int exponent = (base & kMagnitude) >> (shape_.fraction - 1);
     const int place = (scale + shape_.origin - 16 * exponent) >> shape_.shift;
-    return memory_.class_at.load<uint16_t>(2 * clamp(place, 0, shape_.last_place));
+    return memory_.class_at.load<uint16_t>(2 *
+                                           clamp(place, 0, static_cast<int>(shape_.places) - 1));
   }
 
   // Decodes the number of thread t in a group, less than 2^15; for escapes, it is any with
@@ -185,7 +172,7 @@ class FusedDelta {
     const unsigned r = shape_.near_raw;
     const int magnitude = base & kMagnitude;
     const uint32_t y = number >> (r + 1) << r | (number & ((1u << r) - 1));
-    const int of_scale = scale >> 4 << shape_.exponent_at & 0xFFFF;
+    const int of_scale = scale >> 4 << (shape_.fraction - 1) & 0xFFFF;
     const int anchor = magnitude < of_scale ? of_scale : magnitude;
     const uint32_t x = static_cast<uint32_t>(anchor) + (y >> 1 ^ (0 - (y & 1)));
     const uint32_t sign = static_cast<uint32_t>(base) ^ number << (15 - r);
@@ -216,7 +203,7 @@ class FusedDelta {
     }
   }
 
-  // Passes on the items of two groups: 64, of which each thread writes two.
+  // Passes on the 64 items of two groups: each thread writes two of them.
   BF16CODECS_DEVICE void pass(const PerThread<uint32_t>& a, const PerThread<uint32_t>& b) {
     // Thread t < 16 has items 2 t of both groups, and thread 16 + t items 2 t + 1.
     PerThread<uint32_t> sent, words;
@@ -256,7 +243,8 @@ class FusedDelta {
     return base_sum_.value(warp_, 2 * uint64_t{job.n});
   }
 
-  // Passes on the items after the last step, fewer than a step.
+  // Passes on the items after the last step, fewer than a step. With pass_all(), the compiler no
+  // longer proves for compute capability 9.0 that threads go in lockstep.
   BF16CODECS_DEVICE void pass_rest(unsigned size) {
     if (size == 0) return;
     warp_.each([&](unsigned t) {
@@ -273,7 +261,7 @@ class FusedDelta {
   const Warp& warp_;
   FusedDeltaMemory& memory_;
   const bool checks_base_;
-  const Shape shape_;
+  const DeltaShape shape_;
   const DeltaPayload& parts_;
   Scales<kDeltaItems> scales_;
   Lanes<RegisterStates<kGroups>> lanes_;

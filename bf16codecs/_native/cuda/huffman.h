@@ -280,8 +280,9 @@ class HuffmanStream {
   uint32_t left_;
   bool is_sound_;
 
-  // In rounds: three words, of which the first `used_` modulo 64 bits are decoded; the number of
-  // the third one; and the number of quads that are not yet held.
+  // Set only if there are rounds. `high_`, `low_` and `next_` are consecutive words, whose first
+  // `used_` modulo 64 bits are decoded; `word_` is the number of the third. Of the stream's quads,
+  // `pushed_` have not been copied yet.
   uint32_t high_, low_, next_, used_;
   uint32_t word_, pushed_;
   const uint8_t* quads_;

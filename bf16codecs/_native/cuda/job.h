@@ -27,7 +27,7 @@ enum Kernel : uint8_t {
   kDecodeAny = 8,
   kMergePlanes = 16,
 };
-inline constexpr uint8_t kAllKernels = 31;
+inline constexpr uint8_t kAllKernels = 2 * kMergePlanes - 1;
 
 inline constexpr uint8_t kJobByByte = 1;       // planes are by byte
 inline constexpr uint8_t kJobChecked = 2;      // `checksum` is that of the block
