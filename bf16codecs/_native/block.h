@@ -8,6 +8,7 @@
 #include "delta/model.h"
 #include "format/checksum.h"
 #include "options.h"
+#include "quantized/find.h"
 #include "scale/model.h"
 #include "tiles/model.h"
 #include "workspace.h"
@@ -39,7 +40,11 @@ struct BlockContext {
   // The block's base, if it has one, and the model of differences to it.
   const uint8_t* base = nullptr;
   const delta::Model* delta = nullptr;
+  // The grid that the frame's items are likely to lie on.
+  const quantized::Found* grid = nullptr;
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
+  std::atomic<bool>* is_new = nullptr;     // which it sets if the block needs format version 2
+  uint8_t version = kFormatVersion;        // of the format, for decoders
 };
 
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'

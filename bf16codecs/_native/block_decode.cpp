@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "block.h"
 #include "format/checksum.h"
@@ -14,6 +16,7 @@
 #include "grid/keys.h"
 #include "huffman/huffman.h"
 #include "planes.h"
+#include "quantized/decode.h"
 #include "rans/rans.h"
 
 namespace bf16codecs {
@@ -93,6 +96,7 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
     case Mode::same:
     case Mode::difference:
     case Mode::joined:
+    case Mode::grid:
       break;  // decoded together with other planes
   }
   return {scratch, false};
@@ -218,14 +222,110 @@ void decode_difference(const Layout& layout, const BlockContext& context, const 
   }
 }
 
+// Decodes a block within the payload of another one, which has only planes that are coded alone.
+std::vector<uint8_t> decode_inner(const Layout& layout, Workspace& workspace, const uint8_t* block,
+                                  size_t size, size_t n) {
+  PlaneView views[kMaxItemSize];
+  parse_block(layout.planes(), n, block, size, views);
+  for (size_t p = 0; p < layout.planes(); ++p) {
+    if (views[p].mode > Mode::rans_wide) corrupt("a mode that no block within a grid has");
+  }
+  std::vector<uint8_t> items(layout.planes() * n);
+  decode_block(layout, {workspace}, block, size, n, nullptr, false, items.data());
+  return items;
+}
+
+// Symbols of the grid mode, decoded strip by strip where their mode can be.
+class GridSymbols {
+ public:
+  GridSymbols(const PlaneView& view, size_t n, const Zstd* zstd, Workspace& workspace) {
+    if (view.mode == Mode::rans_pairs) {
+      pairs_.emplace(view.payload, view.size, n);
+    } else {
+      source_ = decode_plane(view, n, zstd, workspace.planes.at_least(n + kPlaneSlack), {});
+    }
+  }
+
+  // The next `size` symbols. All but the last are whole steps.
+  const uint8_t* next(size_t size) {
+    if (!pairs_) {
+      const uint8_t* const symbols = source_.symbols;
+      if (!source_.is_repeated) source_.symbols += size;
+      return symbols;
+    }
+    const size_t steps = size / pairs_->step_symbols(), decoded = steps * pairs_->step_symbols();
+    pairs_->decode(strip_, steps);
+    std::copy_n(pairs_->remainder(), size - decoded, strip_ + decoded);
+    return strip_;
+  }
+  void finish() const {
+    if (pairs_) pairs_->finish();
+  }
+
+ private:
+  std::optional<PairsReader> pairs_;
+  PlaneSource source_{};
+  uint8_t strip_[quantized::Items::kStrip + kPlaneSlack];
+};
+
+PlaneView grid_symbols(const uint8_t* bytes, size_t size, size_t n) {
+  if (size == 0 || *bytes > static_cast<uint8_t>(Mode::zstd))
+    corrupt("grid: an unknown mode of symbols");
+  const PlaneView view{Mode{*bytes}, bytes + 1, size - 1};
+  const bool is_stored = view.mode == Mode::stored && view.size != n;
+  if (is_stored || (view.mode == Mode::constant && view.size != 1))
+    corrupt("grid: symbols that do not fill the payload");
+  return view;
+}
+
+// Decodes a block of levels times scales.
+void decode_grid(const Layout& layout, const BlockContext& context, const PlaneView& view, size_t n,
+                 const Zstd* zstd, Output& out) {
+  const quantized::Payload payload =
+      quantized::read_payload(layout, context.first, n, view.payload, view.size);
+  const quantized::Groups& groups = payload.grid.groups;
+  const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
+  const auto scale_bytes = decode_inner({DType::float32, false}, context.workspace, payload.scales,
+                                        payload.scales_size, count);
+  const quantized::Scales scales(groups, context.first, n, scale_bytes.data());
+  const size_t coded = scales.coded, width = layout.planes();
+  if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
+  const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);
+  if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
+  std::vector<uint8_t> plain, codes;
+  if (scales.has_plain(n)) {
+    plain = decode_inner(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
+    codes.resize(width * coded);
+  }
+  GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,
+                      context.workspace);
+  quantized::Items items(layout, payload.grid, scales, context.first, n, payload.rest);
+  for (size_t i = 0; i < coded;) {
+    const size_t strip = std::min(quantized::Items::kStrip, coded - i);
+    if (codes.empty()) {
+      items.decode(symbols.next(strip), strip, out.next());
+      out.advance(width * strip);
+    } else {
+      items.decode(symbols.next(strip), strip, codes.data() + width * i);
+    }
+    i += strip;
+  }
+  symbols.finish();
+  if (codes.empty()) return;
+  quantized::merge_plain(layout, payload.grid, scales, context.first, n, codes.data(), plain.data(),
+                         out.next());
+  out.advance(width * n);
+}
+
 // Checks which planes are joined. Only plane 0 may have a mode of several planes. How many planes
 // are joined to a difference is up to the model, and checked with it.
 void check_joined(size_t width, const PlaneView planes[]) {
   const Mode first = planes[0].mode;
-  const size_t joined = first == Mode::same ? width : is_modelled(first) ? 2 : 1;
+  const bool is_whole = first == Mode::same || first == Mode::grid;
+  const size_t joined = is_whole ? width : is_modelled(first) ? 2 : 1;
   for (size_t i = 1; i < width; ++i) {
     const Mode mode = planes[i].mode;
-    if (mode == Mode::same || mode == Mode::difference || is_modelled(mode)) {
+    if (mode == Mode::same || mode == Mode::difference || mode == Mode::grid || is_modelled(mode)) {
       corrupt("a mode of several planes after the first one");
     }
     if (first != Mode::difference && (mode == Mode::joined) != (i < joined)) {
@@ -242,7 +342,7 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
   const uint8_t* const end = block + size;
   if (size < width) corrupt("it is shorter than its modes");
   for (size_t i = 0; i < width; ++i) {
-    if (*p >= kModes) corrupt("an unknown mode");
+    if (*p >= kModes || *p == 11) corrupt("an unknown mode");
     planes[i].mode = Mode{*p++};
   }
   check_joined(width, planes);
@@ -273,6 +373,9 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
     decode_same(context, n * layout.planes(), out);
   } else if (views[0].mode == Mode::difference) {
     decode_difference(layout, context, views, n, zstd, out);
+  } else if (views[0].mode == Mode::grid) {
+    if (context.version < kFormatVersion) corrupt("a grid in a frame of version 1");
+    decode_grid(layout, context, views[0], n, zstd, out);
   } else if (layout.is_rotated16() && views[0].mode == Mode::tiles) {
     decode_tiles16(context, views[0], n, out);
   } else {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "block.h"
 #include "format/checksum.h"
@@ -13,6 +15,7 @@
 #include "histogram.h"
 #include "huffman/huffman.h"
 #include "planes.h"
+#include "quantized/encode.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
 
@@ -33,10 +36,6 @@ constexpr size_t kCodedOverhead = 5;
 
 // No table is smaller than a plane of fewer symbols.
 constexpr size_t kLeastCoded = 64;
-
-// Wide tables decode several times slower than pairs. They are taken where they save this many
-// 2^-16 bits per symbol: 0.125. Exponents lose 0.01 bits by the pairs' short probabilities.
-constexpr uint64_t kWideSaving = 1 << 13;
 
 // Room that the scale model's encoder needs besides, for the worst case of the items that it codes
 // at a time.
@@ -97,8 +96,10 @@ Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* o
 }
 
 // Writes the plane's payload in the mode that the codec chooses, if that is smaller than the plane.
+// Sixteen symbols that are about as frequent leave no entry for those that a sample missed:
+// `is_counted` counts all.
 Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
-                 Workspace& workspace) {
+                 Workspace& workspace, bool is_counted = false) {
   if (options.codec == Codec::split) return {};
   if (is_constant(plane, n)) {
     *out = *plane;
@@ -112,6 +113,7 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
     coded = {Mode::zstd, size};
   } else {
     Counts counts(plane, n);
+    if (is_counted) counts.make_exact(plane, n);
     if (options.is_best()) {
       counts.make_exact(plane, n);
       coded = code_smallest(counts, plane, n, out, workspace.words);
@@ -277,6 +279,53 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
+// Encodes a block within the payload of another one.
+std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& layout,
+                                  Workspace& workspace, const std::vector<uint8_t>& items) {
+  EncodeOptions inner = options;
+  inner.layout = layout;
+  const size_t width = layout.planes(), n = items.size() / width;
+  std::vector<uint8_t> block(block_bound(width, n));
+  block.resize(encode_whole(inner, {workspace}, items.data(), n, block.data(), nullptr));
+  return block;
+}
+
+// Encodes the items as levels times scales; returns 0 if they are not, or if that takes more than
+// `capacity`.
+size_t encode_grid(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                   size_t n, uint8_t* out, size_t capacity) {
+  quantized::Parts parts;
+  if (!quantized::quantize(options.layout, *context.grid, context.first, items, n,
+                           context.workspace.values, parts))
+    return 0;
+  Workspace& workspace = context.workspace;
+  const auto scales = encode_inner(options, {DType::float32, false}, workspace, parts.scales);
+  std::vector<uint8_t> plain;
+  if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
+  const size_t m = parts.symbols.size();
+  std::vector<uint8_t> symbols(m + kCodedOverhead);
+  const Coded coded = code_plane(options, parts.symbols.data(), m, symbols.data(), workspace, true);
+  const bool is_stored = coded.mode == Mode::stored;
+  const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
+  const auto head = quantized::write_head(context.grid->grid, scales.size(), plain.size());
+  const std::span<const uint8_t> payload[] = {
+      head,  scales,
+      plain, parts.low,
+      mode,  {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
+
+  const size_t width = options.layout.planes();
+  size_t size = 0;
+  for (const auto& part : payload) size += part.size();
+  if (width + sizeof(uint32_t) + size > capacity) return 0;
+  out[0] = static_cast<uint8_t>(Mode::grid);
+  std::fill_n(out + 1, width - 1, static_cast<uint8_t>(Mode::joined));
+  store_le(out + width, static_cast<uint32_t>(size));
+  uint8_t* end = out + width + sizeof(uint32_t);
+  for (const auto& part : payload) end = std::copy(part.begin(), part.end(), end);
+  context.is_new->store(true, std::memory_order_relaxed);
+  return static_cast<size_t>(end - out);
+}
+
 size_t write_same(size_t width, uint8_t* out) {
   out[0] = static_cast<uint8_t>(Mode::same);
   std::fill_n(out + 1, width - 1, static_cast<uint8_t>(Mode::joined));
@@ -305,17 +354,45 @@ size_t encode_difference(const EncodeOptions& options, const BlockContext& conte
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
+// About the size of the items' planes if each is coded alone, of samples. Items that take less than
+// half of their size have nothing but zeros, or few other numbers: a few samples are enough to find
+// them.
+size_t size_whole(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                  size_t n, size_t samples) {
+  const size_t width = options.layout.planes();
+  Room room(width, n, context.workspace);
+  return size_alone(options.layout, items, n, width, n < samples * kSampleItems * 2 ? 0 : samples,
+                    room.planes);
+}
+
 // Whether the items are likely to take less than `size` without their base.
 bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
                       const uint8_t* items, size_t n, size_t size) {
   if (options.codec == Codec::split) return false;  // which codes nothing without a base
+  const size_t samples = 2 * size < options.layout.planes() * n ? 16 : 128;
+  return size_whole(options, context, items, n, samples) < size;
+}
+
+// Encodes items and their base in the smallest way: as differences, levels and scales, or planes.
+size_t encode_smallest(const EncodeOptions& options, const BlockContext& context,
+                       const uint8_t* items, size_t n, uint8_t* out) {
   const size_t width = options.layout.planes();
-  // Items that take less than half of their size without a base have nothing but zeros, or few
-  // other numbers: a few samples are enough to find them.
-  const size_t samples = 2 * size < width * n ? 16 : 128;
-  Room room(width, n, context.workspace);
-  return size_alone(options.layout, items, n, width, n < samples * kSampleItems * 2 ? 0 : samples,
-                    room.planes) < size;
+  size_t size = 0;
+  if (context.base != nullptr && context.delta != nullptr) {
+    size = encode_difference(options, context, items, n, out);
+    if (size != 0 && is_smaller_whole(options, context, items, n, size)) size = 0;
+  }
+  if (context.grid != nullptr) {
+    const size_t limit = size != 0 ? size : size_whole(options, context, items, n, 128);
+    std::vector<uint8_t> block(std::min(limit, block_bound(width, n)));
+    const size_t on_grid = encode_grid(options, context, items, n, block.data(), block.size());
+    if (on_grid != 0) {
+      std::copy_n(block.data(), on_grid, out);
+      return on_grid;
+    }
+  }
+  if (size != 0) context.saved->fetch_add(width * n - size, std::memory_order_relaxed);
+  return size;
 }
 
 }  // namespace
@@ -323,14 +400,11 @@ bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
 size_t encode_block(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
                     size_t n, uint8_t* out, Checksum* sum) {
   const size_t width = options.layout.planes();
-  if (context.base == nullptr) return encode_whole(options, context, items, n, out, sum);
   size_t size = 0;
-  if (std::memcmp(context.base, items, width * n) == 0) {
+  if (context.base != nullptr && std::memcmp(context.base, items, width * n) == 0) {
     size = write_same(width, out);
-  } else if (context.delta != nullptr && n >= kLeastCoded) {
-    size = encode_difference(options, context, items, n, out);
-    if (size != 0 && is_smaller_whole(options, context, items, n, size)) size = 0;
-    if (size != 0) context.saved->fetch_add(width * n - size, std::memory_order_relaxed);
+  } else if (n >= kLeastCoded) {
+    size = encode_smallest(options, context, items, n, out);
   }
   if (size == 0) return encode_whole(options, context, items, n, out, sum);
   if (sum != nullptr) sum->update(items, width * n);

@@ -34,7 +34,8 @@ struct EncodeOptions {
   bool may_drop_steps = false;  // encode without versions where that is smaller
   unsigned steps = 1;           // versions, at most kMaxSteps
   bool has_base = false;        // the frame is of differences to a base outside
-  size_t row = 0;               // items in a row of the array, for kBest; 0: not known
+  size_t row = 0;               // items in a row of the array; 0: not known
+  bool has_grids = true;        // look for weights that were quantised once
   const Zstd* zstd = nullptr;
 
   bool is_best() const { return codec == Codec::arithmetic && level == kBest; }

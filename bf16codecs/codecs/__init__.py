@@ -81,12 +81,25 @@ class _ChecksumCodec(FrameCodec):
 
 
 class _StepsCodec(_ChecksumCodec):
-    """A codec whose frames may hold versions, each coded against an earlier one."""
+    """A codec whose frames may hold versions, each coded against an earlier one, and grids."""
 
-    _left_out = frozenset({"steps"})
+    _left_out = frozenset({"steps", "grid"})
+
+    @property
+    def grid(self) -> bool:
+        """Whether frames may hold levels and scales of weights that were quantised once."""
+        return self["configuration"].get("grid", True)
 
     def _parameters(self) -> dict[str, Any]:
-        return {**super()._parameters(), "steps": self.steps, "may_drop_steps": True}
+        return {
+            **super()._parameters(),
+            "steps": self.steps,
+            "may_drop_steps": True,
+            "grid": self.grid,
+        }
+
+    def _row(self, buf: Any) -> int:
+        return row_length(buf, self.dtype, self.steps) if self.grid else 0
 
 
 class BF16Huffman(_StepsCodec):
@@ -105,6 +118,10 @@ class BF16Huffman(_StepsCodec):
     steps : int
         How many equally long versions a buffer holds, 1 to 65534. Each is coded against an earlier
         one: of weights over time, or a field of a simulation, what differs takes less.
+    grid : bool
+        Look for weights that were quantised once, to FP8 or INT4 for instance, and multiplied out
+        again: frames then hold the levels and scales. False writes none, for readers of releases
+        that do not know them.
 
     Examples
     --------
@@ -123,9 +140,14 @@ class BF16Huffman(_StepsCodec):
 
     codec_id = HUFFMAN_ID
 
-    def __init__(self, dtype: str = "bfloat16", checksum: bool = True, steps: int = 1) -> None:
+    def __init__(
+        self, dtype: str = "bfloat16", checksum: bool = True, steps: int = 1, grid: bool = True
+    ) -> None:
         super().__init__(
-            dtype=dtype_name(dtype), checksum=_checked_checksum(checksum), **_steps(steps)
+            dtype=dtype_name(dtype),
+            checksum=_checked_bool("checksum", checksum),
+            **_steps(steps),
+            **_grid(grid),
         )
 
 
@@ -148,6 +170,10 @@ class BF16Arithmetic(_StepsCodec):
     steps : int
         How many equally long versions a buffer holds, 1 to 65534. Each is coded against an earlier
         one: of weights over time, or a field of a simulation, what differs takes less.
+    grid : bool
+        Look for weights that were quantised once, to FP8 or INT4 for instance, and multiplied out
+        again: frames then hold the levels and scales. False writes none, for readers of releases
+        that do not know them.
 
     Examples
     --------
@@ -175,12 +201,14 @@ class BF16Arithmetic(_StepsCodec):
         level: str = "fast",
         checksum: bool = True,
         steps: int = 1,
+        grid: bool = True,
     ) -> None:
         super().__init__(
             dtype=dtype_name(dtype),
             level=one_of("level", level, _core.LEVELS),
-            checksum=_checked_checksum(checksum),
+            checksum=_checked_bool("checksum", checksum),
             **_steps(steps),
+            **_grid(grid),
         )
 
     @property
@@ -192,7 +220,9 @@ class BF16Arithmetic(_StepsCodec):
         return {**super()._parameters(), "level": _core.LEVELS[self.level]}
 
     def _row(self, buf: Any) -> int:
-        return row_length(buf, self.dtype, self.steps) if self.level == "best" else 0
+        if self.grid or self.level == "best":
+            return row_length(buf, self.dtype, self.steps)
+        return 0
 
 
 class BF16Zstd(_ChecksumCodec):
@@ -224,7 +254,7 @@ class BF16Zstd(_ChecksumCodec):
         super().__init__(
             level=as_integer("level", level, ZSTD_LEVELS),
             dtype=dtype_name(dtype),
-            checksum=_checked_checksum(checksum),
+            checksum=_checked_bool("checksum", checksum),
         )
 
     @property
@@ -251,10 +281,14 @@ CODECS: dict[str, type[FrameCodec]] = {
 }
 
 
-def _checked_checksum(value: Any) -> bool:
+def _checked_bool(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"checksum must be True or False, not {value!r}")
+        raise TypeError(f"{name} must be True or False, not {value!r}")
     return bool(value)
+
+
+def _grid(grid: Any) -> dict[str, bool]:
+    return {} if _checked_bool("grid", grid) else {"grid": False}
 
 
 def _steps(steps: Any) -> dict[str, int]:

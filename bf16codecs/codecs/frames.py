@@ -189,8 +189,8 @@ class FrameCodec(ConfiguredCodec):
         Returns
         -------
         bytes
-            The frame. It depends only on `buf` (at level "best" on its shape too, with dtype
-            "auto" on its data type) and the codec's parameters.
+            The frame. It depends only on `buf` (on its shape too, at level "best" or where it lies
+            on a grid, and with dtype "auto" on its data type) and the codec's parameters.
 
         Warns
         -----

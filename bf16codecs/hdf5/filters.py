@@ -116,11 +116,14 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
     flags = _core.HDF5_FLAGS["by_byte"] if config.get("by") == "byte" else 0
     if not config.get("checksum", True):
         flags |= _core.HDF5_FLAGS["no_checksums"]
+    if not config.get("grid", True):
+        flags |= _core.HDF5_FLAGS["no_grids"]
     level = _core.LEVELS[config["level"]] if isinstance(codec, BF16Arithmetic) else 0
     dtype = _core.HDF5_AUTO_DTYPE if codec.dtype == AUTO else _core.DTYPES[codec.dtype]
     values = [codec.number, dtype, flags, level]
     # `cd_values` have 32 bits, and HDF5 2.0 allows larger chunks.
-    values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if level else 0)]
+    has_rows = level or getattr(codec, "grid", False)
+    values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if has_rows else 0)]
     values.append(codec.steps if codec.steps > 1 else 0)
     while len(values) > 2 and values[-1] == 0:
         values.pop()
@@ -202,6 +205,8 @@ class Huffman(FrameFilter):
         Store checksums, and verify them when decoding.
     steps : int
         As in `bf16codecs.BF16Huffman`: the first dimension of the chunks is a multiple of it.
+    grid : bool
+        As in `bf16codecs.BF16Huffman`.
 
     Examples
     --------
@@ -215,8 +220,14 @@ class Huffman(FrameFilter):
 
     codec_class = BF16Huffman
 
-    def __init__(self, dtype: str | None = None, checksum: bool = True, steps: int = 1) -> None:
-        super().__init__(dtype, checksum=checksum, steps=steps)
+    def __init__(
+        self,
+        dtype: str | None = None,
+        checksum: bool = True,
+        steps: int = 1,
+        grid: bool = True,
+    ) -> None:
+        super().__init__(dtype, checksum=checksum, steps=steps, grid=grid)
 
 
 class Arithmetic(FrameFilter):
@@ -233,6 +244,8 @@ class Arithmetic(FrameFilter):
         Store checksums, and verify them when decoding.
     steps : int
         As in `bf16codecs.BF16Arithmetic`: the first dimension of the chunks is a multiple of it.
+    grid : bool
+        As in `bf16codecs.BF16Arithmetic`.
     """
 
     codec_class = BF16Arithmetic
@@ -243,8 +256,9 @@ class Arithmetic(FrameFilter):
         level: str = "fast",
         checksum: bool = True,
         steps: int = 1,
+        grid: bool = True,
     ) -> None:
-        super().__init__(dtype, level=level, checksum=checksum, steps=steps)
+        super().__init__(dtype, level=level, checksum=checksum, steps=steps, grid=grid)
 
 
 def require_zstd() -> None:

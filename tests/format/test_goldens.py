@@ -77,6 +77,11 @@ def test_goldens_cover_every_mode_and_form():
         "no escaped keys",
         "2 sections",
     }
+    grids = {
+        *(f"levels: integers, {low} low bits" for low in (0, 1, 2, 4)),
+        *("levels: floats, 4 low bits", "levels: table, 0 low bits", "rounding 1"),
+        *("plain items", "no plain items"),
+    }
     differences = {
         "same",
         "difference",
@@ -90,4 +95,4 @@ def test_goldens_cover_every_mode_and_form():
         "last items",
         *(f"differences of {groups}" for groups in (1, 2, 4)),
     }
-    assert forms | modes | others | tiles | differences <= found
+    assert forms | modes | others | tiles | grids | differences <= found

@@ -56,7 +56,8 @@ def test_rows_are_stated_for_level_best() -> None:
         (5,),
         (0xFFFFFFFF,),
         (2, 6),
-        (2, 0, 4),
+        (2, 0, 8),
+        (1, 0, 4),
         (2, 0, 1),  # by bytes
         (2, 0, 0, 1),  # a level
         (3, 0, 0, 2),

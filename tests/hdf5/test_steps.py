@@ -59,8 +59,7 @@ def test_tensors_are_written_in_chunks_of_steps(tmp_path: Path, compression) -> 
     with h5py.File(tmp_path / "x.h5", "w") as file:
         dataset = hdf5.write_tensor(file, "x", FIELD, compression=compression)
         assert dataset.chunks == (8, 30, 50)
-        row = 50 if "level='best'" in repr(compression) else 0
-        assert values_of(dataset)[4:] == (8 * 30 * 50 * 4, row, 8)
+        assert values_of(dataset)[4:] == (8 * 30 * 50 * 4, 50, 8)
         frame = dataset.id.read_direct_chunk((0, 0, 0))[1]
         assert frame == compression.codec.encode(FIELD[:8])
         assert frame == plugin.encode(FIELD[:8].tobytes(), values_of(dataset))

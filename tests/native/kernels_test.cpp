@@ -40,6 +40,7 @@ void test_all() {
     test_huffman_pack(*set);
     test_tiles(*set);
     test_magnitudes(*set);
+    test_quantized(*set);
     test_tiles_ahead(*set);
     digests = {test_delta(*set), test_delta_items(*set)};
     std::printf("kernels: %s\n", set->name);

@@ -13,6 +13,7 @@ void test_pairs(const Kernels& kernels);   // pairs_decode, pairs_decode16, pair
 void test_huffman_pack(const Kernels& kernels);
 void test_tiles(const Kernels& kernels);        // those of Kernels::tiles
 void test_tiles_ahead(const Kernels& kernels);  // TileKernels::decode_restore
+void test_quantized(const Kernels& kernels);    // those of Kernels::quantized
 void test_magnitudes(const Kernels& kernels);   // load_keys16 and those of Kernels::magnitudes
 
 // Those of Kernels::delta: for coding, and for differences. Both return a digest of all that came

@@ -55,9 +55,10 @@ INTS = dict.fromkeys(
 class EncodeOptions(Sized):
     _fields_ = fields(
         "struct_size codec dtype level by_byte no_checksums may_drop_steps steps block_items row"
-        " base zstd",
+        " base zstd no_grids",
         INTS
         | {"struct_size": c_size_t, "no_checksums": c_int, "may_drop_steps": c_int}
+        | {"no_grids": c_int}
         | {"steps": c_uint, "base": ctypes.c_char_p, "zstd": POINTER(Zstd)},
     )
 

@@ -98,3 +98,23 @@ def choose(n: int, symbols: list[int], odds: list[int], seed: int = 0) -> np.nda
     """Return `n` symbols; `odds` are their probabilities, in any unit."""
     bounds = np.cumsum(odds)
     return np.array(symbols)[np.searchsorted(bounds, lcg_words(n, seed) % bounds[-1], "right")]
+
+
+def on_grid(rows: int, columns: int, dtype: int = 0, most: int = 7, width: int = 0) -> bytes:
+    """Return integers of up to `most` times a scale for each `width` items of a row, rounded.
+
+    The data type is bfloat16 (0), float16 (1) or float32 (2). A group's largest integer is `most`.
+    """
+    width = width or columns
+    groups = rows * columns // width
+    bits = sum((lcg_words(rows * columns, seed) >> 16) % (most + 1) for seed in range(4))
+    codes = np.clip(bits.astype(np.int64) - 2 * most, -most, most).reshape(groups, width)
+    codes[:, 3] = most
+    scales = (lcg_words(groups, 9) >> 8 | 1 << 23).astype(np.float32) * np.float32(2**-30)
+    products = codes.astype(np.float32) * scales[:, None]
+    if dtype == 2:
+        return products.astype("<f4").tobytes()
+    if dtype == 1:
+        return products.astype("<f2").tobytes()
+    words = products.view(np.uint32)
+    return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype("<u2").tobytes()

@@ -14,7 +14,7 @@ from reference_tiles import TileSection, coded_items, read_payload, tiles_of
 
 MODES = [
     "stored", "constant", "huffman", "pairs", "wide", "zstandard", "scale", "joined", "tiles",
-    "same", "difference",
+    "same", "difference", "sparse", "grid",
 ]  # fmt: skip
 
 
@@ -43,6 +43,8 @@ def features(frame: bytes) -> set[str]:
             if name in ("scale", "tiles"):
                 section = model[head.first_of(b) // SECTION]
                 found |= set(features_of_grid(section))
+            if name == "grid":
+                found |= set(features_of_levels(payload))
             if name == "tiles":
                 found |= set(features_of_tiles(section, payload, n))
             if name in ("pairs", "wide"):
@@ -60,6 +62,12 @@ def features(frame: bytes) -> set[str]:
 def features_of_grid(section: Grid) -> Iterator[str]:
     yield "rows" if section.run else "no rows"
     yield "columns" if section.period else "no columns"
+
+
+def features_of_levels(payload: bytes) -> Iterator[str]:
+    yield f"levels: {('integers', 'floats', 'table')[payload[0]]}, {payload[1]} low bits"
+    yield f"rounding {payload[3]}"
+    yield "plain items" if any(payload[21:25]) else "no plain items"
 
 
 def features_of_tiles(section: TileSection, payload: bytes, n: int) -> Iterator[str]:

@@ -18,7 +18,16 @@ import numpy as np
 
 from bf16codecs.errors import CodecError
 from contents import SHAPES as FORMATS
-from contents import falling, gaussian, lcg_bytes, lcg_words, matrix, weights, with_zeros
+from contents import (
+    falling,
+    gaussian,
+    lcg_bytes,
+    lcg_words,
+    matrix,
+    on_grid,
+    weights,
+    with_zeros,
+)
 from native_core import core
 
 # Lengths around whole steps of 1, 2 and 4 groups of lanes, and around the strips between sums.
@@ -51,6 +60,19 @@ def cases() -> Iterator[tuple[bytes, dict]]:
                 yield raw, {"codec": 3, "dtype": dtype, "level": 1, "row": row, "block": block}
         raw = with_zeros(gaussian(rows, columns, dtype), dtype)
         yield raw, {"codec": 3, "dtype": dtype, "level": 1, "row": columns, "block": 2048}
+
+
+GRIDS = ((1, 0), (7, 128), (7, 16), (15, 32), (31, 16), (127, 0), (127, 128))
+
+
+def grid_cases() -> Iterator[tuple[bytes, dict]]:
+    """Yield numbers on grids, the last rows of which are not."""
+    for dtype, (most, width) in product(range(3), GRIDS):
+        for rows, columns in ((16, 256), (90, 512), (3, 4096)):
+            raw = on_grid(rows, columns, dtype, most, width)
+            rest = gaussian(2, columns, dtype)
+            for codec, level in ((3, 0), (2, 0), (3, 1)):
+                yield raw + rest, {"codec": codec, "dtype": dtype, "level": level, "row": columns}
 
 
 def near(base: bytes, dtype: int, seed: int, shift: int, seldom: int) -> bytes:
@@ -118,7 +140,7 @@ def main() -> None:
     encoded, decoded = hashlib.sha256(), hashlib.sha256()
     rng = random.Random(0)
     every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    sample = islice(chain(cases(), difference_cases()), 0, None, every)
+    sample = islice(chain(cases(), difference_cases(), grid_cases()), 0, None, every)
     for raw, how in chain(sample, cases_of_every_sample()):
         frame, base = core.encode(raw, checksum=False, **how), how.get("base")
         encoded.update(frame)

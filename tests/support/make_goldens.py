@@ -26,7 +26,16 @@ import difference_goldens
 import growing_goldens
 import reference_decoder as reference
 import reference_growing
-from contents import choose, column_bytes, gaussian, lcg_bytes, lcg_words, matrix, weights
+from contents import (
+    choose,
+    column_bytes,
+    gaussian,
+    lcg_bytes,
+    lcg_words,
+    matrix,
+    on_grid,
+    weights,
+)
 from golden_features import features
 from native_core import core
 from reference_grid import SECTION
@@ -299,6 +308,72 @@ def tiles_golden(
     return Golden("arithmetic", raw, dtype, {"level": 1, **options}, frozenset(has), version=2)
 
 
+def grids() -> dict[str, Golden]:
+    """Return goldens of levels and scales, in blocks of 1024 items."""
+    goldens = {}
+    for name, dtype, most, width, has in (
+        ("int4", 0, 7, 128, "integers, 0 low bits"),
+        ("int4-float16", 1, 7, 32, "integers, 0 low bits"),
+        ("int4-float32", 2, 7, 128, "integers, 0 low bits"),
+        ("int5", 0, 15, 32, "integers, 1 low bits"),
+        ("int6", 1, 31, 64, "integers, 2 low bits"),
+        ("int8", 0, 127, 256, "integers, 4 low bits"),
+        ("int8-float32", 2, 127, 256, "integers, 4 low bits"),
+        ("ternary", 0, 1, 256, "integers, 0 low bits"),
+    ):
+        raw = partial(on_grid, 8, 256, dtype, most, width)
+        goldens[f"grid-{name}"] = grid_golden(raw, {f"levels: {has}"}, DTYPES[dtype])
+    int4 = partial(on_grid, 8, 256, 0, 7, 128)
+    few = frozenset({"grid", "levels: integers, 0 low bits"})
+    goldens |= {
+        "grid-fp8": grid_golden(partial(float8, 8, 256), {"levels: floats, 4 low bits"}),
+        "grid-palette": grid_golden(palette, {"levels: table, 0 low bits"}),
+        "grid-twice-rounded": grid_golden(
+            lambda: widened(on_grid(8, 256, 1, 7, 128)), {"rounding 1"}, "float32"
+        ),
+        "grid-plain": grid_golden(
+            lambda: int4() + gaussian(1, 256) + int4(), {"plain items"}, block=4096
+        ),
+        "grid-huffman": Golden("huffman", int4, options={"row": 256}, has=few, version=2),
+        "grid-best": grid_golden(int4, set(few), level=1),
+        "grid-tail": grid_golden(
+            lambda: int4() + b"\1", {"tail 1", "no checksums"}, checksum=False
+        ),
+    }
+    return goldens
+
+
+def grid_golden(
+    raw: Callable[[], bytes], has: set[str], dtype: str = "bfloat16", **options: Any
+) -> Golden:
+    has = {"grid", *has}
+    options = {"row": 256, "block": 1024, **options}
+    return Golden("arithmetic", raw, dtype, options, frozenset(has), version=2)
+
+
+def float8(rows: int, columns: int) -> bytes:
+    """Return FP8 numbers (E4M3) times a scale for each row, as bfloat16."""
+    codes = np.frombuffer(lcg_bytes(rows * columns, 3), np.uint8).reshape(rows, columns) & 0xBF
+    codes[:, 5] = 0x7E
+    exponents = np.maximum(codes >> 3 & 15, 1).astype(np.int32)
+    numbers = (codes & 7) + np.where(codes >> 3 & 15, 8, 0)
+    levels = np.ldexp(np.where(codes & 128, -1.0, 1.0) * numbers, exponents - 10)
+    scales = (lcg_words(rows, 9) >> 8 | 1 << 23).astype(np.float32) * np.float32(2**-34)
+    words = (levels.astype(np.float32) * scales[:, None]).view(np.uint32)
+    return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype("<u2").tobytes()
+
+
+def palette() -> bytes:
+    """Return sixteen numbers in any order."""
+    numbers = np.frombuffer(weights(16, 3), "<u2")
+    return numbers[lcg_words(2048, 1) >> 28].tobytes()
+
+
+def widened(half: bytes) -> bytes:
+    """Return float16 numbers as float32."""
+    return np.frombuffer(half, "<f2").astype("<f4").tobytes()
+
+
 def with_differences() -> dict[str, Golden]:
     return {
         name: Golden("arithmetic", version=2, **{**parts, "dtype": DTYPES[parts["dtype"]]})
@@ -341,6 +416,7 @@ GOLDENS = {
     **best(),
     **tiles(),
     **with_differences(),
+    **grids(),
     **every_codec(),
     **others(),
     **growing_goldens.growing(),

@@ -2,9 +2,9 @@
 
 It is the document as a program: one function a section, in the document's order, nothing made
 fast. The modes of planes are in reference_planes.py, those of differences in
-reference_differences.py. Every rule that the document says a decoder
-must hold raises `FormatError` here, so the tests can compare both what is decoded and what is
-refused.
+reference_differences.py, those of grids in reference_grids.py. Every rule that the document says a
+decoder must hold raises `FormatError` here, so the tests can compare both what is decoded and what
+is refused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from reference_differences import (
     read_versions,
 )
 from reference_grid import SECTION
+from reference_grids import decode_grid
 from reference_model import decode_scale, read_model
 from reference_planes import (
     CONSTANT,
     DECODERS,
     DIFFERENCE,
+    GRID,
     JOINED,
     SAME,
     SCALE,
@@ -40,6 +42,7 @@ from reference_planes import (
     Reader,
     TruncatedFrame,
     UnknownVersion,
+    join_planes,
     must,
 )
 from reference_tiles import decode_tiles, read_tile_model
@@ -220,6 +223,8 @@ def decode_block(data: bytes, head: Head, index: int, base: bytes | None = None)
         section, n = head.difference_section_of(index), head.items_of(index)
         low = [DECODERS[m](payload, n) for m, payload in planes[head.width - section.low :]]
         raw = decode_difference(coded, low, section, head.first_of(index), base)
+    elif mode == GRID:
+        raw = decode_grid(coded, head.dtype, head.first_of(index), head.items_of(index))
     else:
         raw = join_planes(decode_planes(head, index, planes), head.by_byte)
     if head.checksums is not None:
@@ -243,19 +248,6 @@ def decode_planes(head: Head, index: int, planes: list[tuple[int, bytes]]) -> li
     return decoded
 
 
-# --- Element layout ------------------------------------------------------------------------------
-
-
-def join_planes(planes: list[bytes], by_byte: bool) -> bytes:
-    bits = 8 * len(planes)
-    items = np.zeros(len(planes[0]), np.uint64)
-    for plane in planes:  # the most significant first
-        items = items << np.uint64(8) | np.frombuffer(plane, np.uint8)
-    if not by_byte:
-        items = items >> np.uint64(1) | (items & np.uint64(1)) << np.uint64(bits - 1)
-    return items.astype(f"<u{len(planes)}").tobytes()
-
-
 # --- Block ---------------------------------------------------------------------------------------
 
 
@@ -263,12 +255,15 @@ def split_block(data: bytes, head: Head, index: int) -> list[tuple[int, bytes]]:
     """Return mode and payload of every plane, the most significant first."""
     reader = Reader(data[head.offsets[index] : head.offsets[index + 1]])
     modes = list(reader.take(head.width))
-    known = (*DECODERS, SCALE, JOINED, TILES, SAME, DIFFERENCE)
+    known = (*DECODERS, SCALE, JOINED, TILES, SAME, DIFFERENCE, GRID)
     must(all(mode in known for mode in modes), "unknown mode")
-    for mode in (SCALE, TILES, SAME, DIFFERENCE):
+    for mode in (SCALE, TILES, SAME, DIFFERENCE, GRID):
         must(mode not in modes[1:], f"mode {mode} behind plane 0")
     if modes[0] in (SAME, DIFFERENCE):
         must(head.version_of(index).has_base, "the same as no base, or a difference to it")
+    if modes[0] == GRID:
+        must(head.version == VERSION_OF_TILES, "a grid in version 1")
+        must(not head.by_byte, "a grid by byte")
     joined = [p for p, mode in enumerate(modes) if mode == JOINED]
     must(joined == joined_planes(modes[0], head, index), "the joined mode")
     uncoded = {STORED: head.items_of(index), CONSTANT: 1, JOINED: 0, SAME: 0}
@@ -280,7 +275,7 @@ def split_block(data: bytes, head: Head, index: int) -> list[tuple[int, bytes]]:
 
 def joined_planes(mode: int, head: Head, index: int) -> list[int]:
     """Return the planes that are joined to a plane 0 of this mode."""
-    if mode == SAME:
+    if mode in (SAME, GRID):
         return list(range(1, head.width))
     if mode == DIFFERENCE:
         return list(range(1, head.width - head.difference_section_of(index).low))

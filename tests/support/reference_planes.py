@@ -7,6 +7,7 @@ import numpy as np
 
 STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE, ZSTANDARD, SCALE, JOINED, TILES = range(9)
 SAME, DIFFERENCE = 9, 10
+GRID = 12
 LOWEST_STATE = 1 << 16
 
 
@@ -51,6 +52,19 @@ class Reader:
 
     def number(self, width: int) -> int:
         return int.from_bytes(self.take(width), "little")
+
+
+# --- Element layout ------------------------------------------------------------------------------
+
+
+def join_planes(planes: list[bytes], by_byte: bool) -> bytes:
+    bits = 8 * len(planes)
+    items = np.zeros(len(planes[0]), np.uint64)
+    for plane in planes:  # the most significant first
+        items = items << np.uint64(8) | np.frombuffer(plane, np.uint8)
+    if not by_byte:
+        items = items >> np.uint64(1) | (items & np.uint64(1)) << np.uint64(bits - 1)
+    return items.astype(f"<u{len(planes)}").tobytes()
 
 
 # --- Modes without tables ------------------------------------------------------------------------

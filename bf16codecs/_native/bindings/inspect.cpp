@@ -6,6 +6,7 @@
 #include "block.h"
 #include "codec/checked.h"
 #include "format/names.h"
+#include "quantized/describe.h"
 
 namespace bf16codecs {
 namespace {
@@ -29,6 +30,14 @@ nb::list parents(const FrameIndex& index) {
 
 namespace {
 
+nb::str grid_of(const FrameIndex& index, const PlaneView& view, size_t b, size_t n) {
+  const Header& header = index.header;
+  const uint64_t first = b % header.version_blocks() * header.block_items();
+  const quantized::Payload payload =
+      quantized::read_payload(header.layout, first, n, view.payload, view.size);
+  return nb::str(quantized::describe(payload.grid).c_str());
+}
+
 nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
   PlaneView views[kMaxItemSize];
   const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
@@ -42,6 +51,7 @@ nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) 
     planes.append(plane);
   }
   nb::dict block;
+  if (views[0].mode == Mode::grid) block["grid"] = grid_of(index, views[0], b, n);
   block["items"] = n;
   block["offset"] = index.offsets[b];
   block["size"] = size;

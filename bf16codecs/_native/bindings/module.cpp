@@ -12,6 +12,7 @@
 #include "bindings/device.h"
 #include "bindings/environment.h"
 #include "bindings/gil.h"
+#include "bindings/grids.h"
 #include "bindings/growing.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
@@ -43,7 +44,7 @@ Codec codec_from(int number) {
 // bytes, writes the frame there and returns its size.
 nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
                      bool with_checksum, size_t block, size_t row, unsigned steps,
-                     bool may_drop_steps, nb::handle base_object, nb::handle memory) {
+                     bool may_drop_steps, bool grid, nb::handle base_object, nb::handle memory) {
   const Source raw(raw_object);
   const OptionalSource base(base_object);
   const Zstd zstd = zstd_hooks();
@@ -56,6 +57,7 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   options.row = row;
   options.steps = steps;
   options.may_drop_steps = may_drop_steps;
+  options.has_grids = grid;
   options.has_base = bool(base);
   options.zstd = &zstd;
   check_request(options, raw.size(), base.bytes());
@@ -185,11 +187,13 @@ NB_MODULE(_core, m) {
 #endif
   publish_names(m);
   publish_counts(m);
+  publish_grids(m);
   publish_run_length(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
-        "may_drop_steps"_a = false, "base"_a = nb::none(), "memory"_a = nb::none());
+        "may_drop_steps"_a = false, "grid"_a = true, "base"_a = nb::none(),
+        "memory"_a = nb::none());
   m.def("decode", &py_decode, "src"_a, "base"_a = nb::none(), "padded"_a = false);
   m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none(),
         "padded"_a = false);

@@ -125,9 +125,10 @@ typedef struct bf16codecs_encode_options {
   int may_drop_steps;          /* encode without steps if that is smaller */
   unsigned steps;              /* number of equally long versions in the buffer, 1 to 65534 */
   uint64_t block_items;        /* a power of two; 0: the default, blocks of 512 KiB */
-  uint64_t row;                /* items in a row of the array, for level "best"; 0: unknown */
+  uint64_t row;                /* items in a row of the array; 0: unknown */
   const void* base;            /* raw_size bytes to encode differences to, or null */
   const bf16codecs_zstd* zstd; /* for codec "zstd" */
+  int no_grids;                /* write no levels and scales of weights that were quantised once */
 } bf16codecs_encode_options;
 
 #define BF16CODECS_ENCODE_OPTIONS_INIT \
@@ -142,7 +143,8 @@ typedef struct bf16codecs_encode_options {
    0,                                  \
    0,                                  \
    NULL,                               \
-   NULL}
+   NULL,                               \
+   0}
 
 /* Capacity that bf16codecs_encode() needs for raw_size bytes. */
 BF16CODECS_API bf16codecs_status bf16codecs_encode_room(uint64_t raw_size,

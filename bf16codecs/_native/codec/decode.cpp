@@ -47,6 +47,7 @@ void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, con
     for (size_t v = begin; v < end; ++v) {
       const size_t b = v * blocks + block;
       BlockContext context = models[v - begin].context(workspace, first);
+      context.version = header.version;
       const Version& version = index.versions[v];
       if (version.has_base()) context.base = out + version.parent * version_size + first * width;
       decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[0]), zstd,
@@ -104,6 +105,7 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
     const uint64_t item = header.first_item(b);
     const size_t at = static_cast<size_t>(item - begin) * header.width();
     BlockContext context = model.context(workspace, item - before);
+    context.version = header.version;
     context.base = base != nullptr ? base + at : nullptr;
     decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[first]), zstd,
                out + at);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "block.h"
@@ -29,6 +30,7 @@ struct Plan {
   BaseDigest base_digest = {};
   std::vector<uint16_t> parents = {};   // by version; empty in a frame without differences
   std::vector<FrameModel> models = {};  // by version
+  std::optional<quantized::Found> grid = {};
 
   bool has_differences() const { return !parents.empty(); }
   bool has_models() const {
@@ -91,6 +93,8 @@ class FrameEncoder {
   // The bytes that a version's model saves, compared with coding each plane alone, or with storing
   // blocks that differ from their base.
   uint64_t saved(size_t version) const { return saved_[version]; }
+  // Whether a block needs the newest version of the format.
+  bool is_new() const { return is_new_; }
 
  private:
   void encode_or_throw(size_t b, Workspace& workspace) {
@@ -107,6 +111,8 @@ class FrameEncoder {
     Checksum sum;
     BlockContext context = plan_.models[version].context(workspace, first);
     context.saved = &saved_[version];
+    context.is_new = &is_new_;
+    context.grid = plan_.grid ? &*plan_.grid : nullptr;
     if (plan_.base != nullptr) {
       context.base = plan_.base + first * width;
     } else if (plan_.has_differences() && plan_.parents[version] != kNoParent) {
@@ -125,6 +131,7 @@ class FrameEncoder {
   uint8_t* frame_;
   BlockOffsets block_offsets_;
   std::unique_ptr<std::atomic<uint64_t>[]> saved_;
+  std::atomic<bool> is_new_ = false;
 };
 
 // Removes the models that save less than they take, and the model of a frame that is larger than
@@ -163,6 +170,7 @@ size_t encode_plan(Plan& plan, uint8_t* frame) {
   parallel_for(blocks, [&](size_t b, Workspace& workspace) { encoder.encode(b, workspace); });
   const auto size = static_cast<size_t>(index.frame_size());
   if (remove_unpaid(encoder, size, plan)) return 0;
+  if (encoder.is_new()) header.version = kFormatVersion;
   write_head(index, frame);
   return size;
 }
@@ -219,23 +227,45 @@ bool add_modelled(Plan& plan, SmallestFrame& smallest) {
   const size_t worth = items / 800;
   const size_t limit = with_tiles != 0 ? with_tiles - std::min(worth, with_tiles) : SIZE_MAX;
   plan.models.clear();
+  plan.grid.reset();  // which needs version 2, and the scale model version 1
   plan.add_model(fit_scale_model(plan.raw, plan.size, plan.options), plan.size);
   const size_t with_scale = plan.has_models() ? smallest.add(plan, limit) : 0;
   return with_tiles != 0 || with_scale != 0;
 }
 
+// Split and Zstandard frames are for their planes.
+bool may_have_grids(const EncodeOptions& options) {
+  return options.has_grids &&
+         (options.codec == Codec::arithmetic || options.codec == Codec::huffman);
+}
+
+// Looks for a grid in the first `size` bytes.
+void find_grid(Plan& plan, size_t size) {
+  const EncodeOptions& options = plan.options;
+  if (!may_have_grids(options)) return;
+  plan.grid =
+      quantized::find(options.layout, plan.raw, size / options.layout.planes(), options.row);
+}
+
 // Adds frames of one version without a base.
 void add_whole(Plan plan, SmallestFrame& smallest) {
   const EncodeOptions& options = plan.options;
-  if (options.is_best() && grid::has_keys(options.layout) && add_modelled(plan, smallest)) return;
+  find_grid(plan, plan.size);
+  const bool may_have_model = options.is_best() && grid::has_keys(options.layout);
+  if (!plan.grid && may_have_model && add_modelled(plan, smallest)) return;
   plan.models.clear();
   plan.models.emplace_back();
   smallest.add(plan);
+  if (plan.grid && may_have_model) {
+    plan.models.clear();
+    add_modelled(plan, smallest);
+  }
 }
 
 // Adds frames of one version with a base.
 void add_to_base(Plan plan, SmallestFrame& smallest) {
   const EncodeOptions& options = plan.options;
+  find_grid(plan, plan.size);
   plan.parents = {0};
   plan.base_digest = digest_base(make_header(plan), plan.base);
   if (std::equal(plan.raw, plan.raw + plan.size, plan.base)) {
@@ -257,6 +287,7 @@ void add_to_base(Plan plan, SmallestFrame& smallest) {
 void add_versions(Plan plan, SmallestFrame& smallest) {
   const EncodeOptions& options = plan.options;
   const size_t size = plan.size / options.steps;
+  find_grid(plan, size);
   for (unsigned v = 0; v < options.steps; ++v) {
     const uint8_t* const version = plan.raw + v * size;
     plan.parents.push_back(v == 0 ? kNoParent : static_cast<uint16_t>(v & (v - 1)));

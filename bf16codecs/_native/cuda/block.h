@@ -53,7 +53,8 @@ class BlockDecoder {
     if (warp_.same(memory_.is_sound.load<uint32_t>(0)) == 0) return Verdict::corrupt;
     for (unsigned p = 0; p < job_.width; ++p) {
       const Mode of = mode(p);
-      if (of == Mode::zstd || of == Mode::scale || of == Mode::tiles) return Verdict::elsewhere;
+      if (of == Mode::zstd || of == Mode::scale || of == Mode::tiles || of == Mode::grid)
+        return Verdict::elsewhere;
     }
     Strips strips(warp_, memory_.strip, items_);
     const Verdict verdict = decode(strips);
@@ -85,10 +86,12 @@ class BlockDecoder {
   // covers are joined.
   BF16CODECS_DEVICE bool is_joined_well() const {
     const Mode first = parsed_mode(0);
-    const unsigned joined = first == Mode::same ? job_.width : is_modelled(first) ? 2 : 1;
+    const bool is_whole = first == Mode::same || first == Mode::grid;
+    const unsigned joined = is_whole ? job_.width : is_modelled(first) ? 2 : 1;
     for (unsigned p = 1; p < job_.width; ++p) {
       const Mode of = parsed_mode(p);
-      if (of == Mode::same || of == Mode::difference || is_modelled(of)) return false;
+      if (of == Mode::same || of == Mode::difference || of == Mode::grid || is_modelled(of))
+        return false;
       if (first != Mode::difference && (of == Mode::joined) != (p < joined)) return false;
     }
     return first != Mode::joined;
@@ -100,7 +103,7 @@ class BlockDecoder {
     uint32_t at = job_.width;
     if (job_.size < at) return false;
     for (unsigned p = 0; p < job_.width; ++p) {
-      if (block[p] >= kModes) return false;
+      if (block[p] >= kModes || block[p] == 11) return false;
       memory_.modes.store(p, block[p]);
     }
     if (!is_joined_well()) return false;

@@ -52,8 +52,9 @@ enum class Mode : uint8_t {
   tiles = 8,        // the tile model's payload, likewise; version 2
   same = 9,         // no payload: all planes are the base's; version 2
   difference = 10,  // to the base, of this plane and those joined to it; version 2
+  grid = 12,        // of all planes: levels times scales; version 2
 };
-inline constexpr unsigned kModes = 11;
+inline constexpr unsigned kModes = 13;
 constexpr bool is_coded(Mode mode) {
   return mode >= Mode::huffman && mode != Mode::joined && mode != Mode::same;
 }

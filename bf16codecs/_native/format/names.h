@@ -32,13 +32,13 @@ inline constexpr Named<DType> kDTypeNames[] = {{"bfloat16", DType::bfloat16},
 static_assert(std::size(kDTypeNames) == kDTypes);
 
 inline constexpr Named<Mode> kModeNames[] = {
-    {"stored", Mode::stored},        {"constant", Mode::constant},
-    {"huffman", Mode::huffman},      {"rans_pairs", Mode::rans_pairs},
-    {"rans_wide", Mode::rans_wide},  {"zstd", Mode::zstd},
-    {"scale", Mode::scale},          {"joined", Mode::joined},
-    {"tiles", Mode::tiles},          {"same", Mode::same},
-    {"difference", Mode::difference}};
-static_assert(std::size(kModeNames) == kModes);
+    {"stored", Mode::stored},         {"constant", Mode::constant},
+    {"huffman", Mode::huffman},       {"rans_pairs", Mode::rans_pairs},
+    {"rans_wide", Mode::rans_wide},   {"zstd", Mode::zstd},
+    {"scale", Mode::scale},           {"joined", Mode::joined},
+    {"tiles", Mode::tiles},           {"same", Mode::same},
+    {"difference", Mode::difference}, {"grid", Mode::grid}};
+static_assert(std::size(kModeNames) == kModes - 1);
 
 // Levels of Codec::arithmetic.
 inline constexpr int kFast = 0, kBest = 1;
@@ -52,9 +52,9 @@ inline constexpr int kMaxZstdLevel = 22;
 inline constexpr int kHdf5FilterIds[] = {48918};
 // In place of a dtype in cd_values: replaced by the dataset's dtype when the dataset is created.
 inline constexpr unsigned kHdf5AutoDType = 255;
-inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;
-inline constexpr Named<unsigned> kHdf5FlagNames[] = {{"by_byte", kHdf5ByByte},
-                                                     {"no_checksums", kHdf5NoChecksums}};
+inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2, kHdf5NoGrids = 4;
+inline constexpr Named<unsigned> kHdf5FlagNames[] = {
+    {"by_byte", kHdf5ByByte}, {"no_checksums", kHdf5NoChecksums}, {"no_grids", kHdf5NoGrids}};
 
 // Returns an empty string for an unknown number.
 template <typename Number, size_t n>

@@ -45,13 +45,17 @@ DType dtype_from(unsigned value) {
 }
 
 void read_flags(unsigned flags, Codec codec, bf16codecs_encode_options& options) {
-  if ((flags & ~(kHdf5ByByte | kHdf5NoChecksums)) != 0) {
+  if ((flags & ~(kHdf5ByByte | kHdf5NoChecksums | kHdf5NoGrids)) != 0) {
     refuse(kHdf5FlagsAt, flags, "the flags are " + listed(kHdf5FlagNames, " and "));
   }
   options.by_byte = (flags & kHdf5ByByte) != 0;
   options.no_checksums = (flags & kHdf5NoChecksums) != 0;
+  options.no_grids = (flags & kHdf5NoGrids) != 0;
   if (options.by_byte && codec != Codec::split) {
     refuse(kHdf5FlagsAt, flags, "only codec " + described(Codec::split) + " splits by bytes");
+  }
+  if (options.no_grids && codec == Codec::split) {
+    refuse(kHdf5FlagsAt, flags, "codec " + described(Codec::split) + " has no grids anyway");
   }
 }
 

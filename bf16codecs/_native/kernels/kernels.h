@@ -18,6 +18,7 @@
 #include "kernels/huffman_pack.h"
 #include "kernels/lanes.h"
 #include "kernels/magnitudes.h"
+#include "kernels/quantized.h"
 #include "kernels/tiles.h"
 
 #if defined(_MSC_VER)
@@ -138,6 +139,8 @@ struct Kernels {
 
   // Counts the bits in which two strings of 8 n bytes differ.
   size_t (*differing_bits)(const uint8_t* a, const uint8_t* b, size_t n);
+
+  const QuantizedKernels* quantized;
 
   const TileKernels* tiles;
   const DeltaKernels* delta;

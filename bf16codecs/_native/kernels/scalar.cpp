@@ -216,6 +216,7 @@ const Kernels kScalarKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .quantized = &kScalarQuantizedKernels,
     .tiles = &kScalarTileKernels,
     .delta = &kScalarDeltaKernels,
 };

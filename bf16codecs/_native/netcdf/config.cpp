@@ -50,9 +50,10 @@ unsigned dtype_of(const JsonMember& member) {
 
 constexpr Named<unsigned> kPlaneNames[] = {{"field", 0}, {"byte", kHdf5ByByte}};
 
-unsigned checksum_flag(const JsonMember& member) {
+// The flag of a member that is true unless it is set.
+unsigned flag_unless(const JsonMember& member, unsigned flag) {
   if (member.value.kind != JsonKind::boolean) refuse(member, "true or false");
-  return member.value.text == "true" ? 0 : kHdf5NoChecksums;
+  return member.value.text == "true" ? 0 : flag;
 }
 
 bool has_steps(Codec codec) {
@@ -76,9 +77,11 @@ void read_member(const JsonMember& member, Codec codec, std::vector<unsigned>& v
   } else if (key == "by" && codec == Codec::split) {
     values[kHdf5FlagsAt] = number_of(kPlaneNames, member);
   } else if (key == "checksum" && codec != Codec::split) {
-    values[kHdf5FlagsAt] = checksum_flag(member);
+    values[kHdf5FlagsAt] |= flag_unless(member, kHdf5NoChecksums);
   } else if (key == "level" && has_level(codec)) {
     values[kHdf5LevelAt] = level_of(member, codec);
+  } else if (key == "grid" && has_steps(codec)) {
+    values[kHdf5FlagsAt] |= flag_unless(member, kHdf5NoGrids);
   } else if (key == "steps" && has_steps(codec)) {
     values[kHdf5StepsAt] = integer(member, kMaxSteps);
   } else {
@@ -122,6 +125,7 @@ std::string config_from_values(std::span<const unsigned> values) {
   }
   json += std::string(R"(, "checksum": )") + (options.no_checksums ? "false" : "true");
   if (options.steps > 1) json += R"(, "steps": )" + std::to_string(options.steps);
+  if (options.no_grids) json += R"(, "grid": false)";
   return json + "}";
 }
 

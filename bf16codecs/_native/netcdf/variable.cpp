@@ -119,6 +119,15 @@ unsigned row_of(const Chunks& chunks, unsigned dtype, unsigned steps) {
   return steps <= 1 || row * steps < chunks.items() ? static_cast<unsigned>(row) : 0;
 }
 
+// Whether the codec makes use of rows: for its models, or to find grids.
+bool has_rows(std::span<const unsigned> values) {
+  const unsigned codec = values[kHdf5CodecAt];
+  const bool is_arithmetic = codec == static_cast<unsigned>(Codec::arithmetic);
+  const bool may_have_grids = is_arithmetic || codec == static_cast<unsigned>(Codec::huffman);
+  return (is_arithmetic && values[kHdf5LevelAt] == static_cast<unsigned>(kBest)) ||
+         (may_have_grids && (values[kHdf5FlagsAt] & kHdf5NoGrids) == 0);
+}
+
 }  // namespace
 
 std::vector<unsigned> working_values(int group, int variable, std::span<const unsigned> values,
@@ -135,10 +144,9 @@ std::vector<unsigned> working_values(int group, int variable, std::span<const un
   if (working[kHdf5DTypeAt] == kHdf5AutoDType) {
     working[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(chunks.item_size));
   }
-  const bool is_best = working[kHdf5CodecAt] == static_cast<unsigned>(Codec::arithmetic) &&
-                       working[kHdf5LevelAt] == static_cast<unsigned>(kBest);
+  const bool needs_row = is_whole && has_rows(working);
   working[kHdf5RowAt] =
-      is_best && is_whole ? row_of(chunks, working[kHdf5DTypeAt], working[kHdf5StepsAt]) : 0;
+      needs_row ? row_of(chunks, working[kHdf5DTypeAt], working[kHdf5StepsAt]) : 0;
   return working;
 }
 

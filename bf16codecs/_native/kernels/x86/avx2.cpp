@@ -175,6 +175,7 @@ const Kernels kAvx2Kernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .quantized = &kAvx2QuantizedKernels,
     .tiles = &kAvx2TileKernels,
     .delta = &kAvx2DeltaKernels,
 };

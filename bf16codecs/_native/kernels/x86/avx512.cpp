@@ -178,6 +178,7 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
       .huffman_pack = avx512_huffman_pack,
       .add_columns = add_columns,
       .differing_bits = differing_bits,
+      .quantized = &kAvx512QuantizedKernels,
       .tiles = &tiles,
       .delta = &delta,
   };

@@ -29,12 +29,14 @@ pub struct EncodeOptions<'a> {
     pub may_drop_steps: bool,
     /// Items in a block, a power of two; 0 for the default, blocks of 512 KiB.
     pub block_items: u64,
-    /// Items in a row of the array, for [`LEVEL_BEST`](crate::LEVEL_BEST); 0 if that is not known.
+    /// Items in a row of the array; 0 if that is not known.
     pub row: u64,
     /// As many bytes as there are to encode: the frame has differences to them.
     pub base: Option<&'a [u8]>,
     /// For [`Codec::Zstd`].
     pub zstd: Option<&'a dyn Zstandard>,
+    /// Look for weights that were quantised once, and write their levels and scales.
+    pub grids: bool,
 }
 
 impl Default for EncodeOptions<'_> {
@@ -51,6 +53,7 @@ impl Default for EncodeOptions<'_> {
             row: 0,
             base: None,
             zstd: None,
+            grids: true,
         }
     }
 }
@@ -72,6 +75,7 @@ impl EncodeOptions<'_> {
             row: self.row,
             base: self.base.map_or(ptr::null(), |base| base.as_ptr().cast()),
             zstd: zstd.as_ref().map_or(ptr::null(), ptr::from_ref),
+            no_grids: (!self.grids).into(),
         })
     }
 }

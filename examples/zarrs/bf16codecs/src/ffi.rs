@@ -54,6 +54,7 @@ pub(crate) struct EncodeOptions {
     pub(crate) row: u64,
     pub(crate) base: *const c_void,
     pub(crate) zstd: *const Zstd,
+    pub(crate) no_grids: c_int,
 }
 
 #[repr(C)]

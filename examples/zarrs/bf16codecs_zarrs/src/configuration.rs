@@ -18,6 +18,7 @@ pub struct Configuration {
     by_byte: bool,
     checksum: bool,
     steps: u32,
+    grid: bool,
 }
 
 impl Configuration {
@@ -33,7 +34,7 @@ impl Configuration {
     #[must_use]
     pub fn of_codec(codec: Codec) -> Self {
         let level = if codec == Codec::Zstd { DEFAULT_ZSTD_LEVEL as i32 } else { LEVEL_FAST };
-        Self { codec, dtype: None, level, by_byte: false, checksum: true, steps: 1 }
+        Self { codec, dtype: None, level, by_byte: false, checksum: true, steps: 1, grid: true }
     }
 
     /// Reads what metadata have under the name of a codec.
@@ -76,6 +77,7 @@ impl Configuration {
                 };
             }
             ("checksum", Huffman | Arithmetic | Zstd) => self.checksum = value.as_bool()?,
+            ("grid", Huffman | Arithmetic) => self.grid = value.as_bool()?,
             ("steps", Huffman | Arithmetic) => {
                 let steps = value.as_u64().filter(|steps| (1..=65534).contains(steps))?;
                 self.steps = u32::try_from(steps).ok()?;
@@ -127,6 +129,9 @@ impl Configuration {
         if self.steps > 1 {
             told.insert("steps".into(), json!(self.steps));
         }
+        if !self.grid {
+            told.insert("grid".into(), json!(false));
+        }
         told
     }
 
@@ -152,7 +157,8 @@ impl Configuration {
             checksums: self.checksum,
             steps: self.steps,
             may_drop_steps: true,
-            row: if self.level == LEVEL_BEST { row } else { 0 },
+            row: if self.grid || self.level == LEVEL_BEST { row } else { 0 },
+            grids: self.grid,
             zstd: crate::zstandard(),
             ..EncodeOptions::default()
         }

@@ -1,0 +1,9 @@
+// The portable kernels of grids: the definition that the others are tested against.
+
+#include "kernels/quantized_loops.h"
+
+namespace bf16codecs {
+
+const QuantizedKernels kScalarQuantizedKernels = BF16CODECS_QUANTIZED_KERNELS;
+
+}  // namespace bf16codecs

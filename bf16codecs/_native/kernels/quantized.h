@@ -1,0 +1,79 @@
+#pragma once
+
+// Kernels of the grid mode (docs/format_grids.md): from codes to items and back, and the search for
+// the scale of a group. All are loops over binary32 that compilers make vectors of, in
+// quantized_loops.h, which is compiled for each instruction set. Every operation is one of IEEE 754
+// and none is fused, so that all instruction sets give the same bytes.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bf16codecs {
+
+enum class Family : uint8_t { integers = 0, floats = 1, table = 2 };
+
+inline constexpr unsigned kMostLevels = 32;    // of a table, and most symbols of a code
+inline constexpr unsigned kMostSearched = 16;  // levels of a table that an encoder uses
+
+struct Levels {
+  Family family = Family::integers;
+  unsigned low_bits = 0;  // of a code, 0 to 4
+  int bias = 0;           // of floats
+  unsigned count = 0;     // of a table
+  float table[kMostLevels] = {};
+};
+
+// What a product of level and scale is rounded to. The last is to binary16, and then to bfloat16.
+enum class Precision : uint8_t { binary32, binary16, bfloat16, binary16_bfloat16 };
+
+// Numbers from low to high, both positive; none if low > high.
+struct Interval {
+  float low, high;
+};
+
+// The codes of consecutive items: a symbol each, and in a byte of its own the low bits.
+struct LevelCodes {
+  uint8_t* symbols;
+  uint8_t* low;
+};
+
+// What an item is stored as.
+enum class Container : uint8_t { bfloat16, float16, float32 };
+
+// Where the low bits of codes lie: `bits` bits of a byte for each code, from bit `from` on.
+struct LowBits {
+  const uint8_t* packed;
+  unsigned from, bits;
+};
+
+struct QuantizedKernels {
+  // Items as numbers.
+  void (*load)(Container container, const uint8_t* items, size_t n, float* values);
+
+  void (*fill)(float value, size_t n, float* values);
+
+  // Makes items of codes: level x scale, rounded. The low bits are in `parts` parts, 0 to 2.
+  void (*multiply)(const Levels& levels, Precision precision, Container container,
+                   const uint8_t* symbols, const LowBits low[], unsigned parts, const float* scales,
+                   size_t n, uint8_t* items);
+
+  // Finds the codes of values, given their scales, none of which is 0; returns whether all values
+  // have one. Numbers that are infinite or not a number have none.
+  bool (*quantize)(const Levels& levels, Precision precision, const float* values,
+                   const float* scales, size_t n, const LevelCodes& codes);
+
+  // The scales of an interval with which each value can be a level times the scale, rounded. Values
+  // that may be one of two neighbouring levels say nothing.
+  Interval (*narrow)(const Levels& levels, Precision precision, const float* values, size_t n,
+                     const Interval& scales);
+};
+
+// The definition, which compilers make vectors of where the baseline of the processor has them, as
+// those of AArch64 and of WebAssembly with SIMD have.
+extern const QuantizedKernels kScalarQuantizedKernels;
+#if defined(__x86_64__) || defined(_M_X64)
+extern const QuantizedKernels kAvx2QuantizedKernels;
+extern const QuantizedKernels kAvx512QuantizedKernels;
+#endif
+
+}  // namespace bf16codecs

@@ -1,0 +1,121 @@
+#include "quantized/decode.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "format/errors.h"
+#include "format/little_endian.h"
+#include "kernels/kernels.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+[[noreturn]] void corrupt(const char* what) {
+  throw CorruptDataError(std::string("grid: ") + what);
+}
+
+// Bits that no code has, behind the last code of each field of the last bytes.
+bool has_stray_bits(const uint8_t* packed, const Packed& part, size_t m) {
+  const size_t fields = 8 / part.bits, mask = (size_t{1} << part.bits) - 1;
+  for (size_t j = m; j < fields * part.size; ++j) {
+    if ((packed[j % part.size] >> (j / part.size * part.bits) & mask) != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+size_t packed_size(unsigned low_bits, size_t m) {
+  size_t size = 0;
+  for (const Packed& part : packed_parts(low_bits, m)) size += part.size;
+  return size;
+}
+
+Scales::Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes)
+    : of_group(static_cast<size_t>(Bands(groups, first, n).groups())), coded(n) {
+  bool has_zero = false;
+  for (size_t g = 0; g < of_group.size(); ++g) {
+    const auto bits = load_le<uint32_t>(bytes + 4 * g);
+    const float scale = of_group[g] = std::bit_cast<float>(bits);
+    has_zero |= bits == 0;
+    if (bits != 0 && !is_within(std::fabs(scale), kLeastScale, kMostScale))
+      corrupt("a scale that is out of range");
+  }
+  if (!has_zero) return;
+  Runs runs(groups, first, n);
+  for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
+    if (of_group[run.group] == 0) coded -= run.length;
+  }
+  if (coded == 0) corrupt("no item that has a code");
+}
+
+Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first, size_t n,
+             const uint8_t* low)
+    : width_(layout.planes()),
+      container_(container_of(layout)),
+      precision_(precision_of(layout, grid.rounding)),
+      grid_(grid),
+      scales_(scales),
+      runs_(grid.groups, first, n),
+      has_plain_(scales.has_plain(n)),
+      parts_(packed_parts(grid.levels.low_bits, scales.coded)),
+      packed_(low) {
+  for (const Packed& part : parts_) {
+    if (has_stray_bits(low, part, scales.coded)) corrupt("low bits behind the last code");
+    low += part.size;
+  }
+}
+
+void Items::expand_scales(size_t n) {
+  if (!has_plain_) return runs_.expand(scales_.of_group.data(), n, strip_scales_);
+  for (size_t i = 0; i < n;) {
+    const Run run = runs_.next(n - i);
+    const float scale = scales_.of_group[run.group];
+    if (scale == 0) continue;
+    std::fill_n(strip_scales_ + i, run.length, scale);
+    i += run.length;
+  }
+}
+
+// A field of bits begins anew after as many codes as a part has bytes: up to there, `low` is where
+// the next codes have theirs. Returns how many of n codes that are.
+size_t Items::find_low(size_t n, LowBits low[2]) const {
+  const uint8_t* packed = packed_;
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const auto [bits, size] = parts_[p];
+    const size_t byte = at_ % size;
+    low[p] = {packed + byte, static_cast<unsigned>(at_ / size) * bits, bits};
+    n = std::min(n, size - byte);
+    packed += size;
+  }
+  return n;
+}
+
+void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
+  expand_scales(n);
+  for (size_t i = 0; i < n;) {
+    LowBits low[2];
+    const size_t count = find_low(n - i, low);
+    kernels().quantized->multiply(grid_.levels, precision_, container_, symbols + i, low,
+                                  static_cast<unsigned>(parts_.size()), strip_scales_ + i, count,
+                                  items + width_ * i);
+    at_ += count;
+    i += count;
+  }
+}
+
+void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,
+                 size_t n, const uint8_t* coded, const uint8_t* plain, uint8_t* items) {
+  const size_t width = layout.planes();
+  Runs runs(grid.groups, first, n);
+  for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
+    const uint8_t*& from = scales.of_group[run.group] == 0 ? plain : coded;
+    std::memcpy(items, from, width * run.length);
+    from += width * run.length, items += width * run.length;
+  }
+}
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,96 @@
+#include "quantized/encode.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "format/little_endian.h"
+#include "kernels/kernels.h"
+#include "quantized/runs.h"
+#include "quantized/values.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+// The scales of all groups of a block, 0 for those that have none.
+std::vector<float> find_scales(const Found& found, Precision precision, uint64_t first,
+                               const float* values, size_t n) {
+  const Groups& groups = found.grid.groups;
+  const Bands bands(groups, first, n);
+  std::vector<float> scales(static_cast<size_t>(bands.groups()));
+  ScaleFinder finder(found.kind, precision);
+  std::vector<float> collected;
+  for (size_t g = 0; g < scales.size(); ++g) {
+    const GroupValues group(groups, bands, first, values, n, g, collected);
+    scales[g] = group.size == 0 ? 0 : finder.find(group.values, group.size);
+  }
+  return scales;
+}
+
+// A group without items has the scale of the one before it, or another: it must not be 0, which
+// would have to be told from a plain one.
+void write_scales(const std::vector<float>& scales, std::vector<uint8_t>& bytes) {
+  bytes.resize(4 * scales.size());
+  for (size_t g = 0; g < scales.size(); ++g) {
+    store_le(bytes.data() + 4 * g, std::bit_cast<uint32_t>(scales[g]));
+  }
+}
+
+void pack(const uint8_t* low, unsigned low_bits, size_t m, std::vector<uint8_t>& packed) {
+  unsigned above = low_bits;
+  for (const Packed& part : packed_parts(low_bits, m)) {
+    above -= part.bits;
+    const size_t begin = packed.size();
+    packed.resize(begin + part.size);
+    uint8_t* const out = packed.data() + begin;
+    for (size_t field = 0; field * part.size < m; ++field) {
+      const uint8_t* const from = low + field * part.size;
+      const size_t count = std::min(part.size, m - field * part.size);
+      const unsigned mask = (1u << part.bits) - 1, shift = static_cast<unsigned>(field) * part.bits;
+      for (size_t i = 0; i < count; ++i) {
+        out[i] = static_cast<uint8_t>(out[i] | (from[i] >> above & mask) << shift);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool quantize(const Layout& layout, const Found& found, uint64_t first, const uint8_t* items,
+              size_t n, Scratch& scratch, Parts& parts) {
+  const Bands bands(found.grid.groups, first, n);
+  if (bands.count > n || bands.columns > n / bands.count) return false;
+  const Precision precision = precision_of(layout, found.grid.rounding);
+  const size_t width = layout.planes();
+  float* const values = reinterpret_cast<float*>(scratch.at_least((2 * sizeof(float) + 1) * n));
+  float* const item_scales = values + n;
+  uint8_t* const low = reinterpret_cast<uint8_t*>(item_scales + n);
+  load_values(layout, items, n, values);
+  const std::vector<float> scales = find_scales(found, precision, first, values, n);
+
+  // Coded values move to the front, each with its scale.
+  size_t m = 0;
+  Runs runs(found.grid.groups, first, n);
+  for (size_t i = 0; i < n;) {
+    const Run run = runs.next(n);
+    const float scale = scales[run.group];
+    if (scale == 0) {
+      parts.plain.insert(parts.plain.end(), items + width * i, items + width * (i + run.length));
+    } else {
+      if (m != i) std::copy_n(values + i, run.length, values + m);
+      std::fill_n(item_scales + m, run.length, scale);
+      m += run.length;
+    }
+    i += run.length;
+  }
+  if (4 * m < n) return false;
+  parts.symbols.resize(m);
+  if (!kernels().quantized->quantize(found.grid.levels, precision, values, item_scales, m,
+                                     {parts.symbols.data(), low}))
+    return false;
+  pack(low, found.grid.levels.low_bits, m, parts.low);
+  write_scales(scales, parts.scales);
+  return true;
+}
+
+}  // namespace bf16codecs::quantized

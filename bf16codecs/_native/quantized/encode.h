@@ -1,0 +1,26 @@
+#pragma once
+
+// What a block in the grid mode is made of, before its parts are coded.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "quantized/find.h"
+#include "quantized/format.h"
+#include "workspace.h"
+
+namespace bf16codecs::quantized {
+
+struct Parts {
+  std::vector<uint8_t> scales;  // little-endian binary32
+  std::vector<uint8_t> plain;   // the items of groups without a scale
+  std::vector<uint8_t> low;     // the packed low bits
+  std::vector<uint8_t> symbols;
+};
+
+// Finds the scales and codes of a block. Returns false if most of its groups have none.
+bool quantize(const Layout& layout, const Found& found, uint64_t first, const uint8_t* items,
+              size_t n, Scratch& scratch, Parts& parts);
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,119 @@
+#include "quantized/kinds.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <utility>
+
+namespace bf16codecs::quantized {
+namespace {
+
+// NF4, by QLoRA (Dettmers et al., arXiv:2305.14314, appendix E), as bitsandbytes rounds it.
+constexpr float kNf4[] = {-1.0f,
+                          -0.6961928009986877f,
+                          -0.5250730514526367f,
+                          -0.39491748809814453f,
+                          -0.28444138169288635f,
+                          -0.18477343022823334f,
+                          -0.09105003625154495f,
+                          0.0f,
+                          0.07958029955625534f,
+                          0.16093020141124725f,
+                          0.24611230194568634f,
+                          0.33791524171829224f,
+                          0.44070982933044434f,
+                          0.5626170039176941f,
+                          0.7229568362236023f,
+                          1.0f};
+// FP4 of bitsandbytes: a float of two exponent bits whose subnormal is 1/192 of the largest.
+constexpr float kFp4[] = {
+    0.0f,  0.005208333333f,  0.66666667f,  1.0f,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+    -0.0f, -0.005208333333f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+
+// Levels from `first` to `last`, up or down.
+std::vector<float> range(int first, int last) {
+  std::vector<float> levels;
+  for (int level = first; level != last; level += first < last ? 1 : -1) {
+    levels.push_back(static_cast<float>(level));
+  }
+  levels.push_back(static_cast<float>(last));
+  return levels;
+}
+
+// Usually, the largest magnitude of a group has the level `usual`; where integers have zero points,
+// up to twice that. In a part of a group, it may have any.
+Kind integers(Label label, unsigned low_bits, int usual) {
+  Kind kind;
+  kind.levels.family = Family::integers;
+  kind.levels.low_bits = low_bits;
+  kind.label = label;
+  kind.tops = range(usual, 1);
+  for (const float top : range(usual + 1, (16 << low_bits) - 1)) kind.tops.push_back(top);
+  return kind;
+}
+
+// The largest level is tried with every mantissa, in some octaves: scales need not be made for the
+// largest magnitude, and those that are powers of two never are.
+Kind floats(Label label, unsigned mantissa, int bias, float most) {
+  constexpr unsigned kOctaves = 4;
+  Kind kind;
+  kind.levels.family = Family::floats;
+  kind.levels.low_bits = mantissa + 1;
+  kind.levels.bias = bias;
+  kind.label = label;
+  kind.tops = {most};
+  const auto steps = static_cast<float>(1u << (mantissa + 1));
+  for (unsigned octave = 0; octave < kOctaves; ++octave) {
+    const auto above = static_cast<float>(std::bit_ceil(static_cast<uint32_t>(most)) >> octave);
+    for (float q = steps - 1; q >= steps / 2; --q) {
+      const float top = above * q / steps;
+      if (top < most) kind.tops.push_back(top);
+    }
+  }
+  return kind;
+}
+
+Kind table(Label label, std::span<const float> levels) {
+  Kind kind;
+  kind.levels.family = Family::table;
+  kind.levels.count = static_cast<unsigned>(levels.size());
+  std::copy(levels.begin(), levels.end(), kind.levels.table);
+  kind.label = label;
+  for (const float level : levels) {
+    if (level != 0) kind.tops.push_back(std::fabs(level));
+  }
+  std::sort(kind.tops.begin(), kind.tops.end(), std::greater<>());
+  kind.tops.erase(std::unique(kind.tops.begin(), kind.tops.end()), kind.tops.end());
+  return kind;
+}
+
+}  // namespace
+
+const std::vector<Kind>& known_kinds() {
+  static const std::vector<Kind> kinds{
+      integers(Label::int4, 0, 7),    table(Label::nf4, kNf4),
+      table(Label::fp4, kFp4),        integers(Label::int5, 1, 15),
+      integers(Label::int6, 2, 31),   floats(Label::e5m2, 2, 15, 57344),
+      floats(Label::e4m3, 3, 7, 448), integers(Label::int8, 4, 127),
+  };
+  return kinds;
+}
+
+Label label_of_integers(const std::set<int>& magnitudes) {
+  static const std::set<int> kTwiceE2M1{0, 1, 2, 3, 4, 6, 8, 12};
+  const int most = *magnitudes.rbegin();
+  const size_t others = magnitudes.size() - magnitudes.count(0);
+  if (others <= 1) return Label::ternary;
+  const auto is_e2m1 = [](int level) { return kTwiceE2M1.contains(level); };
+  if (most == 12 && std::all_of(magnitudes.begin(), magnitudes.end(), is_e2m1)) return Label::e2m1;
+  constexpr std::pair<int, Label> kLimits[] = {
+      {2, Label::int2}, {4, Label::int3}, {15, Label::int4}, {31, Label::int6}, {63, Label::int6}};
+  for (const auto& [limit, label] : kLimits) {
+    if (most <= limit) return label;
+  }
+  return Label::int8;
+}
+
+}  // namespace bf16codecs::quantized

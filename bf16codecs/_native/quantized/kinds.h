@@ -1,0 +1,19 @@
+#pragma once
+
+// The kinds of levels that libraries quantise to.
+
+#include <set>
+#include <vector>
+
+#include "quantized/scales.h"
+
+namespace bf16codecs::quantized {
+
+// In the order in which they are tried: of two that explain the same items, the one with smaller
+// codes comes first.
+const std::vector<Kind>& known_kinds();
+
+// What integers are called by the magnitudes that occur.
+Label label_of_integers(const std::set<int>& magnitudes);
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,39 @@
+#pragma once
+
+// The items of a block as runs of consecutive items of one group.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quantized/format.h"
+
+namespace bf16codecs::quantized {
+
+struct Run {
+  size_t length;  // 0 at the end
+  size_t group;   // counted in the block's bands
+};
+
+class Runs {
+ public:
+  // Of n items from `first` on.
+  Runs(const Groups& groups, uint64_t first, size_t n);
+
+  // The next run, or as much of it as has at most `most` items.
+  Run next(size_t most);
+
+  // The next n items' scales.
+  void expand(const float* scales, size_t n, float* out);
+
+ private:
+  void next_row();
+
+  Groups groups_;
+  size_t columns_;
+  size_t left_;
+  uint32_t column_, row_;             // of the next item; the row counted in its band
+  uint32_t group_column_, in_group_;  // the item's group in its band, and its column in the group
+  size_t band_ = 0;                   // the number of the band's first group
+};
+
+}  // namespace bf16codecs::quantized

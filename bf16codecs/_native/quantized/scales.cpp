@@ -1,0 +1,161 @@
+#include "quantized/scales.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+uint32_t bits_of(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+float float_of(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+
+struct Summary {
+  float most = 0;  // magnitude
+  size_t zeros = 0, negative_zeros = 0;
+};
+
+Summary summary_of(const float* values, size_t n) {
+  constexpr uint32_t kMagnitude = 0x7FFFFFFF;
+  uint32_t most = 0, zeros = 0, negative = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = bits_of(values[i]), magnitude = bits & kMagnitude;
+    most = std::max(most, magnitude);
+    zeros += magnitude == 0;
+    negative += bits == ~kMagnitude;
+  }
+  return {float_of(most), zeros, negative};
+}
+
+// By how much a number may differ from the product that was rounded to it, as a share of it.
+float relative_error(Precision precision) {
+  switch (precision) {
+    case Precision::binary32:
+      return 0x1p-23f;
+    case Precision::binary16:
+      return 0x1p-11f;
+    case Precision::bfloat16:
+      return 0x1p-8f;
+    default:
+      return 0x1p-8f + 0x1p-11f;
+  }
+}
+
+// The number of an interval whose significand has the most zeros at its end.
+float simplest(const Interval& interval) {
+  const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
+  for (unsigned zeros = 23; zeros != 0; --zeros) {
+    const uint32_t number = (low + (1u << zeros) - 1) >> zeros << zeros;
+    if (number <= high) return float_of(number);
+  }
+  return interval.low;
+}
+
+constexpr size_t kStrip = 1024;
+// Values that refuse most wrong scales.
+constexpr size_t kFewValues = 32;
+// Each pass over a group narrows the interval, until nothing changes.
+constexpr unsigned kPasses = 16;
+// Numbers of an interval that are tried. Where the rounding is coarse, all are right but for a few
+// near the ends; where it is that of binary32, or there are two, some are.
+uint32_t tries(Precision precision) {
+  const bool is_coarse = precision == Precision::bfloat16 || precision == Precision::binary16;
+  return is_coarse ? 8 : 32;
+}
+
+}  // namespace
+
+ScaleFinder::ScaleFinder(const Kind& kind, Precision precision)
+    : kind_(kind), precision_(precision), tops_(kind.tops) {}
+
+bool ScaleFinder::is_exact(const float* values, size_t n, float scale) const {
+  if (!is_within(std::fabs(scale), kLeastScale, kMostScale)) return false;
+  float scales[kStrip];
+  uint8_t symbols[kStrip], low[kStrip];
+  std::fill_n(scales, std::min(n, kStrip), scale);
+  for (size_t i = 0; i < n; i += kStrip) {
+    const size_t part = std::min(kStrip, n - i);
+    if (!kernels().quantized->quantize(kind_.levels, precision_, values + i, scales, part,
+                                       {symbols, low}))
+      return false;
+  }
+  return true;
+}
+
+// Which numbers of the interval that is left are right, rounding decides: of those that are tried,
+// the simplest comes first.
+float ScaleFinder::find_with(float top, const float* values, size_t n, float most) const {
+  const QuantizedKernels& kernel = *kernels().quantized;
+  const float error = relative_error(precision_), middle = most / top;
+  Interval interval{middle * (1 - error), middle * (1 + error)};
+  if (!is_within(interval.low, kLeastScale, kMostScale)) return 0;
+  const size_t few = std::min(n, kFewValues);
+  interval = kernel.narrow(kind_.levels, precision_, values, few, interval);
+  for (unsigned pass = 0; pass < kPasses && n > few; ++pass) {
+    if (interval.low > interval.high) return 0;
+    const Interval before = interval;
+    interval = kernel.narrow(kind_.levels, precision_, values, n, interval);
+    if (before.low == interval.low && before.high == interval.high) break;
+  }
+  if (interval.low > interval.high) return 0;
+  const float first = simplest(interval);
+  if (is_exact(values, n, first)) return first;
+  const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
+  // Where products were rounded to binary16, the scale is likely to be a number of it, too.
+  constexpr uint32_t kBinary16 = 1 << 13;
+  if (precision_ == Precision::binary16_bfloat16 && (high - low) / kBinary16 < tries(precision_)) {
+    for (uint32_t bits = low / kBinary16 * kBinary16; bits <= high; bits += kBinary16) {
+      if (is_exact(values, n, float_of(bits))) return float_of(bits);
+    }
+  }
+  const uint32_t step = std::max((high - low) / tries(precision_), 1u);
+  for (uint32_t bits = low; bits <= high; bits += step) {
+    const float scale = simplest({float_of(bits), float_of(std::min(bits + step - 1, high))});
+    if (scale != first && is_exact(values, n, scale)) return scale;
+  }
+  return 0;
+}
+
+// Twice the integers with half the scale are integers, too.
+float ScaleFinder::reduced(float scale, float top, const float* values, size_t n,
+                           float most) const {
+  if (kind_.levels.family != Family::integers) return scale;
+  for (const float factor : {2.0f, 3.0f, 5.0f, 7.0f}) {
+    while (std::fmod(top, factor) == 0) {
+      const float larger = find_with(top / factor, values, n, most);
+      if (larger == 0) break;
+      scale = larger;
+      top /= factor;
+    }
+  }
+  return scale;
+}
+
+float ScaleFinder::find(const float* values, size_t n) {
+  if (kind_.fixed_scale != 0) {
+    return is_exact(values, n, kind_.fixed_scale) ? kind_.fixed_scale : 0;
+  }
+  const Summary summary = summary_of(values, n);
+  if (!std::isfinite(summary.most)) return 0;
+  if (summary.most == 0) return is_exact(values, n, last_) ? last_ : 0;
+  // Integers have no -0: it comes from a scale that is negative.
+  const bool is_negative =
+      kind_.levels.family == Family::integers && 2 * summary.negative_zeros > summary.zeros;
+  for (auto top = tops_.begin(); top != tops_.end(); ++top) {
+    float scale = find_with(*top, values, n, summary.most);
+    if (scale == 0) continue;
+    scale = reduced(scale, *top, values, n, summary.most);
+    std::rotate(tops_.begin(), top, top + 1);
+    last_ = is_negative && is_exact(values, n, -scale) ? -scale : scale;
+    return last_;
+  }
+  return 0;
+}
+
+}  // namespace bf16codecs::quantized
