@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._base.dtypes import DTYPE_NAMES
 from bf16codecs._base.paths import given_path
+from bf16codecs.bench.synthetic import RECIPES, matrices
 from bf16codecs.model import LazyTensor, open_model
 
 __all__ = [
@@ -74,7 +75,7 @@ def sample_of(source: Source, nbytes: int) -> Sample:
 
     Parameters
     ----------
-    source : path, address or ``"gaussian"``
+    source : path, address or a name of `RECIPES`
         A source of `bf16codecs.open_model`, or synthetic data.
     nbytes : int
         Size of the sample: of a larger model, tensors are picked at random, with a fixed seed, and
@@ -143,7 +144,7 @@ def payload_of(
 
     Parameters
     ----------
-    source : path, address or ``"gaussian"``
+    source : path, address or a name of `RECIPES`
         As in `sample_of`.
     dtypes : sequence of str
         Data types, as safetensors names them; the first one in the model is used.
@@ -210,9 +211,10 @@ class _Tensor:
 @contextmanager
 def _opened(source: Source) -> Iterator[list[_Tensor]]:
     """Yield the tensors of a model."""
-    if source == GAUSSIAN:
+    if source in RECIPES:
         yield [
-            _Tensor(name, "BF16", data.nbytes, partial(_first, data)) for name, data in _gaussian()
+            _Tensor(name, "BF16", data.nbytes, partial(_first, data))
+            for name, data in _synthetic(str(source))
         ]
         return
     with open_model(given_path(source, "source")) as model:
@@ -232,12 +234,10 @@ def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
     return content
 
 
-def _gaussian() -> list[tuple[str, Bytes]]:
-    rng = np.random.default_rng(0)
-    matrices = []
-    for sigma in (0.011, 0.02, 0.033, 0.048):
-        values = rng.standard_normal(1 << 24, np.float32) * np.float32(sigma)
-        bits = values.view(np.uint32)
+def _synthetic(recipe: str) -> list[tuple[str, Bytes]]:
+    named = []
+    for name, values in matrices(recipe):
+        bits = values.reshape(-1).view(np.uint32)
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-        matrices.append((f"sigma {sigma}", rounded.astype("<u2").view(np.uint8)))
-    return matrices
+        named.append((name, rounded.astype("<u2").view(np.uint8)))
+    return named

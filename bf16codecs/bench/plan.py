@@ -117,7 +117,7 @@ def plan_of(
 
     Parameters
     ----------
-    source : path, address or ``"gaussian"``
+    source : path, address or a name of synthetic data
         A source of `bf16codecs.open_model`, or synthetic data.
     systems : sequence of str or None
         Letters of earlier systems; None means the codecs and their peers. Of several, those for

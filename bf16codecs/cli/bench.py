@@ -111,10 +111,10 @@ def bench(
 ) -> None:
     """Measure this package and its installed peers on the floating-point tensors of SRC.
 
-    SRC is a model of any kind, or the word "gaussian" for synthetic data. Every codec encodes and
-    decodes each tensor alone, in a process of its own, into warm buffers if it supports that. Rates
-    are medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
-    tensors as one piece.
+    SRC is a model of any kind, or names synthetic data: "gaussian", or weights that were quantised
+    once, such as "fp8-tiles" and "int4-g128". Every codec encodes and decodes each tensor alone, in
+    a process of its own, into warm buffers if it supports that. Rates are medians; ratios to memcpy
+    are taken in the same round. With --system, a codec encodes the tensors as one piece.
     """
     src = _source(src, device)
     files = {"csv": csv_file, "json": json_file, "plot": plot_file}

@@ -55,7 +55,7 @@ def study_system(
     ----------
     system : {"A", "B", "C", "D"}
         Letter of the system.
-    source : path or ``"gaussian"``
+    source : path or a name of synthetic data
         A safetensors model, or synthetic data.
     base : path, optional
         For D: an earlier checkpoint, to measure differences as well.
