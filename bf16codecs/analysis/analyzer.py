@@ -252,6 +252,7 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
         blocks=found.sizes.spread(),
         scales=scales,
         histogram=Histogram.of(tensor.item, found.counts),
+        grid=found.grid,
     )
 
 

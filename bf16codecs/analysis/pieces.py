@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.buffers import Bytes
@@ -69,8 +70,11 @@ class Findings:
     sizes: CodedSizes = field(default_factory=CodedSizes)
     #: By the index of the piece's first value.
     sums: dict[int, PieceSums] = field(default_factory=dict)
+    #: What the values were quantised to, if anything.
+    grid: str | None = None
 
     def __iadd__(self, other: Findings) -> Findings:
+        self.grid = self.grid or other.grid
         self.counts += other.counts
         self.sizes += other.sizes
         self.sums.update(other.sums)
@@ -242,6 +246,9 @@ class Tensor:
         if self.is_matrix and self.dtype in FIELDS:
             found.sums[read.piece.start // size] = PieceSums.of(items.view(self.item))
         found.sizes = measure(self.item.name, items, read.base, codecs)
+        if self.item.name in _core.DTYPES:
+            row = self.columns if self.is_matrix else 0
+            found.grid = _core.find_grid(read.data, _core.DTYPES[self.item.name], row)
         return found
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:

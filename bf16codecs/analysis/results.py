@@ -38,6 +38,9 @@ class TensorAnalysis:
         Scales of rows and columns; None for integers, and for fewer than two dimensions.
     histogram : Histogram or None
         Histogram of the values; None if no value is finite, and for complex numbers.
+    grid : str or None
+        What the values were quantised to before they were multiplied out again, such as ``"FP8
+        E4M3, tiles of 128 x 128"``; None if they lie on no grid that is known.
     """
 
     name: str
@@ -49,6 +52,7 @@ class TensorAnalysis:
     blocks: dict[str, Spread]
     scales: Scales | None
     histogram: Histogram | None
+    grid: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,7 @@ def _row(tensor: TensorAnalysis) -> dict[str, Any]:
         "layer": tensor.layer,
         "dtype": statistics.dtype,
         "shape": list(tensor.shape),
+        "grid": tensor.grid,
         "values": statistics.values,
         "nbytes": statistics.nbytes,
         "payload": found.payload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,8 @@ _LEAST_GAIN = 0.005
 def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
     """Yield sentences that explain the compressed size of a group of tensors, or of one."""
     statistics, found = group.statistics, group.statistics.entropies
+    if isinstance(group, TensorAnalysis) and group.grid is not None:
+        yield f"These weights were quantised once, and multiplied out again: {group.grid}."
     fields = FIELDS.get(statistics.dtype)
     if fields is None or found.exponent is None:
         yield (
@@ -163,6 +166,9 @@ def summary(found: Analysis) -> Iterator[str]:
         yield f"looked at: {100 * found.share:.1f} % of the bytes"
     if found.base is not None:
         yield f"compared with: {found.base}{_compared(found)}"
+    for grid, count in Counter(tensor.grid for tensor in found.tensors).items():
+        if grid is not None:
+            yield f"quantised once: {grid} ({count} of {tensors})"
     if found.steps:
         yield f"the last of {len(found.steps)} checkpoints, each compared with the one before it"
 

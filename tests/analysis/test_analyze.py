@@ -6,15 +6,18 @@ import json
 import shutil
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import bf16codecs
 import tiers
 from based_models import write_steps
-from bf16codecs.analysis import KINDS, analyze, kind_of
+from bf16codecs.analysis import KINDS, analyze, kind_of, tables
 from bf16codecs.analysis.analyzer import Analyzer, TensorChanges
 from bf16codecs.analysis.pieces import Tensor
+from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.errors import CorruptDataError, LimitError, StoreError
 from lazy_models import weights, write_safetensors, write_store
@@ -338,3 +341,21 @@ def test_a_base_of_another_dtype(tmp_path):
     base = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": array})
     path = write_safetensors(tmp_path / "m.safetensors", {"w": array.astype("bfloat16")})
     assert analyze(path, base).model.statistics.change.changed == 0
+
+
+def test_weights_that_were_quantised_once_are_told(tmp_path):
+    normal = np.random.default_rng(0).normal(0, 0.02, (256, 512)).astype("f4")
+    tensors = {
+        name: RECIPES[name](normal).astype(ml_dtypes.bfloat16) for name in ("nf4", "gaussian")
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    found = analyze(tmp_path / "model.safetensors")
+    assert {tensor.name: tensor.grid for tensor in found.tensors} == {
+        "nf4": "NF4, groups of 64",
+        "gaussian": None,
+    }
+    assert found.table()["grid"] == [tensor.grid for tensor in found.tensors]
+    assert next(tables.reasons(found.tensors[1])).endswith(
+        "multiplied out again: NF4, groups of 64."
+    )
+    assert "quantised once: NF4, groups of 64 (1 of 2 tensors)" in tables.summary(found)

@@ -54,8 +54,11 @@ function sections(found, target, about, against) {
     ? [element("p", { class: "wrong" }, ["Not all could be read:", ...found.errors.slice(0, 3)].join("\n"))]
     : [];
   if (!statistics.values) return wrong.length ? wrong : [element("p", {}, "Nothing was counted.")];
+  const grid = found.grid
+    ? element("p", { id: "grid" }, `Quantised once, and multiplied out again: ${found.grid}.`)
+    : null;
   return [
-    note, ...wrong, values(found.histogram), exponents(statistics), entropies(statistics), reached(found),
+    note, ...wrong, grid, values(found.histogram), exponents(statistics), entropies(statistics), reached(found),
     setBits(statistics), change(statistics.change, statistics.bit_labels),
     neighbours(statistics.predictions), scales(found.scales),
   ].filter(Boolean);
