@@ -77,6 +77,27 @@ Bytes multiplied(const QuantizedKernels& kernels, const Levels& levels, const Fo
   return items.bytes();
 }
 
+// The same by runs of equal scales, some of them cut.
+Bytes multiplied_by_runs(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
+                         const Bytes& symbols, const Bytes& low, const LowBits parts[],
+                         unsigned n_parts, const Floats& scales, Against side) {
+  const size_t n = symbols.size();
+  std::vector<ScaleRun> runs;
+  for (const float scale : scales) {
+    const bool is_cut = runs.empty() || runs.back().scale != scale || runs.back().length == 67;
+    if (is_cut) runs.push_back({scale, 0});
+    ++runs.back().length;
+  }
+  uint8_t* const packed = arenas().low.holding(low, side);
+  LowBits placed[2];
+  for (unsigned p = 0; p < n_parts; ++p) placed[p] = {packed, parts[p].from, parts[p].bits};
+  const Output items(arenas().items, size_of(form.container) * n, 0, side);
+  kernels.multiply_runs(levels, form.precision, form.container,
+                        arenas().symbols.holding(symbols, side), placed, runs.data(), runs.size(),
+                        items.data());
+  return items.bytes();
+}
+
 // Items of random codes.
 Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
                     const Floats& scales, Random& random) {
@@ -95,6 +116,10 @@ Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const
                                     n_parts, scales, Against::front);
   for (const Against side : kBothSides) {
     CHECK(multiplied(kernels, levels, form, symbols, low, parts, n_parts, scales, side) ==
+          expected);
+    if (kernels.takes_runs == nullptr) continue;
+    if (!kernels.takes_runs(levels, form.precision, form.container)) continue;
+    CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts, scales, side) ==
           expected);
   }
   return expected;
@@ -161,6 +186,16 @@ void test_narrow(const QuantizedKernels& kernels, const Levels& levels, Precisio
   }
 }
 
+void test_magnitudes_of(const QuantizedKernels& kernels, const Floats& values) {
+  const Magnitudes expected = kScalarQuantizedKernels.magnitudes(values.data(), values.size());
+  for (const Against side : kBothSides) {
+    const Magnitudes found =
+        kernels.magnitudes(arenas().values.holding(values, side), values.size());
+    CHECK(found.most == expected.most && found.zeros == expected.zeros &&
+          found.negative_zeros == expected.negative_zeros);
+  }
+}
+
 void test_fill(const QuantizedKernels& kernels, size_t n) {
   for (const Against side : kBothSides) {
     const Output values(arenas().values, sizeof(float) * n, 0, side);
@@ -178,6 +213,7 @@ void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
   Bytes items = test_multiply(kernels, levels, form, scales, random);
   const auto check = [&] {
     const Floats values = test_load(kernels, form.container, items);
+    test_magnitudes_of(kernels, values);
     if (levels.count <= kMostSearched) {
       test_quantize(kernels, levels, form.precision, values, scales);
       test_narrow(kernels, levels, form.precision, values, std::fabs(scale));
@@ -188,7 +224,8 @@ void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
     items[i] = random.byte();
   }
   check();
-  for (float& s : scales) s = random_scale(random);
+  const size_t same = 1 + random.below(40);
+  for (size_t i = 0; i < n; ++i) scales[i] = i % same == 0 ? random_scale(random) : scales[i - 1];
   items = test_multiply(kernels, levels, form, scales, random);
   check();
 }

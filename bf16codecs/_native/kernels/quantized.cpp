@@ -4,6 +4,6 @@
 
 namespace bf16codecs {
 
-const QuantizedKernels kScalarQuantizedKernels = BF16CODECS_QUANTIZED_KERNELS;
+const QuantizedKernels kScalarQuantizedKernels = BF16CODECS_QUANTIZED_KERNELS(nullptr, nullptr);
 
 }  // namespace bf16codecs

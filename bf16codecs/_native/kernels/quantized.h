@@ -46,6 +46,18 @@ struct LowBits {
   unsigned from, bits;
 };
 
+// The largest magnitude of values, as bits of binary32: it may be infinite or not a number. And how
+// many are zeros, and of these -0.
+struct Magnitudes {
+  uint32_t most, zeros, negative_zeros;
+};
+
+// Consecutive codes of one scale.
+struct ScaleRun {
+  float scale;
+  size_t length;
+};
+
 struct QuantizedKernels {
   // Items as numbers.
   void (*load)(Container container, const uint8_t* items, size_t n, float* values);
@@ -57,10 +69,21 @@ struct QuantizedKernels {
                    const uint8_t* symbols, const LowBits low[], unsigned parts, const float* scales,
                    size_t n, uint8_t* items);
 
+  // Whether multiply_runs() takes such levels and items, which are faster that way. Null where
+  // there are none.
+  bool (*takes_runs)(const Levels& levels, Precision precision, Container container);
+  // Does the same as multiply(), for runs of one scale.
+  void (*multiply_runs)(const Levels& levels, Precision precision, Container container,
+                        const uint8_t* symbols, const LowBits low[], const ScaleRun* runs,
+                        size_t n_runs, uint8_t* items);
+
   // Finds the codes of values, given their scales, none of which is 0; returns whether all values
   // have one. Numbers that are infinite or not a number have none.
   bool (*quantize)(const Levels& levels, Precision precision, const float* values,
                    const float* scales, size_t n, const LevelCodes& codes);
+
+  // Of fewer than 2^32 values.
+  Magnitudes (*magnitudes)(const float* values, size_t n);
 
   // The scales of an interval with which each value can be a level times the scale, rounded. Values
   // that may be one of two neighbouring levels say nothing.

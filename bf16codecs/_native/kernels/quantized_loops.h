@@ -141,7 +141,8 @@ struct Floats {
     const uint32_t bits = bits_of(level) & ~kSign;
     const uint32_t normal =
         (bits >> (23 - mantissa)) - (static_cast<uint32_t>(127 - bias) << mantissa);
-    const auto small = static_cast<uint32_t>(static_cast<int>(float_of(bits) * subnormals));
+    const float whole = bits < least ? float_of(bits) * subnormals : 0;
+    const auto small = static_cast<uint32_t>(static_cast<int>(whole));
     const uint32_t number = bits < least ? small : normal;  // exponent, mantissa
     const uint32_t fraction = number & ((1u << mantissa) - 1);
     return (number >> mantissa) << (mantissa + 1) | (bits_of(x) >> 31) << mantissa | fraction;
@@ -304,6 +305,19 @@ bool quantize_as(const Levels& levels, const float* values, const float* scales,
   return different == 0;
 }
 
+Magnitudes magnitudes(const float* values, size_t n) {
+  int32_t most = 0;
+  uint32_t zeros = 0, negative = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = bits_of(values[i]);
+    const auto magnitude = static_cast<int32_t>(bits & ~kSign);
+    most = magnitude > most ? magnitude : most;
+    zeros += magnitude == 0;
+    negative += bits == kSign;
+  }
+  return {static_cast<uint32_t>(most), zeros, negative};
+}
+
 // The scales with which a magnitude between two bounds is a level. Quotients are rounded: the
 // interval is made wider by more than that.
 BF16CODECS_INLINE Interval scales_of(float least, float most, float level) {
@@ -441,7 +455,15 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
 
 }  // namespace
 
-#define BF16CODECS_QUANTIZED_KERNELS \
-  {.load = load, .fill = fill, .multiply = multiply, .quantize = quantize, .narrow = narrow}
+// With functions for runs.
+#define BF16CODECS_QUANTIZED_KERNELS(takes, runs) \
+  {.load = load,                                  \
+   .fill = fill,                                  \
+   .multiply = multiply,                          \
+   .takes_runs = takes,                           \
+   .multiply_runs = runs,                         \
+   .quantize = quantize,                          \
+   .magnitudes = magnitudes,                      \
+   .narrow = narrow}
 
 }  // namespace bf16codecs

@@ -17,6 +17,9 @@ namespace {
   throw CorruptDataError(std::string("grid: ") + what);
 }
 
+// From groups of this width on, items are multiplied by runs.
+constexpr size_t kLeastRun = 16;
+
 // Bits that no code has, behind the last code of each field of the last bytes.
 bool has_stray_bits(const uint8_t* packed, const Packed& part, size_t m) {
   const size_t fields = 8 / part.bits, mask = (size_t{1} << part.bits) - 1;
@@ -36,14 +39,14 @@ size_t packed_size(unsigned low_bits, size_t m) {
 
 Scales::Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes)
     : of_group(static_cast<size_t>(Bands(groups, first, n).groups())), coded(n) {
-  bool has_zero = false;
+  bool has_zero = false, has_wrong = false;
   for (size_t g = 0; g < of_group.size(); ++g) {
     const auto bits = load_le<uint32_t>(bytes + 4 * g);
     const float scale = of_group[g] = std::bit_cast<float>(bits);
     has_zero |= bits == 0;
-    if (bits != 0 && !is_within(std::fabs(scale), kLeastScale, kMostScale))
-      corrupt("a scale that is out of range");
+    has_wrong |= bits != 0 && !is_within(std::fabs(scale), kLeastScale, kMostScale);
   }
+  if (has_wrong) corrupt("a scale that is out of range");
   if (!has_zero) return;
   Runs runs(groups, first, n);
   for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
@@ -63,6 +66,9 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
       has_plain_(scales.has_plain(n)),
       parts_(packed_parts(grid.levels.low_bits, scales.coded)),
       packed_(low) {
+  const auto takes_runs = kernels().quantized->takes_runs;
+  is_by_runs_ = takes_runs != nullptr && grid.groups.width >= kLeastRun &&
+                takes_runs(grid.levels, precision_, container_);
   for (const Packed& part : parts_) {
     if (has_stray_bits(low, part, scales.coded)) corrupt("low bits behind the last code");
     low += part.size;
@@ -72,11 +78,18 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
 void Items::expand_scales(size_t n) {
   if (!has_plain_) return runs_.expand(scales_.of_group.data(), n, strip_scales_);
   for (size_t i = 0; i < n;) {
-    const Run run = runs_.next(n - i);
-    const float scale = scales_.of_group[run.group];
-    if (scale == 0) continue;
-    std::fill_n(strip_scales_ + i, run.length, scale);
+    const ScaleRun run = next_run(n - i);
+    std::fill_n(strip_scales_ + i, run.length, run.scale);
     i += run.length;
+  }
+}
+
+// The next run of codes, at most n.
+ScaleRun Items::next_run(size_t n) {
+  while (true) {
+    const Run run = runs_.next(n);
+    const float scale = scales_.of_group[run.group];
+    if (scale != 0) return {scale, run.length};
   }
 }
 
@@ -95,16 +108,29 @@ size_t Items::find_low(size_t n, LowBits low[2]) const {
 }
 
 void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
-  expand_scales(n);
   for (size_t i = 0; i < n;) {
     LowBits low[2];
     const size_t count = find_low(n - i, low);
-    kernels().quantized->multiply(grid_.levels, precision_, container_, symbols + i, low,
-                                  static_cast<unsigned>(parts_.size()), strip_scales_ + i, count,
-                                  items + width_ * i);
+    decode_part(symbols + i, low, count, items + width_ * i);
     at_ += count;
     i += count;
   }
+}
+
+// Decodes codes whose low bits are in the same fields.
+void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
+  const QuantizedKernels& kernel = *kernels().quantized;
+  if (is_by_runs_) {
+    // In a row, at most one run is shorter than a group, and others may be cut at the ends.
+    ScaleRun runs[2 * kStrip / kLeastRun + 3];
+    size_t n_runs = 0;
+    for (size_t i = 0; i < n; i += runs[n_runs++].length) runs[n_runs] = next_run(n - i);
+    kernel.multiply_runs(grid_.levels, precision_, container_, symbols, low, runs, n_runs, items);
+    return;
+  }
+  expand_scales(n);
+  kernel.multiply(grid_.levels, precision_, container_, symbols, low,
+                  static_cast<unsigned>(parts_.size()), strip_scales_, n, items);
 }
 
 void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,

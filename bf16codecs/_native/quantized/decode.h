@@ -35,7 +35,9 @@ class Items {
   void decode(const uint8_t* symbols, size_t n, uint8_t* items);
 
  private:
+  ScaleRun next_run(size_t n);
   void expand_scales(size_t n);
+  void decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   size_t find_low(size_t n, LowBits low[2]) const;
 
   size_t width_;
@@ -44,7 +46,7 @@ class Items {
   const Grid& grid_;
   const Scales& scales_;
   Runs runs_;
-  bool has_plain_;
+  bool has_plain_, is_by_runs_;
   std::vector<Packed> parts_;
   const uint8_t* packed_;
   size_t at_ = 0;  // the next code

@@ -28,22 +28,6 @@ void Runs::next_row() {
   band_ += columns_;
 }
 
-Run Runs::next(size_t most) {
-  const size_t in_row = std::min(groups_.width - in_group_, groups_.row - column_);
-  const size_t length = std::min({in_row, left_, most});
-  const Run run{length, band_ + group_column_};
-  left_ -= length;
-  column_ += static_cast<uint32_t>(length);
-  in_group_ += static_cast<uint32_t>(length);
-  if (column_ == groups_.row) {
-    next_row();
-  } else if (in_group_ == groups_.width) {
-    in_group_ = 0;
-    ++group_column_;
-  }
-  return run;
-}
-
 void Runs::expand(const float* scales, size_t n, float* out) {
   while (n != 0) {
     if (groups_.width == 1 && groups_.row > 1) {  // a column each: copied up to the row's end

@@ -2,6 +2,7 @@
 
 // The items of a block as runs of consecutive items of one group.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,5 +36,21 @@ class Runs {
   uint32_t group_column_, in_group_;  // the item's group in its band, and its column in the group
   size_t band_ = 0;                   // the number of the band's first group
 };
+
+inline Run Runs::next(size_t most) {
+  const size_t in_row = std::min(groups_.width - in_group_, groups_.row - column_);
+  const size_t length = std::min({in_row, left_, most});
+  const Run run{length, band_ + group_column_};
+  left_ -= length;
+  column_ += static_cast<uint32_t>(length);
+  in_group_ += static_cast<uint32_t>(length);
+  if (column_ == groups_.row) {
+    next_row();
+  } else if (in_group_ == groups_.width) {
+    in_group_ = 0;
+    ++group_column_;
+  }
+  return run;
+}
 
 }  // namespace bf16codecs::quantized
