@@ -71,7 +71,9 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   // Coded values move to the front, each with its scale.
   size_t m = 0;
   Runs runs(found.grid.groups, first, n);
-  for (size_t i = 0; i < n;) {
+  const bool is_all = std::find(scales.begin(), scales.end(), 0.0f) == scales.end();
+  if (is_all) runs.expand(scales.data(), m = n, item_scales);
+  for (size_t i = 0; i < n && !is_all;) {
     const Run run = runs.next(n);
     const float scale = scales[run.group];
     if (scale == 0) {

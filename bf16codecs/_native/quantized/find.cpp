@@ -62,45 +62,65 @@ unsigned significand(const Layout& layout, const uint8_t* item) {
   }
 }
 
-// Looks at items at `places`; returns whether fewer significands differ than in plain weights: 28.2
-// of 32 in bfloat16, with a standard deviation of 1.6. Of INT8 in groups of 32 there are 25.
+// How many of n significands differ in plain weights, by n: in bfloat16 28.2 of 32, with a standard
+// deviation of 1.6. Of INT8 in groups of 32 there are 25.
+std::vector<float> usual_distinct() {
+  std::vector<float> usual{0};
+  while (usual.size() <= kLookItems) usual.push_back(usual.back() * (127.0f / 128) + 0.993f);
+  return usual;
+}
+
+// Looks at items at `places`; returns whether fewer significands differ than in plain weights.
+// Zeros, as in pruned ones, have none.
 bool is_suspicious(const Array& array, size_t step, size_t places) {
   const size_t width = array.layout.planes(), span = (kLookItems - 1) * step + 1;
-  unsigned distinct = 0;
+  static const std::vector<float> usual = usual_distinct();
+  float fewer = 0;
   for (size_t k = 0; k < places; ++k) {
     const uint8_t* const at = array.items + width * place(k, array.n - span + 1);
     uint64_t seen[16] = {};
+    size_t others = 0;
     for (size_t i = 0; i < kLookItems; ++i) {
-      const unsigned s = significand(array.layout, at + width * step * i);
-      seen[s >> 6] |= uint64_t{1} << (s & 63);
+      const uint8_t* const item = at + width * step * i;
+      const unsigned s = significand(array.layout, item);
+      const bool is_zero = (item[width - 1] & 127) == 0 && item[0] == 0;
+      others += is_zero ? 0 : 1;
+      seen[s >> 6] |= uint64_t{is_zero ? 0u : 1u} << (s & 63);
     }
     const size_t words = array.layout.dtype == DType::bfloat16 ? 2 : 16;
+    unsigned distinct = 0;
     for (size_t w = 0; w < words; ++w) distinct += static_cast<unsigned>(std::popcount(seen[w]));
+    fewer += usual[others] - static_cast<float>(distinct);
   }
-  const float mean = static_cast<float>(distinct) / static_cast<float>(places);
-  return mean < 28.2f - 5.6f / std::sqrt(static_cast<float>(places));
+  return fewer > 5.6f * std::sqrt(static_cast<float>(places));
 }
 
 // --- kinds
 // ----------------------------------------------------------------------------------------
 
-constexpr size_t kRunItems = 16, kRuns = 8;
+constexpr size_t kRunItems = 16, kMostRunItems = 64, kRuns = 16;
+// Values of a run that are not zero: fewer are levels of anything.
+constexpr size_t kLeastOthers = 5;
 
 // Whether some runs of items, `step` apart, are levels times a scale. Zeros say nothing.
 bool explains_runs(const Array& array, const Kind& kind, Precision precision, size_t step) {
-  const size_t span = (kRunItems - 1) * step + 1;
-  if (span > array.n) return false;
+  const size_t length = (array.n - 1) / step + 1;  // of the longest run
+  if (length < kRunItems) return false;
   ScaleFinder finder(kind, precision);
   unsigned found = 0;
   for (size_t k = 0; k < kRuns; ++k) {
-    float values[kRunItems];
-    // A multiple of kRunItems, as groups begin there, of items or of rows.
-    size_t first = place(k, array.n - span + 1);
-    first = step == 1 ? first / kRunItems * kRunItems
-                      : first / step / kRunItems * kRunItems * step + first % step;
-    array.load(first, step, kRunItems, values);
-    const auto zeros = std::count(values, values + kRunItems, 0.0f);
-    if (zeros < static_cast<long>(kRunItems) / 2 && finder.find(values, kRunItems) != 0) ++found;
+    // It begins at a multiple of kRunItems, as groups do, of items or of rows, and is longer where
+    // most are zeros.
+    const size_t begin = place(k, length - kRunItems + 1) / kRunItems * kRunItems;
+    const size_t first = begin * step + (step == 1 ? 0 : place(k + kRuns, step));
+    float values[kMostRunItems];
+    size_t n = kRunItems, others = 0;
+    for (; n <= kMostRunItems && first + (n - 1) * step < array.n; n *= 2) {
+      array.load(first, step, n, values);
+      others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
+      if (others >= kLeastOthers) break;
+    }
+    if (others >= kLeastOthers && finder.find(values, n) != 0) ++found;
   }
   return found >= 2;
 }
@@ -169,6 +189,7 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
 struct Trial {
   unsigned found = 0, tried = 0;
   std::map<int, uint32_t> integers;  // how often each occurs
+  int spread = 0;                    // the largest difference of two integers of a group
 };
 
 // Counts the integers of a group.
@@ -179,10 +200,14 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
   std::vector<uint8_t> symbols(values.size()), low(values.size());
   kernels().quantized->quantize(kind.levels, precision, values.data(), scales.data(), values.size(),
                                 {symbols.data(), low.data()});
+  int least = 0, most = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = symbols[i] << kind.levels.low_bits | low[i];
-    ++trial.integers[code == 0 ? 0 : code - (16 << kind.levels.low_bits)];
+    const int integer = code == 0 ? 0 : code - (16 << kind.levels.low_bits);
+    ++trial.integers[integer];
+    least = std::min(least, integer), most = std::max(most, integer);
   }
+  trial.spread = std::max(trial.spread, most - least);
 }
 
 // The levels with the fewest low bits with which symbols are coded as pairs: wider tables save
@@ -201,7 +226,7 @@ Levels with_low_bits(Levels levels, const std::map<int, uint32_t>& integers) {
 Label label_of(const Trial& trial) {
   std::set<int> magnitudes;
   for (const auto& [integer, count] : trial.integers) magnitudes.insert(std::abs(integer));
-  return label_of_integers(magnitudes);
+  return label_of_integers(magnitudes, trial.spread);
 }
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {

@@ -72,10 +72,6 @@ Groups read_groups(Fields& fields) {
 
 }  // namespace
 
-bool is_within(float magnitude, float least, float most) {
-  return magnitude >= least && magnitude < most;
-}
-
 Bands::Bands(const Groups& groups, uint64_t first_item, size_t n)
     : first(first_item / groups.row / groups.height),
       count((first_item + n - 1) / groups.row / groups.height - first + 1),

@@ -70,7 +70,9 @@ Precision precision_of(const Layout& layout, Rounding rounding);
 // The magnitudes of a scale that is not 0.
 inline constexpr float kLeastScale = 0x1p-100f, kMostScale = 0x1p90f;
 inline constexpr float kLeastLevel = 0x1p-16f, kMostLevel = 0x1p16f;
-bool is_within(float magnitude, float least, float most);  // least <= magnitude < most
+inline bool is_within(float magnitude, float least, float most) {
+  return magnitude >= least && magnitude < most;
+}
 
 // The parts of a payload.
 struct Payload {

@@ -101,17 +101,17 @@ const std::vector<Kind>& known_kinds() {
   return kinds;
 }
 
-Label label_of_integers(const std::set<int>& magnitudes) {
+Label label_of_integers(const std::set<int>& magnitudes, int spread) {
   static const std::set<int> kTwiceE2M1{0, 1, 2, 3, 4, 6, 8, 12};
-  const int most = *magnitudes.rbegin();
   const size_t others = magnitudes.size() - magnitudes.count(0);
   if (others <= 1) return Label::ternary;
   const auto is_e2m1 = [](int level) { return kTwiceE2M1.contains(level); };
-  if (most == 12 && std::all_of(magnitudes.begin(), magnitudes.end(), is_e2m1)) return Label::e2m1;
+  if (*magnitudes.rbegin() == 12 && std::all_of(magnitudes.begin(), magnitudes.end(), is_e2m1))
+    return Label::e2m1;
   constexpr std::pair<int, Label> kLimits[] = {
-      {2, Label::int2}, {4, Label::int3}, {15, Label::int4}, {31, Label::int6}, {63, Label::int6}};
+      {3, Label::int2}, {7, Label::int3}, {15, Label::int4}, {31, Label::int5}, {63, Label::int6}};
   for (const auto& [limit, label] : kLimits) {
-    if (most <= limit) return label;
+    if (spread <= limit) return label;
   }
   return Label::int8;
 }

@@ -13,7 +13,8 @@ namespace bf16codecs::quantized {
 // codes comes first.
 const std::vector<Kind>& known_kinds();
 
-// What integers are called by the magnitudes that occur.
-Label label_of_integers(const std::set<int>& magnitudes);
+// What integers are called by the magnitudes that occur, and the largest difference of two in a
+// group.
+Label label_of_integers(const std::set<int>& magnitudes, int spread);
 
 }  // namespace bf16codecs::quantized

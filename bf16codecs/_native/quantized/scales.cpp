@@ -16,23 +16,6 @@ float float_of(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 
-struct Summary {
-  float most = 0;  // magnitude
-  size_t zeros = 0, negative_zeros = 0;
-};
-
-Summary summary_of(const float* values, size_t n) {
-  constexpr uint32_t kMagnitude = 0x7FFFFFFF;
-  uint32_t most = 0, zeros = 0, negative = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t bits = bits_of(values[i]), magnitude = bits & kMagnitude;
-    most = std::max(most, magnitude);
-    zeros += magnitude == 0;
-    negative += bits == ~kMagnitude;
-  }
-  return {float_of(most), zeros, negative};
-}
-
 // By how much a number may differ from the product that was rounded to it, as a share of it.
 float relative_error(Precision precision) {
   switch (precision) {
@@ -62,6 +45,8 @@ constexpr size_t kStrip = 1024;
 constexpr size_t kFewValues = 32;
 // Each pass over a group narrows the interval, until nothing changes.
 constexpr unsigned kPasses = 16;
+// Where the largest level is known up to this, all values are near one level, and a pass is enough.
+constexpr float kClear = 0.1f;
 // Numbers of an interval that are tried. Where the rounding is coarse, all are right but for a few
 // near the ends; where it is that of binary32, or there are two, some are.
 uint32_t tries(Precision precision) {
@@ -78,7 +63,7 @@ bool ScaleFinder::is_exact(const float* values, size_t n, float scale) const {
   if (!is_within(std::fabs(scale), kLeastScale, kMostScale)) return false;
   float scales[kStrip];
   uint8_t symbols[kStrip], low[kStrip];
-  std::fill_n(scales, std::min(n, kStrip), scale);
+  kernels().quantized->fill(scale, std::min(n, kStrip), scales);
   for (size_t i = 0; i < n; i += kStrip) {
     const size_t part = std::min(kStrip, n - i);
     if (!kernels().quantized->quantize(kind_.levels, precision_, values + i, scales, part,
@@ -101,7 +86,8 @@ float ScaleFinder::find_with(float top, const float* values, size_t n, float mos
     if (interval.low > interval.high) return 0;
     const Interval before = interval;
     interval = kernel.narrow(kind_.levels, precision_, values, n, interval);
-    if (before.low == interval.low && before.high == interval.high) break;
+    const bool was_clear = (before.high - before.low) * top < kClear * before.low;
+    if (was_clear || (before.low == interval.low && before.high == interval.high)) break;
   }
   if (interval.low > interval.high) return 0;
   const float first = simplest(interval);
@@ -141,16 +127,17 @@ float ScaleFinder::find(const float* values, size_t n) {
   if (kind_.fixed_scale != 0) {
     return is_exact(values, n, kind_.fixed_scale) ? kind_.fixed_scale : 0;
   }
-  const Summary summary = summary_of(values, n);
-  if (!std::isfinite(summary.most)) return 0;
-  if (summary.most == 0) return is_exact(values, n, last_) ? last_ : 0;
+  const Magnitudes magnitudes = kernels().quantized->magnitudes(values, n);
+  const float most = float_of(magnitudes.most);
+  if (!std::isfinite(most)) return 0;
+  if (most == 0) return is_exact(values, n, last_) ? last_ : 0;
   // Integers have no -0: it comes from a scale that is negative.
   const bool is_negative =
-      kind_.levels.family == Family::integers && 2 * summary.negative_zeros > summary.zeros;
+      kind_.levels.family == Family::integers && magnitudes.negative_zeros > magnitudes.zeros / 2;
   for (auto top = tops_.begin(); top != tops_.end(); ++top) {
-    float scale = find_with(*top, values, n, summary.most);
+    float scale = find_with(*top, values, n, most);
     if (scale == 0) continue;
-    scale = reduced(scale, *top, values, n, summary.most);
+    scale = reduced(scale, *top, values, n, most);
     std::rotate(tops_.begin(), top, top + 1);
     last_ = is_negative && is_exact(values, n, -scale) ? -scale : scale;
     return last_;
