@@ -38,6 +38,7 @@ void test_all() {
     test_planes(*set);
     test_pairs(*set);
     test_huffman_pack(*set);
+    test_sparse(*set);
     test_tiles(*set);
     test_magnitudes(*set);
     test_quantized(*set);

@@ -11,6 +11,7 @@ namespace bf16codecs::test {
 void test_planes(const Kernels& kernels);  // checksum, split16, merge16, histogram
 void test_pairs(const Kernels& kernels);   // pairs_decode, pairs_decode16, pairs_encode
 void test_huffman_pack(const Kernels& kernels);
+void test_sparse(const Kernels& kernels);       // those of Kernels::sparse
 void test_tiles(const Kernels& kernels);        // those of Kernels::tiles
 void test_tiles_ahead(const Kernels& kernels);  // TileKernels::decode_restore
 void test_quantized(const Kernels& kernels);    // those of Kernels::quantized

@@ -1,10 +1,11 @@
 #pragma once
 
 // The kernels: pure loops over memory that neither allocate nor report errors. The scalar functions
-// (scalar.cpp, tiles.cpp, delta.cpp, magnitudes.cpp) are the definition; every other instruction
-// set gives the same bytes. This header and those of the modes state the preconditions, and callers
-// check them. Damaged input leads to wrong symbols and flags, never to an access outside of the
-// memory that is named here: the callers reject it by the flags and by the last states.
+// (scalar.cpp, tiles.cpp, delta.cpp, magnitudes.cpp, sparse.cpp) are the definition; every other
+// instruction set gives the same bytes. This header and those of the modes state the preconditions,
+// and callers check them. Damaged input leads to wrong symbols and flags, never to an access
+// outside of the memory that is named here: the callers reject it by the flags and by the last
+// states.
 //
 // To read a kernel, begin with lanes.h, which describes the lanes, and with the scalar function,
 // which has the formulas and the ranges of what they give. The layouts of lanes in registers are in
@@ -19,6 +20,7 @@
 #include "kernels/lanes.h"
 #include "kernels/magnitudes.h"
 #include "kernels/quantized.h"
+#include "kernels/sparse.h"
 #include "kernels/tiles.h"
 
 #if defined(_MSC_VER)
@@ -144,13 +146,14 @@ struct Kernels {
 
   const TileKernels* tiles;
   const DeltaKernels* delta;
+  const SparseKernels* sparse;
 };
 
 extern const Kernels kScalarKernels;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const Kernels kAvx2Kernels;         // AVX2
 extern const Kernels kAvx512Kernels;       // AVX-512 F, BW, DQ, VL
-extern const Kernels kAvx512Vbmi2Kernels;  // also VBMI and VBMI2: tiles and differences
+extern const Kernels kAvx512Vbmi2Kernels;  // also VBMI and VBMI2: tiles, differences, zeros
 #endif
 #if defined(__AARCH64EL__) || defined(_M_ARM64)
 extern const Kernels kNeonKernels;  // the baseline of little-endian AArch64

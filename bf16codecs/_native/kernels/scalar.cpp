@@ -219,6 +219,7 @@ const Kernels kScalarKernels = {
     .quantized = &kScalarQuantizedKernels,
     .tiles = &kScalarTileKernels,
     .delta = &kScalarDeltaKernels,
+    .sparse = &kScalarSparseKernels,
 };
 
 }  // namespace bf16codecs

@@ -181,6 +181,7 @@ const Kernels kNeonKernels = {
     .quantized = &kScalarQuantizedKernels,
     .tiles = &kNeonTileKernels,
     .delta = &kNeonDeltaKernels,
+    .sparse = &kNeonSparseKernels,
 };
 
 }  // namespace bf16codecs

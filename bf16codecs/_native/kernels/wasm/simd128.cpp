@@ -61,6 +61,7 @@ Kernels make_kernels() {
   kernels.pairs_decode = simd128_pairs_decode;
   kernels.pairs_decode16 = simd128_pairs_decode16;
   kernels.tiles = &kSimd128TileKernels;
+  kernels.sparse = &kSimd128SparseKernels;
   return kernels;
 }
 

@@ -178,6 +178,7 @@ const Kernels kAvx2Kernels = {
     .quantized = &kAvx2QuantizedKernels,
     .tiles = &kAvx2TileKernels,
     .delta = &kAvx2DeltaKernels,
+    .sparse = &kAvx2SparseKernels,
 };
 
 }  // namespace bf16codecs

@@ -162,7 +162,7 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
 }
 
 constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
-                               const DeltaKernels& delta) {
+                               const DeltaKernels& delta, const SparseKernels& sparse) {
   return {
       .name = name,
       .checksum = checksum,
@@ -181,13 +181,15 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
       .quantized = &kAvx512QuantizedKernels,
       .tiles = &tiles,
       .delta = &delta,
+      .sparse = &sparse,
   };
 }
 
 }  // namespace
 
-constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels);
-constexpr Kernels kAvx512Vbmi2Kernels =
-    kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels);
+constexpr Kernels kAvx512Kernels =
+    kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels, kAvx2SparseKernels);
+constexpr Kernels kAvx512Vbmi2Kernels = kernels_with(
+    "avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels, kAvx512Vbmi2SparseKernels);
 
 }  // namespace bf16codecs
