@@ -34,6 +34,8 @@ inline size_t block_bound(size_t width, size_t n) {
 struct BlockContext {
   Workspace& workspace;
   uint64_t first = 0;  // the block's first item, counted in the version
+  // The format version of the frame; for an encoder, the newest that it may have.
+  uint8_t version = kFirstVersion;
   // The frame's model, if it has one: of version 1, or of version 2.
   const scale::Model* scale = nullptr;
   const tiles::Model* tiles = nullptr;
@@ -43,8 +45,6 @@ struct BlockContext {
   // The grid that the frame's items are likely to lie on.
   const quantized::Found* grid = nullptr;
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
-  std::atomic<bool>* is_new = nullptr;     // which it sets if the block needs format version 2
-  uint8_t version = kFormatVersion;        // of the format, for decoders
 };
 
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'

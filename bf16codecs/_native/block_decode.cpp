@@ -1,6 +1,6 @@
 // Decoding of one block. What is usual is decoded in one pass, strip by strip, straight to the
-// items: pairs over a stored plane, differences, and tiles of 16-bit items. Of all other blocks the
-// planes are decoded to memory of the workspace first, and then merged.
+// items: pairs over a stored or sparse plane, differences, and tiles of 16-bit items. Of all other
+// blocks the planes are decoded to memory of the workspace first, and then merged.
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +18,7 @@
 #include "planes.h"
 #include "quantized/decode.h"
 #include "rans/rans.h"
+#include "sparse/sparse.h"
 
 namespace bf16codecs {
 namespace {
@@ -97,6 +98,7 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
     case Mode::difference:
     case Mode::joined:
     case Mode::grid:
+    case Mode::sparse:
       break;  // decoded together with other planes
   }
   return {scratch, false};
@@ -144,19 +146,54 @@ void decode_with_model(const BlockContext& context, const PlaneView& view, size_
   scale::decode(*context.scale, view.payload, view.size, context.first, n, planes);
 }
 
+// The planes of a block that are sparse, which are decoded strip by strip.
+class SparsePlanes {
+ public:
+  // Memory that each of them needs.
+  static constexpr size_t kRoom = kStrip + sparse::Reader::kRoom;
+
+  void add(size_t plane, const PlaneView& view, size_t n, uint8_t* room) {
+    readers_[plane].emplace(view.payload, view.size, n, room + kStrip);
+    strips_[plane] = room;
+  }
+  // Puts the next n symbols of each, at most kStrip, into planes, of which the first has its own.
+  void decode(size_t n, const uint8_t* planes[]) {
+    for (size_t p = 1; p < kMaxItemSize; ++p) {
+      if (!readers_[p]) continue;
+      readers_[p]->decode(planes[0], n, strips_[p]);
+      planes[p] = strips_[p];
+    }
+  }
+  void finish() const {
+    for (const auto& reader : readers_) {
+      if (reader) reader->finish();
+    }
+  }
+
+ private:
+  static_assert(kStrip <= sparse::kMostDecoded);
+  std::optional<sparse::Reader> readers_[kMaxItemSize];
+  uint8_t* strips_[kMaxItemSize];
+};
+
 void decode_and_merge(const Layout& layout, const BlockContext& context, const PlaneView views[],
                       size_t n, const Zstd* zstd, Output& out) {
   const size_t width = layout.planes();
-  uint8_t* const scratch = context.workspace.planes.at_least(width * (n + kPlaneSlack));
+  const size_t room = std::max(n + kPlaneSlack, SparsePlanes::kRoom);
+  uint8_t* const scratch = context.workspace.planes.at_least(width * room);
   PlaneSource sources[kMaxItemSize];
+  SparsePlanes sparse_planes;
   uint8_t* decoded[kMaxItemSize];
-  for (size_t p = 0; p < width; ++p) decoded[p] = scratch + p * (n + kPlaneSlack);
+  for (size_t p = 0; p < width; ++p) decoded[p] = scratch + p * room;
   UsedNext next{nullptr, 0, out.next(), width * n};
   if (views[width - 1].mode == Mode::stored) {
     next.read = views[width - 1].payload;
     next.read_size = n;
   }
-  for (size_t p = 0; p < width; ++p) sources[p] = decode_plane(views[p], n, zstd, decoded[p], next);
+  for (size_t p = 0; p < width; ++p) {
+    sources[p] = decode_plane(views[p], n, zstd, decoded[p], next);
+    if (views[p].mode == Mode::sparse) sparse_planes.add(p, views[p], n, decoded[p]);
+  }
   if (is_modelled(views[0].mode)) decode_with_model(context, views[0], n, decoded);
   for (size_t i = 0; i < n; i += kStrip) {
     const uint8_t* planes[kMaxItemSize];
@@ -164,9 +201,11 @@ void decode_and_merge(const Layout& layout, const BlockContext& context, const P
       planes[p] = sources[p].symbols + (sources[p].is_repeated ? 0 : i);
     }
     const size_t items = std::min(kStrip, n - i);
+    sparse_planes.decode(items, planes);
     merge_planes(layout, planes, items, out.next());
     out.advance(items * width);
   }
+  sparse_planes.finish();
 }
 
 // Decodes the usual block in one pass: a coded exponent plane over a stored plane.
@@ -185,6 +224,31 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
   const uint8_t* const rest[] = {reader.remainder(), low};
   merge_planes(layout, rest, reader.remainder_size(), out.next());
   out.advance(2 * reader.remainder_size());
+}
+
+// Decodes a coded exponent plane and a sparse one in one pass.
+void decode_sparse16(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                     size_t n, Output& out) {
+  PairsReader reader(views[0].payload, views[0].size, n);
+  uint8_t* const room = context.workspace.planes.at_least(kStrip + SparsePlanes::kRoom);
+  SparsePlanes low;
+  low.add(1, views[1], n, room + kStrip);
+  const auto merge = [&](const uint8_t* high, size_t items) {
+    const uint8_t* planes[kMaxItemSize] = {high};
+    low.decode(items, planes);
+    merge_planes(layout, planes, items, out.next());
+    out.advance(2 * items);
+  };
+  const size_t strip = kStrip / reader.step_symbols();
+  for (size_t left = reader.steps(); left != 0;) {
+    const size_t steps = std::min(left, strip);
+    reader.decode(room, steps);
+    merge(room, steps * reader.step_symbols());
+    left -= steps;
+  }
+  reader.finish();
+  merge(reader.remainder(), reader.remainder_size());
+  low.finish();
 }
 
 // Copies a block from its base, which may be the output itself.
@@ -335,6 +399,23 @@ void check_joined(size_t width, const PlaneView planes[]) {
   if (first == Mode::joined) corrupt("a joined mode out of place");
 }
 
+// Checks that sparse planes come after a plane 0 whose symbols are decoded.
+void check_sparse(size_t width, const PlaneView planes[]) {
+  const Mode first = planes[0].mode;
+  const bool is_allowed = first != Mode::scale && first != Mode::same && first != Mode::difference;
+  for (size_t i = 0; i < width; ++i) {
+    if (planes[i].mode == Mode::sparse && (i == 0 || !is_allowed)) {
+      corrupt("a sparse mode out of place");
+    }
+  }
+}
+
+void check_no_sparse(size_t width, const PlaneView planes[]) {
+  for (size_t i = 0; i < width; ++i) {
+    if (planes[i].mode == Mode::sparse) corrupt("a sparse mode in version 1, or by byte");
+  }
+}
+
 }  // namespace
 
 void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView planes[]) {
@@ -342,10 +423,11 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
   const uint8_t* const end = block + size;
   if (size < width) corrupt("it is shorter than its modes");
   for (size_t i = 0; i < width; ++i) {
-    if (*p >= kModes || *p == 11) corrupt("an unknown mode");
+    if (*p >= kModes) corrupt("an unknown mode");
     planes[i].mode = Mode{*p++};
   }
   check_joined(width, planes);
+  check_sparse(width, planes);
   for (size_t i = 0; i < width; ++i) {
     const Mode mode = planes[i].mode;
     planes[i].size = mode == Mode::stored ? n : mode == Mode::constant ? 1 : 0;
@@ -366,9 +448,13 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
                       size_t size, size_t n, const Zstd* zstd, bool want_checksum, uint8_t* items) {
   PlaneView views[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, views);
+  if (context.version == kFirstVersion || layout.by_byte) check_no_sparse(layout.planes(), views);
   Output out(items, want_checksum);
   if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs && views[1].mode == Mode::stored) {
     decode_fused16(layout, views, n, out);
+  } else if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs &&
+             views[1].mode == Mode::sparse) {
+    decode_sparse16(layout, context, views, n, out);
   } else if (views[0].mode == Mode::same) {
     decode_same(context, n * layout.planes(), out);
   } else if (views[0].mode == Mode::difference) {

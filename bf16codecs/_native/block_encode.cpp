@@ -18,6 +18,7 @@
 #include "quantized/encode.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
+#include "sparse/sparse.h"
 
 namespace bf16codecs {
 namespace {
@@ -253,6 +254,29 @@ struct Room {
   }
 };
 
+// Whether planes after plane 0 may be sparse, and zeros are likely to make them smaller.
+bool may_be_sparse(const EncodeOptions& options, const BlockContext& context, size_t n) {
+  return context.version >= kFormatVersion && !options.layout.by_byte && n >= kLeastCoded &&
+         (options.codec == Codec::huffman || options.codec == Codec::arithmetic);
+}
+
+// Codes planes [from, width), each of them alone or, but for plane 0, given the zeros of plane 0.
+void code_planes(const EncodeOptions& options, const BlockContext& context, const Room& room,
+                 size_t n, size_t from, size_t width, Coded coded[]) {
+  if (from >= width) return;
+  const bool is_allowed = width > 1 && may_be_sparse(options, context, n);
+  const sparse::Encoder zeros(room.planes[0], is_allowed ? n : 0);
+  for (size_t p = from; p < width; ++p) {
+    size_t size = 0;
+    if (p != 0 && zeros.may_pay()) {
+      size = zeros.encode(room.planes[p], room.payloads[p], context.workspace.words);
+    }
+    coded[p] = size != 0
+                   ? Coded{Mode::sparse, size}
+                   : code_plane(options, room.planes[p], n, room.payloads[p], context.workspace);
+  }
+}
+
 // Encodes the items without their base.
 size_t encode_whole(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
                     size_t n, uint8_t* out, Checksum* sum) {
@@ -263,7 +287,7 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   const bool is_in_place = context.tiles != nullptr && width <= 2;
   uint8_t* const modelled = is_in_place ? out + width + sizeof(uint32_t) : room.payloads[0];
   Coded coded[kMaxItemSize];
-  size_t p = code_with_model(options, context, items, n, room.planes, modelled, coded);
+  const size_t p = code_with_model(options, context, items, n, room.planes, modelled, coded);
   if (p != 0) room.payloads[0] = modelled;
   if (p == width) {
     if (sum != nullptr) sum->update(items, width * n);
@@ -273,9 +297,7 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
     if (n >= kLeastCoded) room.planes[width - 1] = out + width + 4 * (width - 1);
     split_and_sum(options.layout, items, n, room.planes, sum);
   }
-  for (; p < width; ++p) {
-    coded[p] = code_plane(options, room.planes[p], n, room.payloads[p], context.workspace);
-  }
+  code_planes(options, context, room, n, p, width, coded);
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
@@ -322,7 +344,6 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
   store_le(out + width, static_cast<uint32_t>(size));
   uint8_t* end = out + width + sizeof(uint32_t);
   for (const auto& part : payload) end = std::copy(part.begin(), part.end(), end);
-  context.is_new->store(true, std::memory_order_relaxed);
   return static_cast<size_t>(end - out);
 }
 

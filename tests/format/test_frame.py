@@ -40,7 +40,12 @@ def blocks_flipped(frame: bytes):
 
 
 def test_frames_have_the_models_of_their_names():
-    models = {"scale model": (1, True), "tiles": (2, True), "tiles, joined": (2, True)}
+    models = {
+        "scale model": (1, True),
+        "tiles": (2, True),
+        "tiles, joined": (2, True),
+        "sparse": (2, False),
+    }
     for name in FRAMES:
         frame, _ = make(name)
         assert (version_of(frame), has_model(frame)) == models.get(name, (1, False))

@@ -95,4 +95,5 @@ def test_goldens_cover_every_mode_and_form():
         "last items",
         *(f"differences of {groups}" for groups in (1, 2, 4)),
     }
-    assert forms | modes | others | tiles | grids | differences <= found
+    sparse = {"sparse signs", "sparse, no signs", "sparse exceptions", "no sparse exceptions"}
+    assert forms | modes | others | tiles | grids | differences | sparse <= found

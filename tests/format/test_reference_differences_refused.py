@@ -283,7 +283,7 @@ def test_modes_that_go_with_other_models():
     for mode in (SCALE, TILES):
         frame = wide_frame((mode, payload), (JOINED, b""), (STORED, low), (STORED, low))
         both_refuse_to_base(frame, base)
-    frame = wide_frame((11, payload), (JOINED, b""), (JOINED, b""), (STORED, low))
+    frame = wide_frame((99, payload), (JOINED, b""), (JOINED, b""), (STORED, low))
     both_refuse_to_base(frame, base, "unknown mode")
 
 

@@ -87,6 +87,28 @@ def with_zeros(raw: bytes, dtype: int) -> bytes:
     return items.tobytes()
 
 
+PLAIN, SIGNED, SUBNORMAL = range(3)
+
+
+def pruned(n: int, dtype: int = 0, one_of: int = 2, how: int = PLAIN) -> np.ndarray:
+    """Return weights of which one of `one_of` is not zero.
+
+    `how` is SIGNED for zeros that have the sign of what they were, and SUBNORMAL if some of them
+    are the smallest numbers instead.
+    """
+    width = SHAPES[dtype][0]
+    # Another generator than that of the weights, whose sequences are not independent.
+    mixed = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(40)
+    is_zero = mixed % np.uint64(one_of) != 0
+    items = np.frombuffer(matrix(-(-n // 64) or 1, 64, dtype), f"<u{width}")[:n].copy()
+    sign = items & items.dtype.type(1 << 8 * width - 1)
+    items[is_zero] = sign[is_zero] if how != PLAIN else 0
+    if how == SUBNORMAL:
+        items[np.flatnonzero(is_zero)[::300]] |= items.dtype.type(3)
+    return items
+
+
 def column_bytes(n: int, step: int) -> bytes:
     """Return bytes that depend on their column of 64, but for one in 64."""
     noise = lcg_words(n) >> 16

@@ -9,7 +9,7 @@ import pytest
 
 import bf16codecs
 from bf16codecs.errors import CodecError
-from contents import gaussian, matrix, weights, with_zeros
+from contents import SIGNED, gaussian, matrix, pruned, weights, with_zeros
 from native_core import core
 
 HEADER = 24
@@ -23,6 +23,7 @@ FRAMES: dict[str, tuple[int, int, Callable[[], bytes], dict[str, int]]] = {
     "arithmetic": (ARITHMETIC, BFLOAT16, lambda: weights(700) + b"t", {}),
     "arithmetic, blocks": (ARITHMETIC, BFLOAT16, lambda: weights(1000) + b"t", {"block": 256}),
     "arithmetic, wide": (ARITHMETIC, FLOAT8, lambda: weights(1500), {}),
+    "sparse": (ARITHMETIC, FLOAT32, lambda: pruned(700, 2, 2, SIGNED).tobytes() + b"t", {}),
     "zstd": (ZSTD, BFLOAT16, lambda: weights(600), {"level": 3}),
     "scale model": (
         ARITHMETIC, FLOAT8, lambda: with_zeros(matrix(60, 64, 4), 4), {"level": 1, "row": 64}

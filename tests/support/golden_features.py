@@ -40,6 +40,9 @@ def features(frame: bytes) -> set[str]:
                 section = head.difference_section_of(b)
                 found |= set(features_of_grid(section))
                 found |= set(features_of_difference(section, payload, n))
+            if name == "sparse":
+                found.add("sparse signs" if payload[2] else "sparse, no signs")
+                found.add("sparse exceptions" if any(payload[7:11]) else "no sparse exceptions")
             if name in ("scale", "tiles"):
                 section = model[head.first_of(b) // SECTION]
                 found |= set(features_of_grid(section))

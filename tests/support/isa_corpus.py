@@ -19,12 +19,15 @@ import numpy as np
 from bf16codecs.errors import CodecError
 from contents import SHAPES as FORMATS
 from contents import (
+    SIGNED,
+    SUBNORMAL,
     falling,
     gaussian,
     lcg_bytes,
     lcg_words,
     matrix,
     on_grid,
+    pruned,
     weights,
     with_zeros,
 )
@@ -37,14 +40,15 @@ DAMAGES = 40
 
 
 def contents(n: int) -> list[bytes]:
-    """Return `n` items of two bytes: weights, weights with outliers, noise, few and rare values."""
+    """Return `n` items of two bytes: weights, also with outliers or zeros, noise, few values."""
     plain = weights(n)
     outliers = np.frombuffer(plain, "<u2").copy()
     outliers[::97] ^= 0x2000
     rare = np.frombuffer(lcg_bytes(n), np.uint8) < 3
     wide = np.frombuffer(lcg_bytes(n, 5), np.uint8).astype("<u2") % 24 << 7
+    signed, mixed = (pruned(n, 0, 2, how).tobytes() for how in (SIGNED, SUBNORMAL))
     return [plain, outliers.tobytes(), lcg_bytes(2 * n), (rare * 300).astype("<u2").tobytes(),
-            wide.tobytes()]  # fmt: skip
+            wide.tobytes(), signed, mixed]  # fmt: skip
 
 
 def cases() -> Iterator[tuple[bytes, dict]]:

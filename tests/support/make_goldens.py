@@ -27,6 +27,8 @@ import growing_goldens
 import reference_decoder as reference
 import reference_growing
 from contents import (
+    SIGNED,
+    SUBNORMAL,
     choose,
     column_bytes,
     gaussian,
@@ -34,6 +36,7 @@ from contents import (
     lcg_words,
     matrix,
     on_grid,
+    pruned,
     weights,
 )
 from golden_features import features
@@ -301,6 +304,41 @@ def tiles() -> dict[str, Golden]:
     }
 
 
+def sparse() -> dict[str, Golden]:
+    """Return goldens of weights with many zeros, over a plane 0 of every mode that encoders use."""
+    goldens = {}
+    for name, dtype, options, has in (
+        ("arithmetic-sparse", 0, {}, {"sparse, no signs", "no sparse exceptions"}),
+        ("arithmetic-sparse-blocks", 0, {"block": 1024}, {"3 blocks", "stored"}),
+        ("arithmetic-sparse-float16", 1, {}, {"wide"}),
+        ("arithmetic-sparse-float32", 2, {}, {"pairs"}),
+        ("arithmetic-sparse-float64", 3, {}, {"tail 0"}),
+        ("huffman-sparse", 0, {}, {"huffman"}),
+        ("huffman-sparse-float32", 2, {"checksum": False}, {"huffman", "no checksums"}),
+        ("arithmetic-sparse-best", 2, {"level": 1, "row": 64}, {"pairs"}),
+    ):
+        codec, parts = name.partition("-")[0], {"dtype": DTYPES[dtype], "options": options}
+
+        def raw(dtype: int = dtype, name: str = name) -> bytes:
+            items = pruned(3000, dtype)
+            if name.endswith("blocks"):  # one block without zeros
+                items[1024:2048] = np.frombuffer(weights(1024), "<u2")
+            return items.tobytes()
+
+        goldens[name] = Golden(codec, raw, has=frozenset({"sparse", *has}), version=2, **parts)
+    signs, exceptions = {"sparse signs"}, {"sparse signs", "sparse exceptions"}
+    for name, how, has in (("signs", SIGNED, signs), ("exceptions", SUBNORMAL, exceptions)):
+        for dtype in (0, 2):
+            goldens[f"arithmetic-sparse-{name}-{DTYPES[dtype]}"] = Golden(
+                "arithmetic",
+                lambda dtype=dtype, how=how: pruned(2999, dtype, 2, how).tobytes() + b"t",
+                DTYPES[dtype],
+                has=frozenset({"sparse", "tail 1", *has}),
+                version=2,
+            )
+    return goldens
+
+
 def tiles_golden(
     raw: Callable[[], bytes], has: set[str], dtype: str = "bfloat16", **options: Any
 ) -> Golden:
@@ -415,6 +453,7 @@ GOLDENS = {
     **huffman(),
     **best(),
     **tiles(),
+    **sparse(),
     **with_differences(),
     **grids(),
     **every_codec(),

@@ -37,18 +37,20 @@ from reference_planes import (
     JOINED,
     SAME,
     SCALE,
+    SPARSE,
     STORED,
     TILES,
     Reader,
     TruncatedFrame,
     UnknownVersion,
+    decode_sparse,
     join_planes,
     must,
 )
 from reference_tiles import decode_tiles, read_tile_model
 
 MAGIC = bytes.fromhex("BF16C0DE")
-VERSION = 1  # of frames without tiles and differences
+VERSION = 1  # of frames without tiles, differences and sparse planes
 VERSION_OF_TILES = 2
 
 
@@ -243,6 +245,8 @@ def decode_planes(head: Head, index: int, planes: list[tuple[int, bytes]]) -> li
         elif mode == TILES:
             must(version.tiles is not None, "tiles without their model")
             decoded += decode_tiles(coded, version.tiles, head.first_of(index), n)
+        elif mode == SPARSE:
+            decoded.append(decode_sparse(coded, decoded[0]))
         elif mode != JOINED:
             decoded.append(DECODERS[mode](coded, n))
     return decoded
@@ -255,10 +259,13 @@ def split_block(data: bytes, head: Head, index: int) -> list[tuple[int, bytes]]:
     """Return mode and payload of every plane, the most significant first."""
     reader = Reader(data[head.offsets[index] : head.offsets[index + 1]])
     modes = list(reader.take(head.width))
-    known = (*DECODERS, SCALE, JOINED, TILES, SAME, DIFFERENCE, GRID)
+    known = (*DECODERS, SCALE, JOINED, TILES, SAME, DIFFERENCE, SPARSE, GRID)
     must(all(mode in known for mode in modes), "unknown mode")
     for mode in (SCALE, TILES, SAME, DIFFERENCE, GRID):
         must(mode not in modes[1:], f"mode {mode} behind plane 0")
+    if SPARSE in modes:
+        must(head.version > VERSION and not head.by_byte, "sparse in version 1, or by byte")
+        must(modes[0] in (*DECODERS, TILES), "sparse over another plane 0")
     if modes[0] in (SAME, DIFFERENCE):
         must(head.version_of(index).has_base, "the same as no base, or a difference to it")
     if modes[0] == GRID:

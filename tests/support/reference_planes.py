@@ -6,8 +6,7 @@ import numcodecs.zstd
 import numpy as np
 
 STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE, ZSTANDARD, SCALE, JOINED, TILES = range(9)
-SAME, DIFFERENCE = 9, 10
-GRID = 12
+SAME, DIFFERENCE, SPARSE, GRID = 9, 10, 11, 12
 LOWEST_STATE = 1 << 16
 
 
@@ -295,6 +294,38 @@ def wide_frequency(reader: Reader) -> int:
         less_1 += 128 * (reader.number(1) - 1)
         must(less_1 >= 128, "a frequency in two bytes that fits in one")
     return less_1 + 1
+
+
+# --- Sparse plane --------------------------------------------------------------------------------
+
+
+def decode_sparse(payload: bytes, first: bytes) -> bytes:
+    """Decode a plane whose items have the symbols `first` in plane 0."""
+    reader, n = Reader(payload), len(first)
+    z, v, flags, c, e = (reader.number(width) for width in (1, 1, 1, 4, 4))
+    must(flags <= 1, "an unknown flag of a sparse plane")
+    must(not (flags and v & 1), "bit 0 of v is set, and zeros have sign bits")
+    is_zero = np.frombuffer(first, np.uint8) == z
+    must(1 <= c <= n, "the number of zeros is out of range")
+    symbols = reader.take(n - c)
+    packed = np.frombuffer(reader.take(-(-c // 8) if flags else 0), np.uint8)
+    signs = np.unpackbits(packed, bitorder="little")
+    must(not signs[c:].any(), "bits after the last sign bit")
+    must(reader.left == 5 * e, "number of exceptions")
+    must(is_zero.sum() == c, "number of zeros")
+    plane = np.full(n, v, np.uint8)
+    plane[~is_zero] = np.frombuffer(symbols, np.uint8)
+    if flags:
+        plane[is_zero] += signs[:c]
+    least = 0
+    for _ in range(e):
+        item, symbol = reader.number(4), reader.number(1)
+        must(least <= item < n, "exceptions that do not ascend")
+        must(is_zero[item] and plane[item] == v, "an exception that is no zero without a sign")
+        must(symbol not in (v, v + flags), "an exception that is none")
+        plane[item] = symbol
+        least = item + 1
+    return plane.tobytes()
 
 
 DECODERS = {

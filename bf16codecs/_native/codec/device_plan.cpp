@@ -13,7 +13,8 @@ namespace bf16codecs {
 namespace {
 
 bool is_on_device(Mode mode) {
-  return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles && mode != Mode::grid;
+  return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles && mode != Mode::sparse &&
+         mode != Mode::grid;
 }
 
 // The size of a section's columns, rounded up to where the next ones may begin.

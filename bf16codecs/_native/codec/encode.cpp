@@ -72,6 +72,11 @@ std::vector<uint8_t> model_bytes(const Header& header, const Plan& plan) {
   return write_versions(versions);
 }
 
+// Whether the number of a mode is one that version 2 added.
+bool is_new(uint8_t mode) {
+  return mode > static_cast<uint8_t>(Mode::joined);
+}
+
 class FrameEncoder {
  public:
   FrameEncoder(const Plan& plan, FrameIndex& index, uint8_t* frame)
@@ -93,8 +98,8 @@ class FrameEncoder {
   // The bytes that a version's model saves, compared with coding each plane alone, or with storing
   // blocks that differ from their base.
   uint64_t saved(size_t version) const { return saved_[version]; }
-  // Whether a block needs the newest version of the format.
-  bool is_new() const { return is_new_; }
+  // Whether a block has a mode of version 2.
+  bool has_new_mode() const { return has_new_mode_; }
 
  private:
   void encode_or_throw(size_t b, Workspace& workspace) {
@@ -111,8 +116,9 @@ class FrameEncoder {
     Checksum sum;
     BlockContext context = plan_.models[version].context(workspace, first);
     context.saved = &saved_[version];
-    context.is_new = &is_new_;
     context.grid = plan_.grid ? &*plan_.grid : nullptr;
+    // The scale model is one of version 1.
+    context.version = context.scale != nullptr ? kFirstVersion : kFormatVersion;
     if (plan_.base != nullptr) {
       context.base = plan_.base + first * width;
     } else if (plan_.has_differences() && plan_.parents[version] != kNoParent) {
@@ -121,6 +127,7 @@ class FrameEncoder {
     }
     const size_t size =
         encode_block(plan_.options, context, items, n, out, header.has_checksums ? &sum : nullptr);
+    if (std::any_of(out, out + width, is_new)) has_new_mode_ = true;
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t offset = block_offsets_.settle(b, size);
     if (known == 0 && offset != 0) std::copy_n(out, size, frame_ + offset);
@@ -131,7 +138,7 @@ class FrameEncoder {
   uint8_t* frame_;
   BlockOffsets block_offsets_;
   std::unique_ptr<std::atomic<uint64_t>[]> saved_;
-  std::atomic<bool> is_new_ = false;
+  std::atomic<bool> has_new_mode_ = false;
 };
 
 // Removes the models that save less than they take, and the model of a frame that is larger than
@@ -170,7 +177,7 @@ size_t encode_plan(Plan& plan, uint8_t* frame) {
   parallel_for(blocks, [&](size_t b, Workspace& workspace) { encoder.encode(b, workspace); });
   const auto size = static_cast<size_t>(index.frame_size());
   if (remove_unpaid(encoder, size, plan)) return 0;
-  if (encoder.is_new()) header.version = kFormatVersion;
+  if (encoder.has_new_mode()) header.version = kFormatVersion;
   write_head(index, frame);
   return size;
 }
@@ -215,22 +222,24 @@ bool may_gain_by_scale(uint64_t share_of_zeros, uint64_t items) {
 }
 
 // Adds a frame with the tile model, and one with the scale model if that is smaller by more than
-// 0.01 bits per item: it decodes more slowly. Returns whether either pays.
+// 0.01 bits per item: it decodes more slowly. Returns whether a frame without a model may be
+// smaller: if neither pays, and where there are so many zeros that its planes may be sparse.
 bool add_modelled(Plan& plan, SmallestFrame& smallest) {
   FrameModel tiles = fit_tile_model(plan.raw, plan.size, plan.options);
   const uint64_t zeros = tiles.tiles->share_of_zeros();
   plan.add_model(std::move(tiles), plan.size);
   const size_t with_tiles = plan.has_models() ? smallest.add(plan) : 0;
   const size_t items = plan.size / plan.options.layout.planes();
-  if (!may_gain_by_scale(zeros, items)) return with_tiles != 0;
+  if (!may_gain_by_scale(zeros, items)) return with_tiles == 0;
 
   const size_t worth = items / 800;
   const size_t limit = with_tiles != 0 ? with_tiles - std::min(worth, with_tiles) : SIZE_MAX;
   plan.models.clear();
-  plan.grid.reset();  // which needs version 2, and the scale model version 1
+  plan.grid.reset();  // it needs version 2, and the scale model version 1
   plan.add_model(fit_scale_model(plan.raw, plan.size, plan.options), plan.size);
   const size_t with_scale = plan.has_models() ? smallest.add(plan, limit) : 0;
-  return with_tiles != 0 || with_scale != 0;
+  constexpr uint64_t kManyZeros = 256;  // of 4096
+  return (with_tiles == 0 && with_scale == 0) || zeros > kManyZeros;
 }
 
 // Split and Zstandard frames are for their planes.
@@ -252,7 +261,7 @@ void add_whole(Plan plan, SmallestFrame& smallest) {
   const EncodeOptions& options = plan.options;
   find_grid(plan, plan.size);
   const bool may_have_model = options.is_best() && grid::has_keys(options.layout);
-  if (!plan.grid && may_have_model && add_modelled(plan, smallest)) return;
+  if (!plan.grid && may_have_model && !add_modelled(plan, smallest)) return;
   plan.models.clear();
   plan.models.emplace_back();
   smallest.add(plan);

@@ -53,8 +53,9 @@ class BlockDecoder {
     if (warp_.same(memory_.is_sound.load<uint32_t>(0)) == 0) return Verdict::corrupt;
     for (unsigned p = 0; p < job_.width; ++p) {
       const Mode of = mode(p);
-      if (of == Mode::zstd || of == Mode::scale || of == Mode::tiles || of == Mode::grid)
-        return Verdict::elsewhere;
+      const bool is_here = of != Mode::zstd && of != Mode::scale && of != Mode::tiles &&
+                           of != Mode::sparse && of != Mode::grid;
+      if (!is_here) return Verdict::elsewhere;
     }
     Strips strips(warp_, memory_.strip, items_);
     const Verdict verdict = decode(strips);
@@ -103,7 +104,7 @@ class BlockDecoder {
     uint32_t at = job_.width;
     if (job_.size < at) return false;
     for (unsigned p = 0; p < job_.width; ++p) {
-      if (block[p] >= kModes || block[p] == 11) return false;
+      if (block[p] >= kModes) return false;
       memory_.modes.store(p, block[p]);
     }
     if (!is_joined_well()) return false;

@@ -52,6 +52,7 @@ enum class Mode : uint8_t {
   tiles = 8,        // the tile model's payload, likewise; version 2
   same = 9,         // no payload: all planes are the base's; version 2
   difference = 10,  // to the base, of this plane and those joined to it; version 2
+  sparse = 11,      // the symbols of items that are not zero; version 2
   grid = 12,        // of all planes: levels times scales; version 2
 };
 inline constexpr unsigned kModes = 13;

@@ -31,14 +31,20 @@ inline constexpr Named<DType> kDTypeNames[] = {{"bfloat16", DType::bfloat16},
                                                {"float8_e5m2", DType::float8_e5m2}};
 static_assert(std::size(kDTypeNames) == kDTypes);
 
-inline constexpr Named<Mode> kModeNames[] = {
-    {"stored", Mode::stored},         {"constant", Mode::constant},
-    {"huffman", Mode::huffman},       {"rans_pairs", Mode::rans_pairs},
-    {"rans_wide", Mode::rans_wide},   {"zstd", Mode::zstd},
-    {"scale", Mode::scale},           {"joined", Mode::joined},
-    {"tiles", Mode::tiles},           {"same", Mode::same},
-    {"difference", Mode::difference}, {"grid", Mode::grid}};
-static_assert(std::size(kModeNames) == kModes - 1);
+inline constexpr Named<Mode> kModeNames[] = {{"stored", Mode::stored},
+                                             {"constant", Mode::constant},
+                                             {"huffman", Mode::huffman},
+                                             {"rans_pairs", Mode::rans_pairs},
+                                             {"rans_wide", Mode::rans_wide},
+                                             {"zstd", Mode::zstd},
+                                             {"scale", Mode::scale},
+                                             {"joined", Mode::joined},
+                                             {"tiles", Mode::tiles},
+                                             {"same", Mode::same},
+                                             {"difference", Mode::difference},
+                                             {"sparse", Mode::sparse},
+                                             {"grid", Mode::grid}};
+static_assert(std::size(kModeNames) == kModes);
 
 // Levels of Codec::arithmetic.
 inline constexpr int kFast = 0, kBest = 1;
