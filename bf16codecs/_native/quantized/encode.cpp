@@ -22,7 +22,7 @@ std::vector<float> find_scales(const Found& found, Precision precision, uint64_t
   std::vector<float> collected;
   for (size_t g = 0; g < scales.size(); ++g) {
     const GroupValues group(groups, bands, first, values, n, g, collected);
-    scales[g] = group.size == 0 ? 0 : finder.find(group.values, group.size);
+    scales[g] = group.size == 0 ? 0 : finder.find(group.values, group.size, group.is_whole);
   }
   return scales;
 }

@@ -120,7 +120,7 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
       others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
       if (others >= kLeastOthers) break;
     }
-    if (others >= kLeastOthers && finder.find(values, n) != 0) ++found;
+    if (others >= kLeastOthers && finder.find(values, n, false) != 0) ++found;
   }
   return found >= 2;
 }
@@ -237,7 +237,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     float scale = 0;
     for (const size_t most : {kFirstItems, kGroupItems}) {
       const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
-      scale = finder.find(values.data(), values.size());
+      scale = finder.find(values.data(), values.size(), is_all);
       if (scale == 0 || is_all) break;
     }
     const auto zeros = std::count(values.begin(), values.end(), 0.0f);
@@ -262,6 +262,9 @@ void find_groups(const Array& array, const Kind& kind, Rounding rounding,
                  const std::vector<Groups>& possible, Best& best) {
   const Precision precision = precision_of(array.layout, rounding);
   for (const Groups& groups : possible) {
+    // Codes of eight bits and a scale for so few items take what plain items take.
+    const bool is_small = uint64_t{groups.width} * groups.height < 32;
+    if (is_small && kind.label == Label::int8) continue;
     const Trial trial = try_groups(array, kind, precision, groups);
     if (trial.found < 2) continue;
     const unsigned share = 100 * trial.found / trial.tried;

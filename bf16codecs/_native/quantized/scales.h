@@ -14,8 +14,8 @@ namespace bf16codecs::quantized {
 struct Kind {
   Levels levels;
   Label label = Label::none;
-  std::vector<float> tops =
-      {};                 // levels that a group's largest magnitude may have, likely ones first
+  // Levels that a group's largest magnitude may have, likely ones first.
+  std::vector<float> tops = {};
   float fixed_scale = 0;  // of all groups; 0: each group has its own
 };
 
@@ -23,18 +23,20 @@ class ScaleFinder {
  public:
   ScaleFinder(const Kind& kind, Precision precision);
 
-  // Returns 0 if there is no scale. Of a group of zeros, any is right.
-  float find(const float* values, size_t n);
+  // Returns 0 if there is no scale. Of a group of zeros, any is right. In a part of a group, the
+  // largest magnitude may have any level; in a whole one, only likely levels are tried.
+  float find(const float* values, size_t n, bool is_whole);
 
  private:
+  std::vector<float> likely_tops(const float* values, size_t n, float most) const;
+  float find_with_any(const std::vector<float>& tops, const float* values, size_t n, float most);
   float reduced(float scale, float top, const float* values, size_t n, float most) const;
   float find_with(float top, const float* values, size_t n, float most) const;
   bool is_exact(const float* values, size_t n, float scale) const;
 
   const Kind& kind_;
   Precision precision_;
-  std::vector<float> tops_;  // the one that was right last comes first
-  float last_ = 1;
+  float last_top_, last_ = 1;  // of the group that was found last
 };
 
 }  // namespace bf16codecs::quantized

@@ -19,6 +19,8 @@ GroupValues::GroupValues(const Groups& groups, const Bands& bands, uint64_t firs
   // The group's rows, of which the block may have only some, and of those only a part.
   const uint64_t first_row = std::max(band * groups.height, first / row);
   const uint64_t end_row = std::min((band + 1) * groups.height, (first + n - 1) / row + 1);
+  is_whole = band * groups.height * row >= first && groups.height != kAllItems &&
+             groups.width != kAllItems && (band + 1) * groups.height * row <= first + n;
   collected.clear();
   values = block;
   size = 0;

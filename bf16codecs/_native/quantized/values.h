@@ -18,6 +18,7 @@ void load_values(const Layout& layout, const uint8_t* items, size_t n, float* va
 struct GroupValues {
   const float* values;
   size_t size;
+  bool is_whole;  // the block has all of the group
 
   GroupValues(const Groups& groups, const Bands& bands, uint64_t first, const float* block,
               size_t n, size_t group, std::vector<float>& collected);
