@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -218,3 +220,32 @@ def test_frames_tell_what_weights_were(recipe, told) -> None:
 def test_frames_of_plain_weights_tell_nothing() -> None:
     frame = encoded(normal().astype(BFLOAT16))
     assert all("grid" not in block for block in bf16codecs.inspect(frame)["blocks"])
+
+
+#: What libraries' own code multiplied out (make_library_weights.py), and the bits a value it takes.
+OF_LIBRARIES = {
+    "bitsandbytes nf4 bfloat16": ("NF4, groups of 64", 4.5),
+    "bitsandbytes nf4 nested float16": ("NF4, groups of 128", 4.4),
+    "bitsandbytes fp4 bfloat16": ("FP4 of bitsandbytes, groups of 64", 4.3),
+    "bitsandbytes int8 float16": ("INT8, groups of 512", 7.7),
+    "compressed-tensors fp8 bfloat16": ("FP8 E4M3, groups of 512", 6.9),
+    "compressed-tensors int4 float16": ("INT4, groups of 128", 4.3),
+    "torchao fp8 float32": ("FP8 E4M3, groups of 512", 6.9),
+    "torchao int4 bfloat16": ("INT4, groups of 32", 4.4),
+    "torchao mxfp4 bfloat16": ("FP4 E2M1, groups of 32", 4.5),
+    "quanto int8 bfloat16": ("INT8, groups of 512", 7.6),
+    "gguf Q4_0 float32": ("INT4, groups of 32", 4.8),
+    "gguf Q5_0 float16": ("INT5, groups of 32", 5.8),
+    "gguf Q8_0 bfloat16": ("INT8, groups of 32", 8.7),
+    "gguf TQ1_0 bfloat16": ("ternary, groups of 256", 0.95),
+}
+
+
+def test_weights_that_libraries_multiplied_out() -> None:
+    with np.load(Path(__file__).parent / "library_weights.npz") as arrays:
+        assert set(arrays) == set(OF_LIBRARIES)
+        for name, (told, most) in OF_LIBRARIES.items():
+            array = arrays[name].view(BFLOAT16) if "bfloat16" in name else arrays[name]
+            frame = encoded(array)
+            assert {block["grid"] for block in bf16codecs.inspect(frame)["blocks"]} == {told}, name
+            assert len(frame) * 8 / array.size < most, name
