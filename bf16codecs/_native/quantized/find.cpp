@@ -167,20 +167,20 @@ constexpr size_t kGroupsTried = 8, kGroupItems = 1024, kFirstItems = 64;
 // these are all.
 bool load_group(const Array& array, const Groups& groups, size_t at, size_t most,
                 std::vector<float>& values) {
-  const size_t r = at / groups.row, c = at % groups.row;
-  const size_t row = r / groups.height * groups.height, column = c / groups.width * groups.width;
-  const size_t width = std::min<size_t>({groups.width, groups.row - column, array.n});
-  const size_t all_rows = (array.n + groups.row - 1) / groups.row;
-  const size_t height = std::min<size_t>(groups.height, all_rows - row), size = width * height;
-  const size_t count = std::min(size, most), run = std::min<size_t>(count, 16);
+  const uint64_t of_row = groups.row, r = at / of_row, c = at % of_row;
+  const uint64_t row = r / groups.height * groups.height, column = c / groups.width * groups.width;
+  const uint64_t width = std::min<uint64_t>({groups.width, of_row - column, array.n});
+  const uint64_t all_rows = (array.n + of_row - 1) / of_row;
+  const uint64_t size = width * std::min<uint64_t>(groups.height, all_rows - row);
+  const uint64_t count = std::min<uint64_t>(size, most), run = std::min<uint64_t>(count, 16);
   values.clear();
-  for (size_t k = 0; k * run < count; ++k) {
-    const size_t begin = count == size ? k * run : (size - run) * k / (count / run);
-    for (size_t i = begin; i < std::min(begin + run, size); ++i) {
-      const size_t item = (row + i / width) * groups.row + column + i % width;
+  for (uint64_t k = 0; k * run < count; ++k) {
+    const uint64_t begin = count == size ? k * run : (size - run) * k / (count / run);
+    for (uint64_t i = begin; i < std::min(begin + run, size); ++i) {
+      const uint64_t item = (row + i / width) * of_row + column + i % width;
       if (item >= array.n) break;
       values.emplace_back();
-      array.load(item, 1, 1, &values.back());
+      array.load(static_cast<size_t>(item), 1, 1, &values.back());
     }
   }
   return count == size;
