@@ -404,13 +404,11 @@ size_t encode_smallest(const EncodeOptions& options, const BlockContext& context
     if (size != 0 && is_smaller_whole(options, context, items, n, size)) size = 0;
   }
   if (context.grid != nullptr) {
+    // It writes only what is smaller than the differences, which it replaces then.
     const size_t limit = size != 0 ? size : size_whole(options, context, items, n, 128);
-    std::vector<uint8_t> block(std::min(limit, block_bound(width, n)));
-    const size_t on_grid = encode_grid(options, context, items, n, block.data(), block.size());
-    if (on_grid != 0) {
-      std::copy_n(block.data(), on_grid, out);
-      return on_grid;
-    }
+    const size_t on_grid =
+        encode_grid(options, context, items, n, out, std::min(limit, block_bound(width, n)));
+    if (on_grid != 0) return on_grid;
   }
   if (size != 0) context.saved->fetch_add(width * n - size, std::memory_order_relaxed);
   return size;

@@ -32,7 +32,7 @@ _MOST_E2M1, _MOST_E4M3 = np.float32(6), np.float32(448)
 
 
 def grouped(weights: Floats, height: int, width: int) -> Floats:
-    """Return the groups of a matrix, `height` x `width` each, as rows; 0 is all there are."""
+    """Return the groups of a matrix, `height` x `width` each, as rows; 0 means all there are."""
     rows, columns = weights.shape
     height, width = height or rows, width or columns
     parts = weights.reshape(rows // height, height, columns // width, width)

@@ -96,6 +96,18 @@ def test_a_part_of_a_tensor_may_be_plain() -> None:
     assert len(frame) * 8 / array.size < (3.7 + 10.8) / 2
 
 
+@for_each("row, width", [(33, 32), (17, 16), (65, 32), (129, 64)])
+def test_coded_items_between_plain_groups(row, width) -> None:
+    """Rows end with a group of one item, which has a scale; the wide ones before it have none."""
+    array = normal(shape=(4 * 1985, row)).astype(BFLOAT16)
+    on_grid = RECIPES["int4-g128"](normal(3, (1985, 128)))[:, :width].astype(BFLOAT16)
+    for start in range(0, row - 1, width):
+        array[:1985, start : start + width] = on_grid
+        array[1985:3970, start : start + width] = on_grid
+    encoded(array)
+    encoded(array, "BF16Huffman")
+
+
 def test_one_value_off_the_grid_makes_its_group_plain() -> None:
     array = RECIPES["int4-g128"](normal()).astype(BFLOAT16)
     before = len(encoded(array))

@@ -6,14 +6,13 @@
 
 #include <bit>
 
-#include "format/constants.h"
 #include "kernels/kernels.h"
 #include "kernels/quantized.h"
 
 namespace bf16codecs {
 namespace {
 
-constexpr uint32_t kSign = 0x80000000, kInfinity = 0x7F800000, kImplicit = 0x00800000;
+constexpr uint32_t kSign = 0x80000000, kInfinity = 0x7F800000;
 
 BF16CODECS_INLINE uint32_t bits_of(float x) {
   return __builtin_bit_cast(uint32_t, x);
@@ -79,7 +78,7 @@ BF16CODECS_INLINE float half_step(float magnitude) {
 // ---------------------------------------------------------------------------------------
 
 // What the loops need of a family: the level of a code, the level nearest to a number, and its
-// code. A `level` that no code has is one that `code` flags.
+// code, if `is_level` says that there is one.
 
 struct Integers {
   static constexpr bool kHasNeighbours = true;  // as near as items are to their products

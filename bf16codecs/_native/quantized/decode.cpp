@@ -109,7 +109,7 @@ size_t Items::find_low(size_t n, LowBits low[2]) const {
 
 void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
   for (size_t i = 0; i < n;) {
-    LowBits low[2];
+    LowBits low[2] = {};
     const size_t count = find_low(n - i, low);
     decode_part(symbols + i, low, count, items + width_ * i);
     at_ += count;
@@ -120,14 +120,20 @@ void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
 // Decodes codes whose low bits are in the same fields.
 void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
   const QuantizedKernels& kernel = *kernels().quantized;
-  if (is_by_runs_) {
-    // In a row, at most one run is shorter than a group, and others may be cut at the ends.
-    ScaleRun runs[2 * kStrip / kLeastRun + 3];
-    size_t n_runs = 0;
-    for (size_t i = 0; i < n; i += runs[n_runs++].length) runs[n_runs] = next_run(n - i);
-    kernel.multiply_runs(grid_.levels, precision_, container_, symbols, low, runs, n_runs, items);
-    return;
+  for (size_t i = 0; is_by_runs_ && i < n;) {
+    // Where wide groups are plain, runs may be of one item each.
+    constexpr size_t kMostRuns = 256;
+    ScaleRun runs[kMostRuns];
+    size_t n_runs = 0, length = 0;
+    for (; n_runs < kMostRuns && i + length < n; length += runs[n_runs++].length) {
+      runs[n_runs] = next_run(n - i - length);
+    }
+    const LowBits at[2] = {{low[0].packed + i, low[0].from, low[0].bits}};
+    kernel.multiply_runs(grid_.levels, precision_, container_, symbols + i, at, runs, n_runs,
+                         items + width_ * i);
+    i += length;
   }
+  if (is_by_runs_) return;
   expand_scales(n);
   kernel.multiply(grid_.levels, precision_, container_, symbols, low,
                   static_cast<unsigned>(parts_.size()), strip_scales_, n, items);

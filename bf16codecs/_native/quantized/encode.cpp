@@ -18,7 +18,8 @@ std::vector<float> find_scales(const Found& found, Precision precision, uint64_t
   const Groups& groups = found.grid.groups;
   const Bands bands(groups, first, n);
   std::vector<float> scales(static_cast<size_t>(bands.groups()));
-  ScaleFinder finder(found.kind, precision);
+  constexpr size_t kFailures = 64;
+  ScaleFinder finder(found.kind, precision, kFailures);
   std::vector<float> collected;
   for (size_t g = 0; g < scales.size(); ++g) {
     const GroupValues group(groups, bands, first, values, n, g, collected);
@@ -27,8 +28,6 @@ std::vector<float> find_scales(const Found& found, Precision precision, uint64_t
   return scales;
 }
 
-// A group without items has the scale of the one before it, or another: it must not be 0, which
-// would have to be told from a plain one.
 void write_scales(const std::vector<float>& scales, std::vector<uint8_t>& bytes) {
   bytes.resize(4 * scales.size());
   for (size_t g = 0; g < scales.size(); ++g) {

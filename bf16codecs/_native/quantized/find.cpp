@@ -38,8 +38,8 @@ struct Array {
   }
 };
 
-// Place k in a range: multiples of the golden ratio are spread evenly, but not at equal distances,
-// which may meet the same columns again and again.
+// Place k in [0, count): multiples of the golden ratio are spread evenly, but not at equal
+// distances, which may meet the same columns again and again.
 size_t place(size_t k, size_t count) {
   const uint64_t spread = (k * uint64_t{0x9E3779B97F4A7C15}) >> 32;
   return static_cast<size_t>(spread * std::min<uint64_t>(count, UINT32_MAX) >> 32);
@@ -91,6 +91,8 @@ bool is_suspicious(const Array& array, size_t step, size_t places) {
     unsigned distinct = 0;
     for (size_t w = 0; w < words; ++w) distinct += static_cast<unsigned>(std::popcount(seen[w]));
     fewer += usual[others] - static_cast<float>(distinct);
+    // Of plain weights, most are done after eight places.
+    if (k % 8 == 7 && fewer < 1.4f * std::sqrt(static_cast<float>(k + 1))) return false;
   }
   return fewer > 5.6f * std::sqrt(static_cast<float>(places));
 }
@@ -102,11 +104,16 @@ constexpr size_t kRunItems = 16, kMostRunItems = 64, kRuns = 16;
 // Values of a run that are not zero: fewer are levels of anything.
 constexpr size_t kLeastOthers = 5;
 
+// Of small arrays, which are encoded in a few microseconds, fewer.
+size_t failures_for(const Array& array) {
+  return std::clamp<size_t>(array.n >> 12, 1, 32);
+}
+
 // Whether some runs of items, `step` apart, are levels times a scale. Zeros say nothing.
 bool explains_runs(const Array& array, const Kind& kind, Precision precision, size_t step) {
   const size_t length = (array.n - 1) / step + 1;  // of the longest run
   if (length < kRunItems) return false;
-  ScaleFinder finder(kind, precision);
+  ScaleFinder finder(kind, precision, failures_for(array));
   unsigned found = 0;
   for (size_t k = 0; k < kRuns; ++k) {
     // It begins at a multiple of kRunItems, as groups do, of items or of rows, and is longer where
@@ -121,8 +128,10 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
       if (others >= kLeastOthers) break;
     }
     if (others >= kLeastOthers && finder.find(values, n, false) != 0) ++found;
+    if (found == 2) return true;
+    if (found == 0 && k + 1 == kRuns / 2) return false;
   }
-  return found >= 2;
+  return false;
 }
 
 // --- groups
@@ -230,7 +239,7 @@ Label label_of(const Trial& trial) {
 }
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {
-  ScaleFinder finder(kind, precision);
+  ScaleFinder finder(kind, precision, failures_for(array));
   std::vector<float> values;
   Trial trial;
   for (size_t k = 0; k < kGroupsTried; ++k) {
@@ -340,7 +349,7 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   const size_t length = has_rows ? row : n;
   const Array array{layout, items, n, length, (n + length - 1) / length};
   const bool has_columns = has_rows && array.rows >= kLookItems;
-  const size_t places = std::clamp<size_t>(n >> 12, 8, 32);
+  const size_t places = std::clamp<size_t>(n >> 10, 2, 32);
   const bool along_rows = is_suspicious(array, 1, places);
   const bool along_columns = has_columns && is_suspicious(array, row, places);
   if (!along_rows && !along_columns) return std::nullopt;

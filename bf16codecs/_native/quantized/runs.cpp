@@ -7,7 +7,7 @@
 namespace bf16codecs::quantized {
 namespace {
 
-// From here on, wide vectors save more than a call takes.
+// In runs of at least this many items, wide vectors save more than a call takes.
 constexpr size_t kLongRun = 64;
 
 }  // namespace

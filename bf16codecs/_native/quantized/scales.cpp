@@ -49,7 +49,7 @@ constexpr unsigned kPasses = 16;
 constexpr float kClear = 0.1f;
 // As many levels are always tried.
 constexpr size_t kFewTops = 16;
-// Of groups from this size on, all levels are tried: 20 ns a value at most.
+// Of groups from this size on, all levels are tried.
 constexpr size_t kManyValues = 512;
 // Numbers of an interval that are tried. Where the rounding is coarse, all are right but for a few
 // near the ends; where it is that of binary32, or there are two, some are.
@@ -60,8 +60,11 @@ uint32_t tries(Precision precision) {
 
 }  // namespace
 
-ScaleFinder::ScaleFinder(const Kind& kind, Precision precision)
-    : kind_(kind), precision_(precision), last_top_(kind.tops.empty() ? 0 : kind.tops.front()) {}
+ScaleFinder::ScaleFinder(const Kind& kind, Precision precision, size_t failures)
+    : kind_(kind),
+      precision_(precision),
+      last_top_(kind.tops.empty() ? 0 : kind.tops.front()),
+      failures_(failures) {}
 
 bool ScaleFinder::is_exact(const float* values, size_t n, float scale) const {
   if (!is_within(std::fabs(scale), kLeastScale, kMostScale)) return false;
@@ -137,7 +140,7 @@ std::vector<float> ScaleFinder::likely_tops(const float* values, size_t n, float
   return {usual, usual + 1, by_range, by_range - 1, by_range + 1};
 }
 
-float ScaleFinder::find_with_any(const std::vector<float>& tops, const float* values, size_t n,
+float ScaleFinder::find_with_any(std::span<const float> tops, const float* values, size_t n,
                                  float most) {
   for (const float top : tops) {
     const float scale = top > 0 ? find_with(top, values, n, most) : 0;
@@ -156,13 +159,16 @@ float ScaleFinder::find(const float* values, size_t n, bool is_whole) {
   const float most = float_of(magnitudes.most);
   if (!std::isfinite(most)) return 0;
   if (most == 0) return is_exact(values, n, last_) ? last_ : 0;
-  float scale = find_with_any({last_top_}, values, n, most);
+  float scale = find_with_any({&last_top_, 1}, values, n, most);
   const bool has_many = kind_.levels.family == Family::integers && kind_.tops.size() > kFewTops;
   if (scale == 0 && has_many) {
     scale = find_with_any(likely_tops(values, n, most), values, n, most);
   }
-  if (scale == 0 && !(has_many && is_whole && n < kManyValues))
+  const bool is_likely = has_many && is_whole && n < kManyValues;
+  if (scale == 0 && !is_likely && failures_ != 0) {
     scale = find_with_any(kind_.tops, values, n, most);
+    if (scale == 0 && has_many) --failures_;
+  }
   if (scale == 0) return 0;
   // Integers have no -0: it comes from a scale that is negative.
   const bool is_negative =

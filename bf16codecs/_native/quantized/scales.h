@@ -4,6 +4,7 @@
 // rounded.
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "quantized/format.h"
@@ -21,7 +22,9 @@ struct Kind {
 
 class ScaleFinder {
  public:
-  ScaleFinder(const Kind& kind, Precision precision);
+  // Trying all levels in vain takes up to 10 us: after so many failures, only likely ones are
+  // tried.
+  ScaleFinder(const Kind& kind, Precision precision, size_t failures);
 
   // Returns 0 if there is no scale. Of a group of zeros, any is right. In a part of a group, the
   // largest magnitude may have any level; in a whole one, only likely levels are tried.
@@ -29,7 +32,7 @@ class ScaleFinder {
 
  private:
   std::vector<float> likely_tops(const float* values, size_t n, float most) const;
-  float find_with_any(const std::vector<float>& tops, const float* values, size_t n, float most);
+  float find_with_any(std::span<const float> tops, const float* values, size_t n, float most);
   float reduced(float scale, float top, const float* values, size_t n, float most) const;
   float find_with(float top, const float* values, size_t n, float most) const;
   bool is_exact(const float* values, size_t n, float scale) const;
@@ -37,6 +40,7 @@ class ScaleFinder {
   const Kind& kind_;
   Precision precision_;
   float last_top_, last_ = 1;  // of the group that was found last
+  size_t failures_;            // that are left
 };
 
 }  // namespace bf16codecs::quantized

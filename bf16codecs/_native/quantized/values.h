@@ -14,7 +14,7 @@ namespace bf16codecs::quantized {
 void load_values(const Layout& layout, const uint8_t* items, size_t n, float* values);
 
 // The values of one group, counted in the block's bands: where they lie, or collected from the
-// group's rows, at most `most` of each.
+// group's rows.
 struct GroupValues {
   const float* values;
   size_t size;

@@ -78,7 +78,7 @@ Encoder::Encoder(const uint8_t* first, size_t n)
 size_t Encoder::encode(const uint8_t* plane, uint8_t* out, Scratch& scratch) const {
   const size_t alone = size_alone(plane, n_), saving = n_ / kLeastSaving;
   // Approximately, and without signs.
-  const size_t expected = n_ - n_ * zeros_ / counted_;
+  const size_t expected = n_ - static_cast<size_t>(uint64_t{n_} * zeros_ / counted_);
   if (alone < expected + saving) return 0;
 
   const size_t sign_room = n_ / 8 + kSparseMargin, most = n_ / kItemsPerException;

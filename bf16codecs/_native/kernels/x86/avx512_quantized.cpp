@@ -8,7 +8,7 @@
 namespace bf16codecs {
 namespace {
 
-// Rounds 16 products to binary16 or bfloat16, by the formulas of quantized_loops.h.
+// Rounds 16 products, as quantized_loops.h does.
 BF16CODECS_INLINE __m256i words_of(__m512 products, Precision precision) {
   if (precision == Precision::binary16)
     return _mm512_cvtps_ph(products, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
