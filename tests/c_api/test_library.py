@@ -85,7 +85,7 @@ def test_names_are_those_of_python(library: Library) -> None:
         "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2",
     ]  # fmt: skip
     assert names["mode"][:4] == ["stored", "constant", "huffman", "rans_pairs"]
-    assert len(names["mode"]) == 12
+    assert len(names["mode"]) == 13
     assert names["status"][:2] == ["ok", "corrupt"]
     assert len(names["status"]) == 9
 
