@@ -17,7 +17,7 @@ from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import to_half
 from bf16codecs.codecs.frames import FrameCodec
-from bf16codecs.store.choice import CodecChoice, encode_difference
+from bf16codecs.store.choice import CodecChoice, as_rows, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.zarr.documents import ZarrDocuments
@@ -65,7 +65,7 @@ class ChunkWriter:
             return codec.encode(chunk, self._format)
         try:
             if isinstance(codec, FrameCodec):
-                return codec.encode_to(self._memory.get, chunk)
+                return codec.encode_to(self._memory.get, as_rows(array.stored, chunk))
             return chunk if codec is None else codec.encode(chunk)
         except RuntimeError as e:  # Zstandard's, which has no other reason to fail
             raise MemoryError(str(e)) from e
