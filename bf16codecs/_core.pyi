@@ -18,6 +18,7 @@ ITEM_SIZES: dict[str, int]  # of a dtype, in bytes
 LEVELS: dict[str, int]  # of the arithmetic codec
 MODES: list[str]  # of planes, by number
 MAX_STEPS: int
+GRID_BYTES: int  # of a block, at most, that name its grid
 HDF5_FILTER_IDS: tuple[int, ...]
 HDF5_AUTO_DTYPE: int
 HDF5_FLAGS: dict[str, int]  # in cd_values
@@ -43,6 +44,7 @@ class Index:
     def needs_base(self) -> bool: ...
     @property
     def parents(self) -> list[int | None]: ...
+    def grid(self, block: int, prefix: _Bytes, row: int = 0) -> str | None: ...
     def decode_block_range(
         self, payload: _Bytes, first: int, last: int, out: _Bytes, base: _Bytes | None = None
     ) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import ml_dtypes
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 import bf16codecs
 from bf16codecs.bench.synthetic import RECIPES
+from bf16codecs.errors import CodecError
 from bits import bits
 from looping import for_each
 from native_core import core
@@ -261,3 +263,40 @@ def test_weights_that_libraries_multiplied_out() -> None:
             frame = encoded(array)
             assert {block["grid"] for block in bf16codecs.inspect(frame)["blocks"]} == {told}, name
             assert len(frame) * 8 / array.size < most, name
+
+
+@for_each("dtype", [BFLOAT16, np.float16, np.float32])
+@for_each("recipe", ["fp8-tiles", "int8-rows", "nf4", "gaussian"])
+def test_the_head_of_a_block_tells_its_grid(recipe, dtype) -> None:
+    grids = {
+        "fp8-tiles": "FP8 E4M3, tiles of 128 x 128",
+        "int8-rows": "INT8, rows",
+        "nf4": "NF4, groups of 64",
+        "gaussian": None,
+    }
+    frame = encoded(RECIPES[recipe](normal()).astype(dtype))
+    index = core.Index(frame[: core.header_size(frame)])
+    for block in range(index.n_blocks):
+        begin = index.offset(block)
+        head = frame[begin : begin + core.GRID_BYTES]
+        assert index.grid(block, head, SHAPE[1]) == grids[recipe]
+    with pytest.raises(IndexError):
+        index.grid(index.n_blocks, head)
+
+
+@for_each("recipe", ["fp8-tiles", "nf4"])
+def test_damaged_heads_of_blocks_tell_nothing_or_are_refused(recipe) -> None:
+    frame = encoded(RECIPES[recipe](normal()).astype(BFLOAT16))
+    index = core.Index(frame)
+    head = frame[index.offset(0) : index.offset(0) + core.GRID_BYTES]
+    for size in range(len(head)):
+        try:
+            assert index.grid(0, head[:size]) in (None, index.grid(0, head))
+        except CodecError:
+            assert size < core.GRID_BYTES
+    for at, byte in itertools.product(range(len(head)), (0, 1, 127, 255)):
+        try:
+            grid = index.grid(0, head[:at] + bytes([byte]) + head[at + 1 :], SHAPE[1])
+        except CodecError:
+            continue
+        assert grid is None or grid.isprintable()

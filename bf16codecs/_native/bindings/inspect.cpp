@@ -1,6 +1,7 @@
 #include "bindings/inspect.h"
 
 #include <cstdio>
+#include <span>
 
 #include "bindings/buffers.h"
 #include "block.h"
@@ -30,12 +31,14 @@ nb::list parents(const FrameIndex& index) {
 
 namespace {
 
-nb::str grid_of(const FrameIndex& index, const PlaneView& view, size_t b, size_t n) {
+// The grid of a block from the first bytes of its payload.
+nb::str describe_grid(const FrameIndex& index, size_t b, std::span<const uint8_t> payload,
+                      size_t row) {
   const Header& header = index.header;
   const uint64_t first = b % header.version_blocks() * header.block_items();
-  const quantized::Payload payload =
-      quantized::read_payload(header.layout, first, n, view.payload, view.size);
-  return nb::str(quantized::describe(payload.grid).c_str());
+  const quantized::Grid grid = quantized::read_grid(header.layout, first, index.items(b, b + 1),
+                                                    payload.data(), payload.size());
+  return nb::str(quantized::describe(grid, row).c_str());
 }
 
 nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
@@ -51,7 +54,8 @@ nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) 
     planes.append(plane);
   }
   nb::dict block;
-  if (views[0].mode == Mode::grid) block["grid"] = grid_of(index, views[0], b, n);
+  if (views[0].mode == Mode::grid)
+    block["grid"] = describe_grid(index, b, {views[0].payload, views[0].size}, 0);
   block["items"] = n;
   block["offset"] = index.offsets[b];
   block["size"] = size;
@@ -86,6 +90,19 @@ nb::dict inspect_frame(const FrameIndex& index, const uint8_t* frame) {
 }
 
 }  // namespace
+
+nb::object block_grid(const FrameIndex& index, size_t b, nb::handle prefix_object, size_t row) {
+  if (b >= index.blocks()) throw nb::index_error("no such block");
+  const Source prefix(prefix_object);
+  const std::span<const uint8_t> bytes = prefix.bytes();
+  const bool is_grid = index.header.version == kFormatVersion && !bytes.empty() &&
+                       bytes[0] == static_cast<uint8_t>(Mode::grid);
+  if (!is_grid) return nb::none();
+  // Before the payload are the modes of the planes, and the size of the only one that has bytes.
+  const size_t start = index.header.width() + 4;
+  if (bytes.size() < start) throw CorruptDataError("block: it is shorter than its sizes");
+  return describe_grid(index, b, bytes.subspan(start), row);
+}
 
 nb::dict inspect(const uint8_t* bytes, size_t size) {
   return inspect_frame(read_whole({bytes, size}), bytes);

@@ -186,6 +186,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
 #endif
   publish_names(m);
+  m.attr("GRID_BYTES") = kBlockGridBytes;
   publish_counts(m);
   publish_grids(m);
   publish_run_length(m);
@@ -279,6 +280,7 @@ NB_MODULE(_core, m) {
           "block"_a)
       .def_prop_ro("offsets", [](const FrameIndex& i) { return i.offsets; })
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
+      .def("grid", &block_grid, "block"_a, "prefix"_a, "row"_a = 0)
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
            "base"_a = nb::none());
   publish_growing(m);

@@ -108,10 +108,11 @@ std::vector<Packed> packed_parts(unsigned low_bits, size_t m) {
   return {part(low_bits)};
 }
 
-Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8_t* payload,
-                     size_t size) {
+namespace {
+
+// The grid, and the sizes of the other parts.
+Payload read_fields(const Layout& layout, uint64_t first, size_t n, Fields& fields) {
   if (!has_grids(layout)) corrupt("a dtype or layout that has none");
-  Fields fields("grid", payload, size);
   Payload parts{};
   Grid& grid = parts.grid;
   const auto family = fields.number<uint8_t>(), low_bits = fields.number<uint8_t>(),
@@ -126,6 +127,21 @@ Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8
   parts.scales_size = fields.number<uint32_t>();
   parts.plain_size = fields.number<uint32_t>();
   read_table(fields, grid.levels);
+  return parts;
+}
+
+}  // namespace
+
+Grid read_grid(const Layout& layout, uint64_t first, size_t n, const uint8_t* payload,
+               size_t size) {
+  Fields fields("grid", payload, size);
+  return read_fields(layout, first, n, fields).grid;
+}
+
+Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8_t* payload,
+                     size_t size) {
+  Fields fields("grid", payload, size);
+  Payload parts = read_fields(layout, first, n, fields);
   parts.scales = fields.take(parts.scales_size);
   parts.plain = fields.take(parts.plain_size);
   parts.rest_size = fields.left();

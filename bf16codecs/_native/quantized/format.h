@@ -92,6 +92,11 @@ struct Packed {
 };
 std::vector<Packed> packed_parts(unsigned low_bits, size_t m);
 
+// Reads the grid from the first bytes of a payload, at most kGridBytes of it. Throws
+// CorruptDataError.
+inline constexpr size_t kGridBytes = 25 + 4 * kMostLevels;
+Grid read_grid(const Layout& layout, uint64_t first, size_t n, const uint8_t* payload, size_t size);
+
 // Reads all up to the scales, and finds the other parts. Throws CorruptDataError.
 Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8_t* payload,
                      size_t size);
