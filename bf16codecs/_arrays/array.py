@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
+from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece, chunk_counts, chunk_shape
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
 from bf16codecs._arrays.parts import ChunkPart, base_advice, touched_ranges
@@ -342,6 +343,8 @@ class ChunkedArray(UnitArray):
         self.versions = versions if in_blocks and chunks and chunks[0] % versions == 0 else 1
         self._locate, self._in_blocks = locate, in_blocks
         self.reads_ranges = in_blocks
+        #: Whether the head of a frame can be read alone.
+        self.reads_heads = in_blocks
         #: Whether `read_chunk` decodes only the bytes that it returns, in a file's byte order.
         self.decodes_ranges = in_blocks and dtype == dtype.newbyteorder("<")
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
@@ -398,6 +401,24 @@ class ChunkedArray(UnitArray):
         """Read a box of a chunk into `out`, which has the chunk's bytes from `offset` on."""
         touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
         self._read(index, located, ChunkPart(self.unit_nbytes, touched, out, offset))
+
+    def grid_job(self, index: ChunkIndex, offset: int, row: int) -> Callable[[], str | None] | None:
+        """Return a job that reads what values of a chunk, from a byte on, were quantised to.
+
+        `row` is the number of values in a row of the array, 0 if it has none. The result is None
+        if the chunk has no frame whose head can be read alone.
+        """
+        located = self._find(index) if self.reads_heads else None
+        if located is None or not isinstance(located.format, FrameFormat):
+            return None
+        item = offset, offset + self.dtype.itemsize
+        part = ChunkPart(self.unit_nbytes, lambda gap: [item], np.empty(0, np.uint8), offset)
+        return partial(self._read_grid, located, part, row)
+
+    def _read_grid(self, located: Located, part: ChunkPart, row: int) -> str | None:
+        assert isinstance(located.format, FrameFormat)
+        with named_errors(self.label, OSError), located.storage.open(located.key) as stored:
+            return located.format.grid(stored, part, row)
 
     def _read_unit(self, index: ChunkIndex, out: Bytes) -> None:
         # Only the array's part of an edge chunk: the rest may be versions that are not there.

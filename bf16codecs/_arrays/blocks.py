@@ -124,8 +124,22 @@ class Head(ABC):
         """Return where the stored chunk has a task's blocks."""
 
     @abstractmethod
+    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
+        """Return what a task's first block was quantised to, from its first `GRID_BYTES`, if known.
+
+        `row` is the number of values in a row of the array, 0 if it has none.
+        """
+
+    @abstractmethod
     def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
+
+    def first_task(self, part: ChunkPart) -> Task | None:
+        """Return the first block of a part; None if a version has less than an item."""
+        if not self.version_blocks:
+            return None
+        version, ((first, _), *_) = next(iter(self._touched_blocks(part).items()))
+        return Task(version, (first, first + 1), 0)
 
     def span(self, task: Task) -> Range:
         """Return where the chunk has a task's blocks, decoded."""

@@ -13,7 +13,16 @@ from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task, block_ranges
 from bf16codecs._arrays.formats import read_whole
 from bf16codecs._arrays.heads import FrameHead, GrowingHead, head_bytes
 from bf16codecs._arrays.parts import ChunkPart
-from bf16codecs._arrays.storage import ChunkInfo, InMemory, Range, Reading, drive
+from bf16codecs._arrays.storage import (
+    BegunChunk,
+    ChunkInfo,
+    InMemory,
+    Range,
+    Reading,
+    Request,
+    StoredChunk,
+    drive,
+)
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.device_memory import DeviceMemory, Memory, new_memory
@@ -57,6 +66,31 @@ class FrameFormat:
         if head is None or head.lacks(part):
             head = yield from self._read_head(stored, part.chunk_nbytes)
         yield from self._decoding(head, part, stored.read_nbytes)
+
+    def grid(self, stored: StoredChunk, part: ChunkPart, row: int) -> str | None:
+        """Return what the first block of a part was quantised to, as far as a frame tells.
+
+        Only heads are read, as a rule with one request; of a chunk that can only be read whole,
+        nothing is. `row` is the number of values in a row of the array, 0 if it has none.
+        """
+        if not stored.reads_ranges:
+            return None
+        begun = BegunChunk(stored, head_bytes(part.chunk_nbytes))
+        return drive(self._describing(begun, part, row), begun)
+
+    def _describing(
+        self, stored: ChunkInfo, part: ChunkPart, row: int
+    ) -> Generator[Request, Sequence[Bytes], str | None]:
+        head = self._known_head(stored)
+        if head is None or head.lacks(part):
+            head = yield from self._read_head(stored, part.chunk_nbytes)
+        yield from head.prepare(part, stored.read_nbytes)
+        task = head.first_task(part)
+        if task is None:
+            return None
+        begin, end = head.stored_at(task)
+        (prefix,) = yield [(begin, min(begin + _core.GRID_BYTES, end))]
+        return head.grid(task, prefix, row)
 
     def _decoding(self, head: Head, part: ChunkPart, read_nbytes: int | None) -> Reading:
         """Read and decode the blocks of a part, given where they are."""

@@ -61,6 +61,10 @@ class FrameHead(Head):
         first, last = self._blocks_of(task)
         return self._offsets[first], self._offsets[last]
 
+    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
+        """Return what a task's first block was quantised to: see `Head`."""
+        return self._index.grid(self._blocks_of(task)[0], prefix, row)
+
     def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
@@ -123,6 +127,10 @@ class GrowingHead(Head):
         begin, offsets = self._bounds[task.version], self._frames[task.version][1]
         first, last = task.blocks
         return begin + offsets[first], begin + offsets[last]
+
+    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
+        """Return what a task's first block was quantised to: see `Head`."""
+        return self._frames[task.version][0].grid(task.blocks[0], prefix, row)
 
     def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ __all__ = [
     "IGNORES_RANGES",
     "READ_BYTES",
     "AtMost",
+    "BegunChunk",
     "ChunkInfo",
     "FileRange",
     "FileStorage",
@@ -60,6 +61,7 @@ class AtMost(NamedTuple):
 Request = Sequence[Range] | AtMost
 #: Yields requests to a stored chunk, and is sent the bytes.
 Reading = Generator[Request, Sequence[Bytes], None]
+Result = TypeVar("Result")
 
 
 class ChunkInfo:
@@ -69,6 +71,8 @@ class ChunkInfo:
     key: Hashable = None
     #: Its size in bytes, or None where asking for it would cost a request.
     size: int | None = None
+    #: Whether reading a range of it costs less than reading all of it.
+    reads_ranges = True
 
     @property
     def read_nbytes(self) -> int | None:
@@ -155,6 +159,29 @@ class InMemory(StoredChunk, Storage):
         return [self._data[start:stop] for start, stop in request]
 
 
+class BegunChunk(StoredChunk):
+    """A stored chunk whose first bytes were read: ranges within these take no further request."""
+
+    def __init__(self, stored: StoredChunk, nbytes: int) -> None:
+        self._stored, self.key, self.size = stored, stored.key, stored.size
+        (begin,) = stored.read([(0, nbytes)])
+        self._begin = begin.copy()  # its memory may be that of the next read
+        self._is_whole = begin.size < nbytes
+
+    @property
+    def read_nbytes(self) -> int | None:
+        """How many bytes to read at a time."""
+        return self._stored.read_nbytes
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, or all of it."""
+        if isinstance(request, AtMost):
+            return self._stored.read(request)
+        if self._is_whole or all(stop <= self._begin.size for _, stop in request):
+            return [self._begin[start:stop] for start, stop in request]
+        return self._stored.read(request)
+
+
 class StoredRange(StoredChunk, Storage):
     """A range of a stored chunk as a chunk of its own; storage of this one alone."""
 
@@ -189,14 +216,15 @@ def check_range(
 
 
 @named_damage()
-def drive(reading: Reading, stored: StoredChunk) -> None:
-    """Serve all requests of a reading, and wait for every reply."""
+def drive(reading: Generator[Request, Sequence[Bytes], Result], stored: StoredChunk) -> Result:
+    """Serve all requests of a reading, wait for every reply, and return its result."""
     try:
         request = next(reading)
         while True:
             request = reading.send(stored.read(request))
-    except StopIteration:
-        return
+    except StopIteration as e:
+        result: Result = e.value
+        return result
 
 
 #: How much of a file is read at a time, to be decoded while it is in the processor's cache: 4 MiB

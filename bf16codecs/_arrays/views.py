@@ -27,7 +27,7 @@ from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 from bf16codecs.codecs.growing import directory_nbytes
 
-__all__ = ["StepView", "StepsArray", "rounded_array", "step_nbytes", "widened_array"]
+__all__ = ["StepView", "StepsArray", "grid_job", "rounded_array", "step_nbytes", "widened_array"]
 
 
 class StepView(UnitArray):
@@ -109,6 +109,27 @@ def step_nbytes(array: UnitArray, position: int) -> int:
         ends = [directory.directory_size, *directory.ends]
         total += ends[version + 1] - ends[version] if version + 1 < len(ends) else 0
     return total
+
+
+def grid_job(array: UnitArray) -> Callable[[], str | None] | None:
+    """Return a job that reads what the first values of an array were quantised to.
+
+    It reads only the head of a frame; None is returned if there is none, or if it cannot be read
+    alone. Chunks are located here, in the thread that may ask HDF5; the job may run in any.
+    """
+    if isinstance(array, _ConvertedArray):
+        return grid_job(array._array)
+    if 0 in array.shape:
+        return None
+    index = (0,) * len(array.shape)
+    row = array.shape[-1] if len(array.shape) > 1 else 0
+    if isinstance(array, ChunkedArray):
+        return array.grid_job(index, 0, row)
+    if isinstance(array, StepView) and isinstance(array._array, ChunkedArray):
+        steps = array._array
+        offset = array._local * (steps.unit_nbytes // steps.chunks[0])
+        return steps.grid_job((array._group, *index), offset, row)
+    return None
 
 
 class StepsArray(ArrayReader):

@@ -192,6 +192,8 @@ class _ZipMember(LocalChunk):
     `zipfile` is not used: it inflates all that a member holds, whatever size the directory gives.
     """
 
+    reads_ranges = False
+
     def __init__(self, file: SharedFile, start: int, member: zipfile.ZipInfo) -> None:
         self._file, self._start, self._member = file, start, member
         self.key, self.size = member.filename, member.file_size

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -40,6 +41,7 @@ __all__ = [
     "near_names",
     "one_line",
     "other_tensors",
+    "quantised_lines",
     "raise_named",
     "system_text",
     "warn_caller",
@@ -72,6 +74,12 @@ def few(names: Sequence[str], most: int) -> str:
     """Name the first of some things, and say how many more there are: ``"a, b and 7 more"``."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def quantised_lines(grids: Iterable[str | None], tensors: int) -> Iterator[str]:
+    """Yield a line for each grid that weights of some of so many tensors lie on."""
+    for grid, count in Counter(grid for grid in grids if grid is not None).items():
+        yield f"quantised once: {grid} ({count} of {counted(tensors, 'tensor')})"
 
 
 def near_names(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from bf16codecs._base.fields import FIELDS
-from bf16codecs._base.messages import counted
+from bf16codecs._base.messages import counted, quantised_lines
 from bf16codecs.analysis.coded_sizes import CODECS, DIFFERENCE
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
 from bf16codecs.analysis.statistics import Change, Prediction
@@ -166,9 +165,7 @@ def summary(found: Analysis) -> Iterator[str]:
         yield f"looked at: {100 * found.share:.1f} % of the bytes"
     if found.base is not None:
         yield f"compared with: {found.base}{_compared(found)}"
-    for grid, count in Counter(tensor.grid for tensor in found.tensors).items():
-        if grid is not None:
-            yield f"quantised once: {grid} ({count} of {tensors})"
+    yield from quantised_lines((tensor.grid for tensor in found.tensors), len(found.tensors))
     if found.steps:
         yield f"the last of {len(found.steps)} checkpoints, each compared with the one before it"
 

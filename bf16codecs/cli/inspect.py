@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +51,11 @@ __all__ = ["info", "plugin_path", "verify"]
     help="Request the size of each chunk from a server that does not list sizes.",
 )
 @click.option(
+    "--grids",
+    is_flag=True,
+    help="Request the head of each tensor's first chunk from a server, to find grids.",
+)
+@click.option(
     "--tensor",
     "tensors",
     multiple=True,
@@ -67,6 +71,7 @@ def info(
     store: str,
     sort: str,
     sizes: bool,
+    grids: bool,
     tensors: tuple[str, ...],
     steps: bool,
     storage_options: dict[str, Any] | None,
@@ -77,26 +82,27 @@ def info(
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
-    from bf16codecs.store.contents import contents_of
+    from bf16codecs.store.contents import contents_of, with_grids
     from bf16codecs.store.opening import Opening, open_either
 
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store, sizes, with_steps=steps)
+        contents = with_grids(contents.only(tensors) if tensors else contents, reader, grids)
     if steps and contents.run is None:
         raise click.UsageError(f"--steps goes with runs, but {store} is one model")
     contents.sort(sort)
     if as_json:
-        show_json((contents.only(tensors) if tensors else contents).to_json())
+        show_json(contents.to_json())
     else:
-        _show_contents(contents, tensors, steps)
+        _show_contents(contents, steps)
 
 
-def _show_contents(contents: Contents, tensors: Sequence[str], steps: bool) -> None:
+def _show_contents(contents: Contents, steps: bool) -> None:
     from bf16codecs.store.contents import file_lines, summary_lines, table_of, table_of_steps
 
-    if tensors:
-        print_table(*table_of(contents.only(tensors)))
+    if not contents.is_whole:
+        print_table(*table_of(contents))
         if steps:
             show("")
             print_table(*table_of_steps(contents))

@@ -186,7 +186,7 @@ def dataset_array(
     stored = _StoredChunks(
         dataset, dtype, chunks, read, formats, storage, file, is_complete, has_filtered_edges
     )
-    return ChunkedArray(
+    array = ChunkedArray(
         label,
         shape,
         dtype,
@@ -196,6 +196,8 @@ def dataset_array(
         find_base=find_base,
         versions=filter_steps(pipeline),
     )
+    array.reads_heads &= file is not None  # HDF5 reads whole chunks
+    return array
 
 
 def _masked_format(

@@ -8,7 +8,14 @@ from typing import Any
 from bf16codecs._base.names import SORTS
 from bf16codecs._base.tables import printable, table_lines
 from bf16codecs.model import html
-from bf16codecs.store.contents import Contents, contents_of, file_lines, summary_lines, table_of
+from bf16codecs.store.contents import (
+    Contents,
+    contents_of,
+    file_lines,
+    summary_lines,
+    table_of,
+    with_grids,
+)
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Info", "info_of"]
@@ -30,8 +37,9 @@ class Info:
         -------
         dict of list
             An argument for ``pandas.DataFrame(...)`` or ``polars.DataFrame(...)``: `name`, `dtype`,
-            `shape`, `parameters`, `nbytes`, `stored_nbytes`, `ratio`, `codec`, `level`, `way`.
-            Stored sizes and ratios are None if a server lists no sizes.
+            `shape`, `parameters`, `nbytes`, `stored_nbytes`, `ratio`, `codec`, `level`, `way`,
+            `grid`. Stored sizes and ratios are None if a server lists no sizes; grids are None of
+            tensors that lie on none, and where they were not looked for.
         """
         rows = [row.to_json() for row in self._contents.rows]
         names = [name for name in (rows[0] if rows else {}) if name != "lossy"]
@@ -63,10 +71,10 @@ class Info:
         return html.block(title, *map(html.line, lines), table, *below)
 
 
-def info_of(reader: ModelReader, where: str, sort: str, sizes: bool) -> Info:
+def info_of(reader: ModelReader, where: str, sort: str, sizes: bool, grids: bool) -> Info:
     """Describe an open model or run, as `Model.info` does; `where` is its path or address."""
     if sort not in SORTS:
         raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.80}")
-    contents = contents_of(reader, where, sizes)
+    contents = with_grids(contents_of(reader, where, sizes), reader, grids)
     contents.sort(sort)
     return Info(contents)

@@ -306,7 +306,7 @@ class Model(TensorMapping[LazyTensor]):
             device = self._device
         return checked_framework(framework, device)
 
-    def info(self, sort: str = "file", sizes: bool = False) -> Info:
+    def info(self, sort: str = "file", sizes: bool = False, grids: bool = False) -> Info:
         """Describe the model: its kind, its size, and its tensors.
 
         Parameters
@@ -315,6 +315,9 @@ class Model(TensorMapping[LazyTensor]):
             Order of the tensors: as in the files, by name, or with the largest size or ratio first.
         sizes
             Ask a server that lists no sizes for the size of each chunk, one request each.
+        grids
+            Ask a server for the head of each tensor's first chunk, to tell what weights that were
+            quantised once were. Heads of chunks on a disk are always read.
 
         Returns
         -------
@@ -328,7 +331,7 @@ class Model(TensorMapping[LazyTensor]):
         bf16codecs.store.StoreError
             If metadata or headers are damaged.
         """
-        return info_of(self._handle.opened, self._where, sort, sizes)
+        return info_of(self._handle.opened, self._where, sort, sizes, grids)
 
     @cached_property
     def _objects(self) -> Mapping[str, tuple[int, int]]:

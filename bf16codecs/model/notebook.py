@@ -11,7 +11,7 @@ from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model import html
 from bf16codecs.model.exponents import Exponents, Sampled
 from bf16codecs.model.info import Info
-from bf16codecs.store.contents import codec_and_size, contents_of, ratio_of
+from bf16codecs.store.contents import codec_and_size, contents_of, ratio_of, with_grids
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.reader import ModelReader
 
@@ -97,7 +97,7 @@ def model_html(
         is_local = _is_local(reader)
         is_small = is_local or len(reader.info.files) <= _MOST_FILES
         if len(names) <= _MOST_TENSORS and is_small:
-            known = Info(contents_of(reader, where, with_sizes=is_local))
+            known = Info(with_grids(contents_of(reader, where, with_sizes=is_local), reader))
         below = _exponents(lambda: _counted(names, tensor), *notes) if is_local else _NOT_READ
     except _FAILURES as e:
         below = html.line(one_line(e))

@@ -155,12 +155,12 @@ class Run(TensorMapping["RunTensor"]):
             tensors[name] = tensors.pop(STEP)
         return as_dataset(tensors, self.steps)
 
-    def info(self, sort: str = "file", sizes: bool = False) -> Info:
+    def info(self, sort: str = "file", sizes: bool = False, grids: bool = False) -> Info:
         """Describe the run: its steps, its size, and its tensors.
 
         Parameters, result and errors are those of `Model.info`.
         """
-        return info_of(self._reader, self._where, sort, sizes)
+        return info_of(self._reader, self._where, sort, sizes, grids)
 
     def _repr_html_(self) -> str:
         return model_html(

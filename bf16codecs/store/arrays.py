@@ -32,6 +32,8 @@ class StoredArrays(ABC):
 
     #: Whether reading a small part, such as a header, is cheap, without a request to a server.
     is_near = True
+    #: How many reads at a time pay off.
+    concurrency = 1
     #: Whether arrays repeat their shape in the names of their dimensions. If not, opening a tensor
     #: reads its header.
     names_dimensions = True

@@ -6,17 +6,21 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from bf16codecs._arrays.views import grid_job
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted, named_errors, other_tensors
+from bf16codecs._base.messages import counted, named_errors, other_tensors, quantised_lines
 from bf16codecs._base.tables import Column, format_size
+from bf16codecs._base.threads import run_ahead
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
-from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.errors import BF16CodecsError, LimitError, ServerError, TensorNotFoundError
 from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect, kind_of_address, path_of
 from bf16codecs.store.objects import sizes_of_objects
@@ -34,7 +38,10 @@ __all__ = [
     "summary_lines",
     "table_of",
     "table_of_steps",
+    "with_grids",
 ]
+
+T = TypeVar("T")
 
 # Sort keys: the largest row first, and rows of equal size in the order of the files.
 _ORDERS: dict[str, Callable[[Row], Any]] = {
@@ -43,7 +50,11 @@ _ORDERS: dict[str, Callable[[Row], Any]] = {
     "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
 }
 
+_DIFFERENCE = "difference+"
 _SHARED = CodecLabel("shared", "")
+# Codecs and data types of which frames may hold levels and scales.
+_GRID_CODECS = {"arithmetic", "huffman", _SHARED.codec}
+_GRID_DTYPES = {"BF16", "F16", "F32"}
 
 
 def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
@@ -71,6 +82,8 @@ class Row:
     loss: HalfLoss | None = None
     #: Whether the last step of a run has it.
     is_present: bool = True
+    #: What its values were quantised to, if that was looked for and found.
+    grid: str | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -87,7 +100,13 @@ class Row:
         """The kind of storage: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
         if self.codec_label.codec in ("shared", "rounded"):
             return self.codec_label.codec
-        return "difference" if self.codec_label.codec.startswith("difference+") else "whole"
+        return "difference" if self.codec_label.codec.startswith(_DIFFERENCE) else "whole"
+
+    @property
+    def may_have_grid(self) -> bool:
+        """Whether frames of its codec and data type may hold levels and scales."""
+        codec = self.codec_label.codec.removeprefix(_DIFFERENCE)
+        return codec in _GRID_CODECS and self.dtype in _GRID_DTYPES
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as a JSON object."""
@@ -102,6 +121,7 @@ class Row:
             "codec": self.codec_label.codec,
             "level": self.codec_label.level or None,
             "way": self.way,
+            "grid": self.grid,
             "lossy": None if self.loss is None else loss_entry(self.loss),
         }
 
@@ -135,6 +155,8 @@ class Contents:
     is_whole: bool = True
     #: The sizes of objects of a training job's checkpoint, by name.
     objects: dict[str, int] | None = None
+    #: Whether grids were looked for: see `with_grids`.
+    has_grids: bool = False
 
     @property
     def is_store(self) -> bool:
@@ -174,6 +196,11 @@ class Contents:
     def codecs(self) -> Counter[str]:
         """The number of tensors with each codec."""
         return Counter(row.codec for row in self.rows)
+
+    @property
+    def grids(self) -> Counter[str]:
+        """The number of tensors on each grid."""
+        return Counter(row.grid for row in self.rows if row.grid is not None)
 
     @property
     def dtypes(self) -> Counter[str]:
@@ -230,6 +257,7 @@ class Contents:
             "lossy": None if self.loss is None else loss_entry(self.loss),
             "codecs": dict(self.codecs),
             "dtypes": dict(self.dtypes),
+            "grids": dict(self.grids) if self.has_grids else None,
             "base": None if self.base is None else _base_json(self.base),
             "step": self.step,
             "group": None if run is None else run.group,
@@ -322,6 +350,40 @@ def contents_of(
     )
 
 
+def with_grids(contents: Contents, reader: ModelReader, ask: bool = False) -> Contents:
+    """Return contents with the grids of tensors, as the heads of their first frames tell them.
+
+    Of a store at a server, which takes a request for each tensor, only if `ask` is true: OSError,
+    ServerError and LimitError are then raised. What is damaged has no grid.
+    """
+    if not contents.is_store or not (reader.stored.is_near or ask):
+        return contents
+    names = [row.name for row in contents.rows if row.may_have_grid]
+    jobs = (_grid_job(reader, name) for name in names)
+    with closing(run_ahead(jobs, reader.stored.concurrency)) as found:
+        grids = dict(zip(names, found, strict=True))
+    rows = [replace(row, grid=grids.get(row.name)) for row in contents.rows]
+    return replace(contents, rows=rows, has_grids=True)
+
+
+def _grid_job(reader: ModelReader, name: str) -> Callable[[], str | None]:
+    """Return a job that reads the grid of a tensor's first values."""
+    job = _unless_damaged(reader, lambda: grid_job(reader.first_array(name)))
+    return partial(_unless_damaged, reader, job or (lambda: None))
+
+
+def _unless_damaged(reader: ModelReader, ask: Callable[[], T | None]) -> T | None:
+    """Return an answer; None if something is damaged, or a store that is near cannot be read."""
+    try:
+        return ask()
+    except (OSError, LimitError, ServerError):
+        if not reader.stored.is_near:
+            raise
+    except BF16CodecsError:
+        pass
+    return None
+
+
 def _stored_steps(run: RunReader) -> list[int]:
     return [run.step(number).total_nbytes() for number in run.run.numbers]
 
@@ -383,7 +445,8 @@ _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, r
 _SIZES = [Column("size"), Column("stored"), Column("ratio")]
 _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
 # The column that is left out first, since the summary has the codecs as well.
-_CODEC = Column("codec", is_text=True, rank=6)
+_CODEC = Column("codec", is_text=True, rank=7)
+_GRID = Column("grid", is_text=True, rank=6)
 
 
 def summary_lines(contents: Contents) -> Iterator[str]:
@@ -408,6 +471,7 @@ def summary_lines(contents: Contents) -> Iterator[str]:
         yield f"on the disk: {format_size(on_disk)}; the rest is room for steps to come"
     if contents.codecs:
         yield f"codecs: {_counts(contents.codecs, 'tensor')}"
+    yield from quantised_lines((row.grid for row in contents.rows), len(contents.rows))
     yield from _ways(contents.rows)
     if contents.objects is not None:
         yield f"objects: {len(contents.objects)} ({format_size(sum(contents.objects.values()))})"
@@ -506,8 +570,6 @@ def table_of(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]
     ]
     parts = {"headers": True, "metadata": contents.is_store, "objects": contents.objects}
     rest = ", ".join(part for part, is_there in parts.items() if is_there)
-    if not contents.is_whole:
-        return columns, rows, []
     sums = [
         _cells(
             contents,
@@ -518,7 +580,11 @@ def table_of(contents: Contents) -> tuple[list[Column], list[Cells], list[Cells]
         _cells(contents, (rest, "", "", ""), contents.rest),
         _cells(contents, ("total", "", "", ""), (contents.nbytes, contents.stored_nbytes)),
     ]
-    return columns, rows, sums
+    if contents.grids:
+        columns.append(_GRID)
+        rows = [(*cells, row.grid or "") for cells, row in zip(rows, contents.rows, strict=True)]
+        sums = [(*cells, "") for cells in sums]
+    return columns, rows, sums if contents.is_whole else []
 
 
 def _cells(
@@ -541,12 +607,15 @@ def _cells(
 
 
 def file_lines(contents: Contents) -> Iterator[str]:
-    """Yield lines about the original files, and about unknown sizes."""
+    """Yield lines about the original files, and about what the server was not asked for."""
     for file in contents.files:
         yield f"{os.path.basename(file.name)}: {file.size} bytes"
         yield from _digests(file.restored, "")
         if file.restored_digests is not None:
             yield from _digests(file.digests, "of the original, which is not restored: ")
+    if not contents.has_grids and any(row.may_have_grid for row in contents.rows):
+        asked = for_caller("grids=True looks", "--grids looks")
+        yield f"Quantised once? {asked} at the head of each tensor's first chunk."
     if contents.is_store and not contents.has_stored_sizes:
         asked = for_caller("sizes=True asks", "--sizes asks")
         yield f"Stored sizes: the server lists none; {asked} it for that of each chunk."

@@ -226,6 +226,10 @@ class ModelReader:
             self.check_header(name)
         return tensors[name]
 
+    def first_array(self, name: str) -> UnitArray:
+        """Return the array that has a tensor's first values."""
+        return self.array(self.info.paths[name])
+
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return this model's tensor that a difference refers to, converted if needed.
 

@@ -9,6 +9,7 @@ import pytest
 import bf16codecs
 import tiers
 from based_models import write_steps
+from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from invoked import done
 from lazy_models import weights, write_safetensors
@@ -53,6 +54,21 @@ def test_it_prints_what_the_command_prints(opened):
     assert table["nbytes"] == sorted(table["nbytes"], reverse=True)
     for name in ("dtype", "shape", "parameters", "stored_nbytes", "ratio", "codec", "level", "way"):
         assert name in table
+    assert "grid" in table
+
+
+def test_grids_take_a_read_for_each_tensor(tmp_path, reads):
+    normal = weights((256, 512), "float32")
+    names = ("fp8-tiles", "int4-g128", "gaussian")
+    tensors = {name: RECIPES[name](normal).astype("bfloat16") for name in names}
+    source = write_safetensors(tmp_path / "m.safetensors", tensors)
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        reads.clear()
+        grids = model.info().table()["grid"]
+    assert grids == ["FP8 E4M3, tiles of 128 x 128", "INT4, groups of 128", None]
+    chunks = [asked for key, asked in reads if "header" not in key and "/c." in key]
+    assert chunks == [[(0, 4096)]] * 3
 
 
 def test_other_orders_are_refused(demo_model):

@@ -138,6 +138,11 @@ class RunReader(_OnRun):
             self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
 
+    def first_array(self, name: str) -> UnitArray:
+        """Return the first step of a tensor; its name is that for `tensor`."""
+        placement = min(self._variant(name), key=lambda placement: _first_index([placement]))
+        return StepView(self.array(placement.path), _first_index([placement]))
+
     def describe(self, name: str) -> TensorOverTime:
         """Describe a tensor without reading headers; its name is that for `tensor`."""
         array, dtype = self.tensor(name)

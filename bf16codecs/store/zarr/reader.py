@@ -93,7 +93,7 @@ class ZarrArrays(StoredArrays):
             ([DELTA_ID, "gzip"], DeltaFormat(GzipFormat())),
             ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
-        self.is_near = storage.concurrency == 1
+        self.concurrency, self.is_near = storage.concurrency, storage.concurrency == 1
         root = read_root(where, storage)
         self.zarr_format, self._documents = root.zarr_format, root.arrays
         info = StoreInfo.from_attributes(root.attributes, where, OTHER_GROUP)
