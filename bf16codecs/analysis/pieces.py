@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
+from bf16codecs._arrays.storage import Range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.fields import FIELDS
 from bf16codecs.analysis.coded_sizes import CODECS, CodedSizes, measure, measure_differences
@@ -35,6 +36,14 @@ _LEAST_BYTES = 1 << 14
 # A sample has this many pieces if each can have this size, that of a whole block. Reading a piece
 # from an address costs at least a block of a chunk.
 _SPREAD_PIECES, _SPREAD_BYTES = 16, 1 << 16
+# Pieces begin at multiples of so many rows, or items of a row, where there is room for it: so they
+# begin where tiles and groups do.
+_TILE_ROWS, _GROUP_ITEMS = 128, 4096
+# A sample has fewer pieces, but at least so many, if these then have `_TILE_ROWS` rows: in fewer,
+# most grids of columns are not found.
+_FEW_PIECES = 4
+# So many rows tell tiles from groups. They are read if they do not have more bytes than this.
+_TOLD_ROWS, _MOST_TOLD_BYTES = 160, 1 << 24
 # Pieces with damage are halved down to this size.
 _LEAST_PIECE = 1 << 16
 
@@ -45,6 +54,8 @@ class TensorPiece:
 
     start: int
     stop: int
+    #: Whether it is the first one of the tensor.
+    is_first: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -135,45 +146,62 @@ class Tensor:
         """Whether it has rows above each other."""
         return len(self.shape) > 1
 
+    @property
+    def row_nbytes(self) -> int:
+        """The size of a row."""
+        return self.item.itemsize * self.columns
+
     def pieces(self, share: float) -> Iterator[TensorPiece]:
         """Yield the pieces to analyze: all of the tensor, or evenly spread pieces of it."""
+        for number, (start, stop) in enumerate(self._ranges(share)):
+            yield TensorPiece(start, stop, is_first=number == 0)
+
+    def _ranges(self, share: float) -> Iterator[Range]:
         if not self.nbytes:
             return
-        size = self.item.itemsize
-        plan = ArrayPlan(
-            self.name, self.item.name, self.shape, chunk_shape(self.shape, size, _PIECE_BYTES)
-        )
+        plan = ArrayPlan(self.name, self.item.name, self.shape, self._piece_shape())
         if share >= 1:
             for piece in plan.pieces():
-                yield TensorPiece(piece.offset, piece.offset + piece.nbytes)
+                yield piece.offset, piece.offset + piece.nbytes
             return
         wanted = min(self.nbytes, max(_LEAST_BYTES, math.ceil(share * self.nbytes)))
         yield from self._spread(wanted, plan.chunk_nbytes)
 
-    def _spread(self, wanted: int, most: int) -> Iterator[TensorPiece]:
-        """Yield pieces of about `wanted` bytes in all, one from each of equally long ranges."""
-        count = max(math.ceil(wanted / most), min(_SPREAD_PIECES, wanted // _SPREAD_BYTES), 1)
-        each, row = math.ceil(wanted / count), self.item.itemsize * self.columns
+    def _piece_shape(self) -> tuple[int, ...]:
+        """Return the shape of the pieces of a whole tensor: no tile or group is cut."""
+        lengths = list(chunk_shape(self.shape, self.item.itemsize, _PIECE_BYTES))
+        for axis, most in ((-1, _GROUP_ITEMS), (-2, _TILE_ROWS)):
+            if len(lengths) >= -axis and most < lengths[axis] < self.shape[axis]:
+                lengths[axis] -= lengths[axis] % most
+        return tuple(lengths)
+
+    def _spread(self, wanted: int, most: int) -> Iterator[Range]:
+        """Yield ranges of about `wanted` bytes in all, one from each of equally long parts."""
+        tall = _TILE_ROWS * self.row_nbytes
+        least = tall if _SPREAD_BYTES < tall <= wanted // _FEW_PIECES else _SPREAD_BYTES
+        count = max(math.ceil(wanted / most), min(_SPREAD_PIECES, wanted // least), 1)
+        each, row = math.ceil(wanted / count), self.row_nbytes
         # Whole rows, so that a piece has the rows above its last ones, unless a row is too large.
         unit = row if row <= each else self.item.itemsize
         each = math.ceil(each / unit) * unit
         count = max(1, min(round(wanted / each), self.nbytes // each))
+        room = (self.nbytes // count - each) // unit
+        step = unit * _power_within(min(room, _TILE_ROWS if unit == row else _GROUP_ITEMS))
         before = 0
         for i in range(count):
             # Not in the middle: blocks of chunks end there, and a piece would touch two.
             start = (5 * i * self.nbytes + 2 * (self.nbytes - count * each)) // (5 * count)
-            start -= start % unit
-            stop = start + each
-            if row > each:  # not beyond the end of the row
-                end = start - start % row + row
-                start = max(before, min(start, end - each))
-                stop = min(start + each, end)
-            yield TensorPiece(start, stop)
-            before = stop
+            # Parts of a row, which also begins a group, do not go beyond its end.
+            begin = 0 if unit == row else start - start % row
+            end = self.nbytes if unit == row else begin + row
+            start = min(start, end - each)
+            start = max(before, start - (start - begin) % step)
+            before = min(start + each, end)
+            yield start, before
 
     def read(self, piece: TensorPiece) -> tuple[Bytes, Bytes, Bytes | None]:
         """Read a piece, the values above its last ones in their columns, and the base's."""
-        row = self.item.itemsize * self.columns if self.is_matrix else piece.stop
+        row = self.row_nbytes if self.is_matrix else piece.stop
         first, last = max(0, piece.start - row), max(0, piece.stop - row)
         if last > piece.start:  # the piece overlaps the rows above it: read both at once
             data = self._read(self.reader, first, piece.stop)
@@ -193,7 +221,7 @@ class Tensor:
         except BF16CodecsError as e:
             if piece.nbytes <= _LEAST_PIECE:
                 return self._read_alone(piece, e)
-        row = self.item.itemsize * self.columns
+        row = self.row_nbytes
         middle = (piece.start + piece.stop) // 2
         middle -= middle % (row if row < piece.nbytes // 2 else self.item.itemsize)
         found, errors = self.read_sound(TensorPiece(piece.start, middle))
@@ -247,9 +275,31 @@ class Tensor:
             found.sums[read.piece.start // size] = PieceSums.of(items.view(self.item))
         found.sizes = measure(self.item.name, items, read.base, codecs)
         if self.item.name in _core.DTYPES:
-            row = self.columns if self.is_matrix else 0
-            found.grid = _core.find_grid(read.data, _core.DTYPES[self.item.name], row)
+            found.grid = self._grid(read)
         return found
+
+    def _grid(self, read: Read) -> str | None:
+        """Return what the values of a piece were quantised to.
+
+        The first piece names the grid of a tensor: further rows are read to tell tiles from groups.
+        """
+        grid, row = self._find_grid(read.data), self.row_nbytes
+        start = read.piece.start - read.piece.start % (_TILE_ROWS * row)
+        stop = min(self.nbytes, start + _TOLD_ROWS * row)
+        is_within = read.piece.start == start and stop <= read.piece.stop
+        may_read = read.piece.is_first and self.is_matrix and self.concurrency
+        if grid is None or is_within or not may_read or stop - start > _MOST_TOLD_BYTES:
+            return grid
+        try:
+            return self._find_grid(self._read(self.reader, start, stop)) or grid
+        except NO_DAMAGE:
+            raise
+        except BF16CodecsError:
+            return grid
+
+    def _find_grid(self, data: Bytes) -> str | None:
+        row = self.columns if self.is_matrix else 0
+        return _core.find_grid(data, _core.DTYPES[self.item.name], row)
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
         """Count the values of a piece that differ from the base's, and code the difference."""
@@ -265,3 +315,8 @@ class Tensor:
         if out.size:
             reader.read_range(start, stop, out)
         return out
+
+
+def _power_within(number: int) -> int:
+    """Return the largest power of two that is not above a number, and at least 1."""
+    return 1 << max(1, number).bit_length() - 1

@@ -198,6 +198,62 @@ def test_parts_of_samples(tmp_path, shape, share):
     assert 0.5 * wanted < sum(piece.nbytes for piece in pieces) < 2 * wanted
 
 
+@for_each(
+    "shape", [(11008, 4096), (4096, 11008), (8, 2048, 1408), (3, 5_000_000), (5_000_000,), ()]
+)
+@for_each("share", [0.001, 0.1, 0.5, 1])
+def test_pieces_begin_where_tiles_and_groups_do(shape, share):
+    tensor = Tensor("w", "BF16", shape, np.dtype("f2"), None)
+    pieces = list(tensor.pieces(share))
+    assert [piece.is_first for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+    for piece in pieces:
+        row, column = divmod(piece.start // 2, tensor.columns)
+        assert column % 256 == 0
+        assert row % 128 == 0 or tensor.nbytes < 128 * tensor.row_nbytes
+
+
+def write_quantised(path, recipes, shape, flat=False):
+    """Write a tensor of each recipe, and return the file's path."""
+    normal = np.random.default_rng(0).normal(0, 0.02, shape).astype("f4")
+    tensors = {recipe: RECIPES[recipe](normal).astype("bfloat16") for recipe in recipes}
+    if flat:
+        tensors = {recipe: values.reshape(-1) for recipe, values in tensors.items()}
+    return write_safetensors(path / "m.safetensors", tensors)
+
+
+def test_samples_tell_grids_as_the_whole_does(tmp_path):
+    recipes = ["fp8-tiles", "fp8-rows", "int4-g128", "int6-g16", "nf4", "gaussian"]
+    for shape, flat in [((1280, 1024), False), ((1280, 1024), True), ((4, 1 << 18), False)]:
+        if shape[0] < 128 or flat:
+            recipes = [recipe for recipe in recipes if recipe.startswith(("int", "nf4"))]
+        path = write_quantised(tmp_path, recipes, shape, flat)
+        whole = {tensor.name: tensor.grid for tensor in analyze(path).tensors}
+        assert None not in {**whole, "gaussian": ""}.values()
+        for sample in (200_000, 1_000_000):
+            found = analyze(path, sample=sample)
+            assert {tensor.name: tensor.grid for tensor in found.tensors} == whole, (shape, sample)
+
+
+def test_samples_see_columns(tmp_path):
+    path = write_quantised(tmp_path, ["int8-columns"], (4096, 1024))
+    (tensor,) = analyze(path, sample=1 << 20).tensors
+    assert tensor.grid.startswith("INT8, ")
+    assert tensor.grid.endswith("columns")
+
+
+def test_damage_where_further_rows_are_read_to_tell_a_grid(tmp_path):
+    """The name that the first piece gives it remains, without an error."""
+    source = write_quantised(tmp_path, ["fp8-tiles"], (1280, 1024))
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, chunk_size=64 * 2048)
+    piece, *_ = Tensor("w", "BF16", (1280, 1024), np.dtype("f2"), None).pieces(0.05)
+    chunks = sorted((store / "fp8-tiles").glob("c.*.0"), key=lambda path: int(path.suffixes[0][1:]))
+    chunks[piece.start // (64 * 2048) + 1].write_bytes(b"damage")
+    found = analyze(store, sample=int(0.05 * 1280 * 2048))
+    assert found.damage == ()
+    assert found.tensors[0].grid == "FP8 E4M3, groups of 128"
+
+
 def test_progress(demo_model, of_demo):
     told = []
     analyze(demo_model, progress=lambda *about: told.append(about))
