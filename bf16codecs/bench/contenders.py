@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bf16codecs import _core
 from bf16codecs.bench.data import Bytes
 
 __all__ = ["MEMCPY", "Contender", "copy", "memcpy", "of_codec", "package_codecs"]
@@ -21,7 +23,8 @@ class Contender:
 
     `encode` returns a buffer, or a list of buffers. `decode` may write to `out`, a warm buffer of
     the right size, or return another. `restored` returns the expected bytes of a lossy contender.
-    `slow` ones take minutes for a large model.
+    `slow` ones take minutes for a large model. Those that look at rows are given the bytes of a
+    tensor row by row, as an array of two dimensions, if it has rows.
     """
 
     name: str
@@ -30,6 +33,11 @@ class Contender:
     threads: int = 1
     restored: Callable[[Bytes], Bytes] | None = None
     slow: bool = False
+    looks_at_rows: bool = False
+
+    def given(self, tensors: Sequence[Bytes]) -> Sequence[Bytes]:
+        """Return the tensors as it is given them."""
+        return tensors if self.looks_at_rows else [tensor.reshape(-1) for tensor in tensors]
 
 
 def copy(data: Bytes, out: Bytes) -> Bytes:
@@ -63,4 +71,12 @@ def package_codecs(threads: int, dtype: str) -> Iterator[Contender]:
         ("BF16Arithmetic best", codecs.BF16Arithmetic(dtype, "best")),
         ("BF16Zstd 3", codecs.BF16Zstd(dtype=dtype)),
     ):
-        yield of_codec(name, codec, threads)
+        contender = of_codec(name, codec, threads)
+        encode = partial(_encode_rows, codec, _core.ITEM_SIZES[dtype])
+        yield replace(contender, encode=encode, looks_at_rows=True)
+
+
+def _encode_rows(codec: Any, item_size: int, data: Bytes) -> bytes:
+    """Encode a tensor as an array of items."""
+    encoded: bytes = codec.encode(data.view(f"V{item_size}") if data.ndim == 2 else data)
+    return encoded

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "NothingToMeasureError",
     "Payload",
     "Sample",
+    "cut",
     "payload_of",
     "picked",
     "sample_of",
@@ -54,6 +55,8 @@ class Sample:
         Number and bytes of all tensors of that type in the model.
     left_out : dict
         Numbers of the model's tensors of other data types, by safetensors' names.
+    rows : list of int
+        Bytes of a row of each of the tensors, 0 of one without rows; empty if none has rows.
     """
 
     dtype: str
@@ -61,6 +64,16 @@ class Sample:
     count: int
     nbytes: int
     left_out: dict[str, int]
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def arrays(self) -> list[Bytes]:
+        """The tensors, of shape (rows, bytes of a row) where they are whole rows."""
+        rows = self.rows or [0] * len(self.tensors)
+        return [
+            tensor.reshape(-1, row) if row and tensor.size % row == 0 else tensor
+            for tensor, row in zip(self.tensors, rows, strict=True)
+        ]
 
     @property
     def item_size(self) -> int:
@@ -79,7 +92,7 @@ def sample_of(source: Source, nbytes: int) -> Sample:
         A source of `bf16codecs.open_model`, or synthetic data.
     nbytes : int
         Size of the sample: of a larger model, tensors are picked at random, with a fixed seed, and
-        the last one is cut.
+        the last one is cut, behind a row if possible.
 
     Raises
     ------
@@ -101,21 +114,36 @@ def sample_of(source: Source, nbytes: int) -> Sample:
             )
         measured = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
         item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
-        picks = picked([tensor.nbytes for tensor in measured], nbytes, item_size)
+        units = [tensor.row_nbytes or item_size for tensor in measured]
+        picks = picked([tensor.nbytes for tensor in measured], nbytes, item_size, units)
         contents = [measured[i].read(size) for i, size in picks]
+        rows = [measured[i].row_nbytes for i, _ in picks]
     others = Counter(tensor.dtype for tensor in tensors if tensor.dtype != dtype)
-    return Sample(DTYPE_NAMES[dtype], contents, len(measured), sizes[dtype], dict(others))
+    return Sample(DTYPE_NAMES[dtype], contents, len(measured), sizes[dtype], dict(others), rows)
 
 
-def picked(sizes: Sequence[int], nbytes: int, item_size: int) -> list[tuple[int, int]]:
-    """Pick tensors until they take `nbytes`; return the index and size of each, the last cut."""
+def cut(tensor: Bytes, nbytes: int) -> Bytes:
+    """Return the first bytes of a tensor: whole rows, if it has some and there is room for one."""
+    if tensor.ndim == 1 or nbytes < tensor.shape[1]:
+        return tensor.reshape(-1)[:nbytes]
+    return tensor[: nbytes // tensor.shape[1]]
+
+
+def picked(
+    sizes: Sequence[int], nbytes: int, item_size: int, units: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pick tensors until they take `nbytes`; return the index and size of each.
+
+    The last one is cut to a multiple of its unit, or of items where there is no room for a unit.
+    """
     if sum(sizes) <= nbytes:
         return list(enumerate(sizes))
     left, picks = max(item_size, nbytes // item_size * item_size), []
     for i in np.random.default_rng(0).permutation(len(sizes)).tolist():
-        picks.append((i, min(sizes[i], left)))
-        left -= picks[-1][1]
-        if not left:
+        size = sizes[i] if sizes[i] <= left else left // units[i] * units[i] or left
+        picks.append((i, size))
+        left -= size
+        if size < sizes[i] or not left:
             break
     return sorted(picks)
 
@@ -200,11 +228,15 @@ def _counterparts(base: Source, tensors: Sequence[_Tensor]) -> Bytes:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor of a model: `dtype` is safetensors' name, `read` returns the first bytes."""
+    """A tensor of a model: `dtype` is safetensors' name, `read` returns the first bytes.
+
+    `row_nbytes` is the size of a row, 0 without rows.
+    """
 
     name: str
     dtype: str
     nbytes: int
+    row_nbytes: int
     read: Callable[[int], Bytes]
 
 
@@ -213,19 +245,24 @@ def _opened(source: Source) -> Iterator[list[_Tensor]]:
     """Yield the tensors of a model."""
     if source in RECIPES:
         yield [
-            _Tensor(name, "BF16", data.nbytes, partial(_first, data))
+            _Tensor(name, "BF16", data.nbytes, data.shape[1], partial(_first, data.reshape(-1)))
             for name, data in _synthetic(str(source))
         ]
         return
     with open_model(given_path(source, "source")) as model:
         yield [
-            _Tensor(name, tensor.get_dtype(), tensor.nbytes, partial(_read, tensor))
+            _Tensor(name, tensor.get_dtype(), tensor.nbytes, _row(tensor), partial(_read, tensor))
             for name, tensor in model.items()
         ]
 
 
 def _first(data: Bytes, nbytes: int) -> Bytes:
     return data[:nbytes]
+
+
+def _row(tensor: LazyTensor) -> int:
+    is_matrix = len(tensor.shape) > 1 and 0 not in tensor.shape
+    return tensor.shape[-1] * tensor.dtype.itemsize if is_matrix else 0
 
 
 def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
@@ -237,7 +274,7 @@ def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
 def _synthetic(recipe: str) -> list[tuple[str, Bytes]]:
     named = []
     for name, values in matrices(recipe):
-        bits = values.reshape(-1).view(np.uint32)
+        bits = values.view(np.uint32)
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
         named.append((name, rounded.astype("<u2").view(np.uint8)))
     return named

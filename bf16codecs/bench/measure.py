@@ -13,7 +13,7 @@ import numpy as np
 from bf16codecs._base.memory import give_back_freed_memory, keep_freed_memory, peak_memory
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.bench.contenders import MEMCPY, Contender, copy
-from bf16codecs.bench.data import Bytes, picked
+from bf16codecs.bench.data import Bytes, cut, picked
 
 __all__ = ["Failure", "Rates", "Result", "Work", "measure"]
 
@@ -74,15 +74,16 @@ def _encoded_nbytes(encoded: Any) -> int:
 def _round_trip(
     contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes]
 ) -> tuple[float, float, int, bool]:
+    given = contender.given(data)
     start = time.perf_counter()
-    encoded = [contender.encode(tensor) for tensor in data]
+    encoded = [contender.encode(tensor) for tensor in given]
     middle = time.perf_counter()
     decoded = [contender.decode(e, o) for e, o in zip(encoded, out, strict=True)]
     end = time.perf_counter()
     size = sum(map(_encoded_nbytes, encoded))
-    expected = data if contender.restored is None else map(contender.restored, data)
+    expected = given if contender.restored is None else map(contender.restored, given)
     exact = all(
-        np.array_equal(np.frombuffer(d, np.uint8), tensor)
+        np.array_equal(np.frombuffer(d, np.uint8), tensor.reshape(-1))
         for d, tensor in zip(decoded, expected, strict=True)
     )
     return middle - start, end - middle, size, exact
@@ -91,7 +92,7 @@ def _round_trip(
 def _memcpy_seconds(data: Sequence[Bytes], out: Sequence[Bytes]) -> float:
     start = time.perf_counter()
     for tensor, target in zip(data, out, strict=True):
-        copy(tensor, target)
+        copy(tensor.reshape(-1), target)
     return time.perf_counter() - start
 
 
@@ -119,7 +120,7 @@ class Work:
     Attributes
     ----------
     tensors : list of uint8 ndarray
-        Tensors, each encoded alone.
+        Tensors, each encoded alone, of two dimensions where they have rows.
     nbytes : int
         Size up to which they are copied; there are at most 10,000 copies.
     item_size : int
@@ -138,8 +139,9 @@ class Work:
         sizes = [tensor.nbytes for tensor in self.tensors]
         total, copies = sum(sizes), -(-self.nbytes // sum(sizes))
         if self.may_shrink and affordable < total:
-            picks = picked(sizes, affordable, self.item_size)
-            return [self.tensors[i][:size].copy() for i, size in picks]
+            units = [t.shape[1] if t.ndim == 2 else self.item_size for t in self.tensors]
+            picks = picked(sizes, affordable, self.item_size, units)
+            return [cut(self.tensors[i], size).copy() for i, size in picks]
         if self.may_shrink:
             copies = min(copies, affordable // total)
         copies = max(1, min(copies, _MAX_TENSORS // len(sizes)))
@@ -166,7 +168,7 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
         keep_freed_memory()
         left = max(0.0, seconds - (time.perf_counter() - start))
         data = work.data(max(_LEAST_BYTES, int(left * rate / (repeats or _LEAST_ROUNDS))))
-        out = [np.zeros_like(piece) for piece in data]
+        out = [np.zeros(piece.nbytes, np.uint8) for piece in data]
         copying: list[float] = []
         rounds: list[tuple[float, float, int, bool]] = []
         while len(rounds) < (repeats or _MOST_ROUNDS):
@@ -206,13 +208,14 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
 
 def _probe(contender: Contender, work: Work) -> tuple[int | None, float]:
     """Return the peak memory for one tensor, results included, and its bytes a second."""
-    piece = max(work.tensors, key=lambda tensor: tensor.nbytes)[:_PROBE_BYTES]
-    out = np.zeros_like(piece)
+    piece = cut(max(work.tensors, key=lambda tensor: tensor.nbytes), _PROBE_BYTES)
+    out, trial = np.zeros(piece.nbytes, np.uint8), cut(piece, _TRIAL_BYTES)
     # The first call loads code, which must not count as memory of the data.
-    _round_trip(contender, [piece[:_TRIAL_BYTES]], [out[:_TRIAL_BYTES]])
+    _round_trip(contender, [trial], [out[: trial.nbytes]])
+    (given,) = contender.given([piece])
     give_back_freed_memory()
     with peak_memory() as peak:
         start = time.perf_counter()
-        contender.decode(contender.encode(piece), out)
+        contender.decode(contender.encode(given), out)
         seconds = time.perf_counter() - start
         return peak(), piece.nbytes / max(seconds, 1e-9)

@@ -131,5 +131,5 @@ def study_codecs(
         peers, absent = peers_of(threads, sample.dtype)
         candidates = [memcpy(), *package_codecs(threads, sample.dtype), *peers]
     size = DEFAULT_NBYTES if nbytes is None else nbytes
-    work = Work(sample.tensors, size, sample.item_size, may_shrink=nbytes is None)
+    work = Work(sample.arrays, size, sample.item_size, may_shrink=nbytes is None)
     return Study(candidates, work), absent
