@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numcodecs import Delta
+from numpy.typing import NDArray
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
@@ -142,6 +143,15 @@ def _largest_chunk(chunk_spec: ArraySpec) -> int | None:
     return stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize)
 
 
+def _with_rows(data: Bytes, chunk_spec: ArraySpec) -> NDArray[Any]:
+    """Return a chunk as items in its shape, unless codecs before this one changed its size."""
+    dtype = chunk_spec.dtype.to_native_dtype()
+    is_whole = data.nbytes == math.prod(chunk_spec.shape) * dtype.itemsize
+    if dtype.kind in "OT" or len(chunk_spec.shape) < 2 or not is_whole:
+        return data
+    return data.view(f"V{dtype.itemsize}").reshape(chunk_spec.shape)
+
+
 @dataclass(frozen=True)
 class RunLengthCodec(_WrappedCodec):
     """`RunLength` as a codec of Zarr format 3."""
@@ -183,7 +193,7 @@ class _FrameBytesCodec(_WrappedCodec):
         # Not when an array is opened: its readers cannot change the codec.
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
         codec.warn_of_other(chunk_spec.dtype.to_native_dtype())
-        return super()._encoded(data, chunk_spec)
+        return codec.encode(_with_rows(data, chunk_spec))
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse chunks that steps do not divide."""
@@ -207,6 +217,7 @@ class BF16HuffmanCodec(_FrameBytesCodec):
     dtype: str = "bfloat16"
     checksum: bool = True
     steps: int = 1
+    grid: bool = True
 
 
 @dataclass(frozen=True)
@@ -218,6 +229,7 @@ class BF16ArithmeticCodec(_FrameBytesCodec):
     level: str = "fast"
     checksum: bool = True
     steps: int = 1
+    grid: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from zarr.codecs import BytesCodec, ShardingCodec
 from zarr.registry import get_codec_class
 
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, RunLength
+from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import (
     BF16ArithmeticCodec,
@@ -32,7 +33,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 CODECS = [
     BF16Split(by="byte"),
     BF16Huffman(),
-    BF16Arithmetic(checksum=False),
+    BF16Arithmetic(checksum=False, grid=False),
     BF16Zstd(level=5),
     RunLength(),
 ]
@@ -62,6 +63,19 @@ def test_create_array(new_folder, dtype, codec, wrap):
         assert_same_bits(a[:], data)
         assert_same_bits(a[5:60:7, ::3], data[5:60:7, ::3])
     assert codecs_on_disk(folder)[1:] == [dict(codec)]
+
+
+@for_each("codec", [BF16Huffman(), BF16Arithmetic(), BF16Arithmetic(level="best")])
+def test_codecs_see_the_rows_of_chunks(new_folder, codec):
+    """Grids of columns are found only in rows."""
+    normal = np.random.default_rng(0).normal(0, 0.02, (256, 512)).astype(np.float32)
+    data, folder = RECIPES["int8-columns"](normal).astype(BF16), new_folder()
+    chunks = {"chunks": (256, 256), "compressors": codec, "fill_value": 0}
+    array = zarr.create_array(folder, data=data, **chunks)
+    assert_same_bits(array[:], data)
+    expected = [codec.encode(np.ascontiguousarray(part)) for part in np.split(data, 2, axis=1)]
+    assert [(folder / f"c/0/{i}").read_bytes() for i in range(2)] == expected
+    assert len(expected[0]) < 0.75 * len(codec.encode(data[:, :256].tobytes()))
 
 
 @codecs
