@@ -301,6 +301,48 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
+// Codes a plane of the scales of a block of n items. Of a few thousand symbols, a wide table
+// decodes one in 1.3 ns, Huffman in 0.6 and pairs in 0.2, and an item of the block takes 0.12: so
+// in groups of 16 or 32, wide planes would take as long as a third of the items. Where pairs do not
+// do, Huffman is taken, but only if it saves more than 1/64 bit an item.
+Coded code_scale_plane(const EncodeOptions& options, const uint8_t* plane, size_t groups, size_t n,
+                       uint8_t* out, Workspace& workspace) {
+  EncodeOptions huffman = options;
+  huffman.codec = Codec::huffman;
+  const auto code = [&](const EncodeOptions& as) {
+    return code_plane(as, plane, groups, out, workspace, true);
+  };
+  if (options.is_best()) {
+    const Coded shorter = code(huffman), coded = code(options);
+    const bool is_shorter = coded.size == 0 || (shorter.size != 0 && shorter.size < coded.size);
+    return is_shorter ? code(huffman) : coded;
+  }
+  uint32_t counts[256];
+  histogram(plane, groups, counts);
+  const Coded coded = code(has_good_pairs(counts) ? options : huffman);
+  const bool is_slow = coded.mode == Mode::huffman && coded.size + n / 512 >= groups;
+  return is_slow ? Coded{} : coded;
+}
+
+// Encodes the scales of the groups of a block of n items.
+std::vector<uint8_t> encode_scales(const EncodeOptions& options, Workspace& workspace,
+                                   const std::vector<uint8_t>& scales, size_t n) {
+  constexpr Layout kLayout{DType::float32, false};
+  constexpr size_t kWidth = sizeof(float);
+  const size_t groups = scales.size() / kWidth;
+  const Room room(kWidth, groups, workspace);
+  split_planes(kLayout, scales.data(), groups, room.planes);
+  Coded coded[kWidth];
+  for (size_t p = 0; p < kWidth; ++p) {
+    coded[p] = code_scale_plane(options, room.planes[p], groups, n, room.payloads[p], workspace);
+  }
+  std::vector<uint8_t> block(block_bound(kWidth, groups));
+  const uint8_t* const end =
+      write_block(kWidth, groups, coded, room.planes, room.payloads, block.data());
+  block.resize(static_cast<size_t>(end - block.data()));
+  return block;
+}
+
 // Encodes a block within the payload of another one.
 std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& layout,
                                   Workspace& workspace, const std::vector<uint8_t>& items) {
@@ -321,7 +363,7 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
                            context.workspace.values, parts))
     return 0;
   Workspace& workspace = context.workspace;
-  const auto scales = encode_inner(options, {DType::float32, false}, workspace, parts.scales);
+  const auto scales = encode_scales(options, workspace, parts.scales, n);
   std::vector<uint8_t> plain;
   if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
   const size_t m = parts.symbols.size();
