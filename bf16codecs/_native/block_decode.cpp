@@ -176,8 +176,10 @@ class SparsePlanes {
   uint8_t* strips_[kMaxItemSize];
 };
 
-void decode_and_merge(const Layout& layout, const BlockContext& context, const PlaneView views[],
-                      size_t n, const Zstd* zstd, Output& out) {
+// Decodes planes, and calls merge(planes, items) strip by strip. The items will be `out`.
+template <typename Merge>
+void decode_strips(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                   size_t n, const Zstd* zstd, const uint8_t* out, Merge merge) {
   const size_t width = layout.planes();
   const size_t room = std::max(n + kPlaneSlack, SparsePlanes::kRoom);
   uint8_t* const scratch = context.workspace.planes.at_least(width * room);
@@ -185,7 +187,7 @@ void decode_and_merge(const Layout& layout, const BlockContext& context, const P
   SparsePlanes sparse_planes;
   uint8_t* decoded[kMaxItemSize];
   for (size_t p = 0; p < width; ++p) decoded[p] = scratch + p * room;
-  UsedNext next{nullptr, 0, out.next(), width * n};
+  UsedNext next{nullptr, 0, out, width * n};
   if (views[width - 1].mode == Mode::stored) {
     next.read = views[width - 1].payload;
     next.read_size = n;
@@ -202,10 +204,18 @@ void decode_and_merge(const Layout& layout, const BlockContext& context, const P
     }
     const size_t items = std::min(kStrip, n - i);
     sparse_planes.decode(items, planes);
-    merge_planes(layout, planes, items, out.next());
-    out.advance(items * width);
+    merge(planes, items);
   }
   sparse_planes.finish();
+}
+
+void decode_and_merge(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                      size_t n, const Zstd* zstd, Output& out) {
+  const auto merge = [&](const uint8_t* const planes[], size_t items) {
+    merge_planes(layout, planes, items, out.next());
+    out.advance(items * layout.planes());
+  };
+  decode_strips(layout, context, views, n, zstd, out.next(), merge);
 }
 
 // Decodes the usual block in one pass: a coded exponent plane over a stored plane.
@@ -286,17 +296,55 @@ void decode_difference(const Layout& layout, const BlockContext& context, const 
   }
 }
 
-// Decodes a block within the payload of another one, which has only planes that are coded alone.
-std::vector<uint8_t> decode_inner(const Layout& layout, Workspace& workspace, const uint8_t* block,
-                                  size_t size, size_t n) {
-  PlaneView views[kMaxItemSize];
-  parse_block(layout.planes(), n, block, size, views);
-  for (size_t p = 0; p < layout.planes(); ++p) {
+// Decodes a block whose planes are coded alone, or sparse.
+void decode_planes(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                   size_t n, const Zstd* zstd, Output& out) {
+  const bool is_pairs16 = layout.is_rotated16() && views[0].mode == Mode::rans_pairs;
+  if (is_pairs16 && views[1].mode == Mode::stored) {
+    decode_fused16(layout, views, n, out);
+  } else if (is_pairs16 && views[1].mode == Mode::sparse) {
+    decode_sparse16(layout, context, views, n, out);
+  } else {
+    decode_and_merge(layout, context, views, n, zstd, out);
+  }
+}
+
+// Finds the planes of a block within the payload of another one, each of which is coded alone.
+void parse_inner(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView views[]) {
+  parse_block(width, n, block, size, views);
+  for (size_t p = 0; p < width; ++p) {
     if (views[p].mode > Mode::rans_wide) corrupt("a mode that no block within a grid has");
   }
+}
+
+std::vector<uint8_t> decode_plain(const Layout& layout, Workspace& workspace, const uint8_t* block,
+                                  size_t size, size_t n) {
+  PlaneView views[kMaxItemSize];
+  parse_inner(layout.planes(), n, block, size, views);
   std::vector<uint8_t> items(layout.planes() * n);
-  decode_block(layout, {workspace}, block, size, n, nullptr, false, items.data());
+  Output out(items.data(), false);
+  decode_planes(layout, {workspace}, views, n, nullptr, out);
   return items;
+}
+
+// Decodes the scales of n items. They are in the workspace until the next block.
+quantized::Scales decode_scales(const quantized::Payload& payload, const BlockContext& context,
+                                size_t n) {
+  constexpr Layout kLayout{DType::float32, false};
+  const quantized::Groups& groups = payload.grid.groups;
+  const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
+  PlaneView views[kMaxItemSize];
+  parse_inner(sizeof(float), count, payload.scales, payload.scales_size, views);
+  uint8_t* const room = context.workspace.values.at_least(sizeof(float) * count);
+  quantized::Scales scales(reinterpret_cast<float*>(room));
+  size_t at = 0;
+  const auto add = [&](const uint8_t* const planes[], size_t strip) {
+    scales.add(planes, at, strip);
+    at += strip;
+  };
+  decode_strips(kLayout, {context.workspace}, views, count, nullptr, room, add);
+  scales.finish(groups, context.first, n);
+  return scales;
 }
 
 // Symbols of the grid mode, decoded strip by strip where their mode can be.
@@ -347,18 +395,14 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
                  const Zstd* zstd, Output& out) {
   const quantized::Payload payload =
       quantized::read_payload(layout, context.first, n, view.payload, view.size);
-  const quantized::Groups& groups = payload.grid.groups;
-  const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
-  const auto scale_bytes = decode_inner({DType::float32, false}, context.workspace, payload.scales,
-                                        payload.scales_size, count);
-  const quantized::Scales scales(groups, context.first, n, scale_bytes.data());
+  const quantized::Scales scales = decode_scales(payload, context, n);
   const size_t coded = scales.coded, width = layout.planes();
   if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
   const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);
   if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
   std::vector<uint8_t> plain, codes;
   if (scales.has_plain(n)) {
-    plain = decode_inner(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
+    plain = decode_plain(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
     codes.resize(width * coded);
   }
   GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,
@@ -450,12 +494,7 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
   parse_block(layout.planes(), n, block, size, views);
   if (context.version == kFirstVersion || layout.by_byte) check_no_sparse(layout.planes(), views);
   Output out(items, want_checksum);
-  if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs && views[1].mode == Mode::stored) {
-    decode_fused16(layout, views, n, out);
-  } else if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs &&
-             views[1].mode == Mode::sparse) {
-    decode_sparse16(layout, context, views, n, out);
-  } else if (views[0].mode == Mode::same) {
+  if (views[0].mode == Mode::same) {
     decode_same(context, n * layout.planes(), out);
   } else if (views[0].mode == Mode::difference) {
     decode_difference(layout, context, views, n, zstd, out);
@@ -465,7 +504,7 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
   } else if (layout.is_rotated16() && views[0].mode == Mode::tiles) {
     decode_tiles16(context, views[0], n, out);
   } else {
-    decode_and_merge(layout, context, views, n, zstd, out);
+    decode_planes(layout, context, views, n, zstd, out);
   }
   return out.checksum();
 }

@@ -39,7 +39,7 @@ struct Workspace {
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols
-  Scratch values;      // a block's items as numbers, with their scales, for the grid mode's encoder
+  Scratch values;      // in the grid mode, scales, and for the encoder a block's items as numbers
 
   size_t size() const {
     return block.size() + planes.size() + words.size() + code_pairs.size() + values.size();

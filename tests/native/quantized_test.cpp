@@ -77,17 +77,38 @@ Bytes multiplied(const QuantizedKernels& kernels, const Levels& levels, const Fo
   return items.bytes();
 }
 
-// The same by runs of equal scales, some of them cut.
+// Cuts items into runs of equal scales, none longer than `most`.
+struct RunsOf {
+  Floats scales;
+  std::vector<size_t> lengths;
+
+  RunsOf(const Floats& all, size_t most) {
+    for (const float scale : all) {
+      const bool is_cut = scales.empty() || scales.back() != scale || lengths.back() == most;
+      if (is_cut) scales.push_back(scale), lengths.push_back(0);
+      ++lengths.back();
+    }
+  }
+  // With those of equal lengths together.
+  std::vector<ScaleRuns> placed(const float* at) const {
+    std::vector<ScaleRuns> runs;
+    for (size_t r = 0; r < lengths.size(); ++r) {
+      if (r != 0 && lengths[r] == lengths[r - 1]) {
+        ++runs.back().count;
+      } else {
+        runs.push_back({at + r, lengths[r], 1});
+      }
+    }
+    return runs;
+  }
+};
+
+// The same by runs.
 Bytes multiplied_by_runs(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
                          const Bytes& symbols, const Bytes& low, const LowBits parts[],
-                         unsigned n_parts, const Floats& scales, Against side) {
+                         unsigned n_parts, const RunsOf& cut, Against side) {
   const size_t n = symbols.size();
-  std::vector<ScaleRun> runs;
-  for (const float scale : scales) {
-    const bool is_cut = runs.empty() || runs.back().scale != scale || runs.back().length == 67;
-    if (is_cut) runs.push_back({scale, 0});
-    ++runs.back().length;
-  }
+  const auto runs = cut.placed(arenas().scales.holding(cut.scales, side));
   uint8_t* const packed = arenas().low.holding(low, side);
   LowBits placed[2];
   for (unsigned p = 0; p < n_parts; ++p) placed[p] = {packed, parts[p].from, parts[p].bits};
@@ -117,10 +138,14 @@ Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const
   for (const Against side : kBothSides) {
     CHECK(multiplied(kernels, levels, form, symbols, low, parts, n_parts, scales, side) ==
           expected);
-    if (kernels.takes_runs == nullptr) continue;
-    if (!kernels.takes_runs(levels, form.precision, form.container)) continue;
-    CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts, scales, side) ==
-          expected);
+    if (kernels.least_run == nullptr) continue;
+    const size_t least = kernels.least_run(levels, form.precision, form.container);
+    if (least == SIZE_MAX) continue;
+    for (const size_t most : {1, 16, 67, 256}) {
+      if (most < least) continue;
+      CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts,
+                               RunsOf(scales, most), side) == expected);
+    }
   }
   return expected;
 }
@@ -204,6 +229,28 @@ void test_fill(const QuantizedKernels& kernels, size_t n) {
   }
 }
 
+// Scales of which some are zeros, and others not of a magnitude from 2^-100 to 2^90.
+void test_scales(const QuantizedKernels& kernels, size_t n, Random& random) {
+  Bytes planes(4 * n);
+  for (size_t i = 0; i < n; ++i) {
+    const bool is_zero = random.below(4) == 0;
+    for (size_t p = 0; p < 4; ++p) planes[p * n + i] = is_zero ? 0 : random.byte();
+    if (is_zero && random.below(4) == 0) planes[3 * n + i] = 1;  // -0
+  }
+  const auto scales_of = [&](const QuantizedKernels& of, Against side) {
+    const uint8_t* const all = arenas().items.holding(planes, side);
+    const uint8_t* const placed[] = {all, all + n, all + 2 * n, all + 3 * n};
+    const Output scales(arenas().scales, sizeof(float) * n, 0, side);
+    const ScaleCounts counts = of.scales(placed, n, {0x1p-100f, 0x1p90f}, scales.of<float>());
+    Floats found = scales.values<float>();
+    found.push_back(static_cast<float>(counts.zeros));
+    found.push_back(static_cast<float>(counts.wrong));
+    return found;
+  };
+  const Floats expected = scales_of(kScalarQuantizedKernels, Against::front);
+  for (const Against side : kBothSides) CHECK(is_same(scales_of(kernels, side), expected));
+}
+
 // Values of one scale, some of which are then changed: to others, or to what is no number.
 void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
   const Levels levels = random_levels(random);
@@ -224,7 +271,8 @@ void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
     items[i] = random.byte();
   }
   check();
-  const size_t same = 1 + random.below(40);
+  // Runs of 16 and of a scale for each item are cases of their own.
+  const size_t same = random.below(3) == 0 ? 16 : 1 + random.below(100);
   for (size_t i = 0; i < n; ++i) scales[i] = i % same == 0 ? random_scale(random) : scales[i - 1];
   items = test_multiply(kernels, levels, form, scales, random);
   check();
@@ -246,6 +294,7 @@ void test_quantized(const Kernels& kernels) {
   }
   for (size_t n = 0; n < 200; ++n) {
     test_fill(tested, n);
+    test_scales(tested, n, random);
     for (unsigned repeat = 0; repeat < 6; ++repeat) test_values(tested, n, random);
   }
   test_values(tested, 3001, random);

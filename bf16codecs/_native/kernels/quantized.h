@@ -52,15 +52,25 @@ struct Magnitudes {
   uint32_t most, zeros, negative_zeros;
 };
 
-// Consecutive codes of one scale.
-struct ScaleRun {
-  float scale;
-  size_t length;
+// Consecutive codes: `count` runs of `length` codes each, and a scale for each run.
+struct ScaleRuns {
+  const float* scales;
+  size_t length, count;
+};
+
+// Of scales, how many are 0, and how many others are not of a magnitude that they may have.
+struct ScaleCounts {
+  uint32_t zeros, wrong;
 };
 
 struct QuantizedKernels {
   // Items as numbers.
   void (*load)(Container container, const uint8_t* items, size_t n, float* values);
+
+  // Makes scales of the four planes of their bytes, rotated, and counts them. Their magnitudes are
+  // to be at least `low` and below `high`.
+  ScaleCounts (*scales)(const uint8_t* const planes[], size_t n, Interval magnitudes,
+                        float* scales);
 
   void (*fill)(float value, size_t n, float* values);
 
@@ -69,12 +79,13 @@ struct QuantizedKernels {
                    const uint8_t* symbols, const LowBits low[], unsigned parts, const float* scales,
                    size_t n, uint8_t* items);
 
-  // Whether multiply_runs() takes such levels and items, which are faster that way. Null where
-  // there are none.
-  bool (*takes_runs)(const Levels& levels, Precision precision, Container container);
-  // Does the same as multiply(), for runs of one scale.
+  // The shortest runs of one scale that multiply_runs() multiplies such levels by faster than
+  // multiply(); SIZE_MAX if there are none. Null where there is no multiply_runs().
+  size_t (*least_run)(const Levels& levels, Precision precision, Container container);
+  // Does the same as multiply(), of runs. Those of other lengths, such as the ends of groups, are
+  // right too.
   void (*multiply_runs)(const Levels& levels, Precision precision, Container container,
-                        const uint8_t* symbols, const LowBits low[], const ScaleRun* runs,
+                        const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
                         size_t n_runs, uint8_t* items);
 
   // Finds the codes of values, given their scales, none of which is 0; returns whether all values

@@ -252,6 +252,25 @@ void load_as(const uint8_t* items, size_t n, float* values) {
   for (size_t i = 0; i < n; ++i) values[i] = load_item<kContainer>(items + kSize<kContainer> * i);
 }
 
+// Positive numbers are in the order of their bits.
+ScaleCounts merge_scales(const uint8_t* const planes[], size_t n, Interval magnitudes,
+                         float* scales) {
+  const uint8_t *const p0 = planes[0], *const p1 = planes[1];
+  const uint8_t *const p2 = planes[2], *const p3 = planes[3];
+  const uint32_t least = bits_of(magnitudes.low), range = bits_of(magnitudes.high) - least;
+  uint32_t zeros = 0, wrong = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t rotated =
+        uint32_t{p0[i]} << 24 | uint32_t{p1[i]} << 16 | uint32_t{p2[i]} << 8 | uint32_t{p3[i]};
+    const uint32_t bits = rotated >> 1 | rotated << 31;
+    scales[i] = float_of(bits);
+    const bool is_zero = bits == 0, is_scale = (bits & ~kSign) - least < range;
+    zeros += is_zero;
+    wrong += !is_zero & !is_scale;
+  }
+  return {zeros, wrong};
+}
+
 void fill(float value, size_t n, float* values) {
   for (size_t i = 0; i < n; ++i) values[i] = value;
 }
@@ -455,11 +474,12 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
 }  // namespace
 
 // With functions for runs.
-#define BF16CODECS_QUANTIZED_KERNELS(takes, runs) \
+#define BF16CODECS_QUANTIZED_KERNELS(least, runs) \
   {.load = load,                                  \
+   .scales = merge_scales,                        \
    .fill = fill,                                  \
    .multiply = multiply,                          \
-   .takes_runs = takes,                           \
+   .least_run = least,                            \
    .multiply_runs = runs,                         \
    .quantize = quantize,                          \
    .magnitudes = magnitudes,                      \

@@ -1,13 +1,10 @@
 #include "quantized/decode.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "format/errors.h"
-#include "format/little_endian.h"
 #include "kernels/kernels.h"
 
 namespace bf16codecs::quantized {
@@ -16,9 +13,6 @@ namespace {
 [[noreturn]] void corrupt(const char* what) {
   throw CorruptDataError(std::string("grid: ") + what);
 }
-
-// From groups of this width on, items are multiplied by runs.
-constexpr size_t kLeastRun = 16;
 
 // Bits that no code has, behind the last code of each field of the last bytes.
 bool has_stray_bits(const uint8_t* packed, const Packed& part, size_t m) {
@@ -37,16 +31,15 @@ size_t packed_size(unsigned low_bits, size_t m) {
   return size;
 }
 
-Scales::Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes)
-    : of_group(static_cast<size_t>(Bands(groups, first, n).groups())), coded(n) {
-  bool has_zero = false, has_wrong = false;
-  for (size_t g = 0; g < of_group.size(); ++g) {
-    const auto bits = load_le<uint32_t>(bytes + 4 * g);
-    const float scale = of_group[g] = std::bit_cast<float>(bits);
-    has_zero |= bits == 0;
-    has_wrong |= bits != 0 && !is_within(std::fabs(scale), kLeastScale, kMostScale);
-  }
-  if (has_wrong) corrupt("a scale that is out of range");
+void Scales::add(const uint8_t* const planes[], size_t at, size_t n) {
+  const ScaleCounts counts =
+      kernels().quantized->scales(planes, n, {kLeastScale, kMostScale}, of_group + at);
+  if (counts.wrong != 0) corrupt("a scale that is out of range");
+  has_zero |= counts.zeros != 0;
+}
+
+void Scales::finish(const Groups& groups, uint64_t first, size_t n) {
+  coded = n;
   if (!has_zero) return;
   Runs runs(groups, first, n);
   for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
@@ -64,11 +57,11 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
       scales_(scales),
       runs_(grid.groups, first, n),
       has_plain_(scales.has_plain(n)),
+      least_run_(SIZE_MAX),
       parts_(packed_parts(grid.levels.low_bits, scales.coded)),
       packed_(low) {
-  const auto takes_runs = kernels().quantized->takes_runs;
-  is_by_runs_ = takes_runs != nullptr && grid.groups.width >= kLeastRun &&
-                takes_runs(grid.levels, precision_, container_);
+  const auto least_run = kernels().quantized->least_run;
+  if (least_run != nullptr) least_run_ = least_run(grid.levels, precision_, container_);
   for (const Packed& part : parts_) {
     if (has_stray_bits(low, part, scales.coded)) corrupt("low bits behind the last code");
     low += part.size;
@@ -76,20 +69,24 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
 }
 
 void Items::expand_scales(size_t n) {
-  if (!has_plain_) return runs_.expand(scales_.of_group.data(), n, strip_scales_);
+  if (!has_plain_) return runs_.expand(scales_.of_group, n, strip_scales_);
   for (size_t i = 0; i < n;) {
-    const ScaleRun run = next_run(n - i);
-    std::fill_n(strip_scales_ + i, run.length, run.scale);
+    const ScaleRuns run = next_runs(n - i);
+    std::fill_n(strip_scales_ + i, run.length, *run.scales);
     i += run.length;
   }
 }
 
-// The next run of codes, at most n.
-ScaleRun Items::next_run(size_t n) {
+// The next runs of codes, at most n codes.
+ScaleRuns Items::next_runs(size_t n) {
+  if (!has_plain_) {
+    const EqualRuns runs = runs_.next_runs(n);
+    return {scales_.of_group + runs.group, runs.length, runs.count};
+  }
   while (true) {
     const Run run = runs_.next(n);
-    const float scale = scales_.of_group[run.group];
-    if (scale != 0) return {scale, run.length};
+    const float* const scale = scales_.of_group + run.group;
+    if (*scale != 0) return {scale, run.length, 1};
   }
 }
 
@@ -119,24 +116,38 @@ void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
 
 // Decodes codes whose low bits are in the same fields.
 void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
-  const QuantizedKernels& kernel = *kernels().quantized;
-  for (size_t i = 0; is_by_runs_ && i < n;) {
-    // Where wide groups are plain, runs may be of one item each.
-    constexpr size_t kMostRuns = 256;
-    ScaleRun runs[kMostRuns];
-    size_t n_runs = 0, length = 0;
-    for (; n_runs < kMostRuns && i + length < n; length += runs[n_runs++].length) {
-      runs[n_runs] = next_run(n - i - length);
-    }
-    const LowBits at[2] = {{low[0].packed + i, low[0].from, low[0].bits}};
-    kernel.multiply_runs(grid_.levels, precision_, container_, symbols + i, at, runs, n_runs,
-                         items + width_ * i);
-    i += length;
-  }
-  if (is_by_runs_) return;
+  // Scales of narrow groups are read item by item: a run of a few items costs more.
+  constexpr size_t kNarrow = 16;
+  const size_t width = grid_.groups.width;
+  if (width >= std::max(least_run_, kNarrow) || (width == 1 && least_run_ == 1))
+    return decode_runs(symbols, low, n, items);
   expand_scales(n);
+  const QuantizedKernels& kernel = *kernels().quantized;
+  if (least_run_ == 1) {
+    const ScaleRuns each{strip_scales_, 1, n};
+    return kernel.multiply_runs(grid_.levels, precision_, container_, symbols, low, &each, 1,
+                                items);
+  }
   kernel.multiply(grid_.levels, precision_, container_, symbols, low,
                   static_cast<unsigned>(parts_.size()), strip_scales_, n, items);
+}
+
+void Items::decode_runs(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
+  for (size_t i = 0; i < n;) {
+    // Where wide groups are plain, runs may be of one item each.
+    constexpr size_t kMostRuns = 256;
+    ScaleRuns runs[kMostRuns];
+    size_t n_runs = 0, length = 0;
+    for (; n_runs < kMostRuns && i + length < n; ++n_runs) {
+      runs[n_runs] = next_runs(n - i - length);
+      length += runs[n_runs].length * runs[n_runs].count;
+    }
+    LowBits at[2] = {low[0], low[1]};
+    for (size_t p = 0; p < parts_.size(); ++p) at[p].packed += i;
+    kernels().quantized->multiply_runs(grid_.levels, precision_, container_, symbols + i, at, runs,
+                                       n_runs, items + width_ * i);
+    i += length;
+  }
 }
 
 void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,

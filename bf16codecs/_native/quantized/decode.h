@@ -13,11 +13,18 @@ namespace bf16codecs::quantized {
 
 // The scales of a block's groups.
 struct Scales {
-  std::vector<float> of_group;
-  size_t coded;  // the items that have codes
+  float* of_group;
+  size_t coded = 0;  // the items that have codes
+  bool has_zero = false;
 
-  // Of groups in the order of their little-endian bytes. Throws CorruptDataError.
-  Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes);
+  explicit Scales(float* room) : of_group(room) {}
+
+  // Adds the next n scales, from number `at` on, of the planes of their bytes. Throws
+  // CorruptDataError.
+  void add(const uint8_t* const planes[], size_t at, size_t n);
+  // Counts the codes, of n items from `first` on. Throws CorruptDataError.
+  void finish(const Groups& groups, uint64_t first, size_t n);
+
   bool has_plain(size_t n) const { return coded != n; }
 };
 
@@ -25,7 +32,7 @@ struct Scales {
 class Items {
  public:
   // The most items at a time: their numbers and scales stay in the first-level cache.
-  static constexpr size_t kStrip = 2048;
+  static constexpr size_t kStrip = 4096;
 
   // `low` has the packed low bits. Throws CorruptDataError if more bits are set than there are.
   Items(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first, size_t n,
@@ -35,8 +42,9 @@ class Items {
   void decode(const uint8_t* symbols, size_t n, uint8_t* items);
 
  private:
-  ScaleRun next_run(size_t n);
+  ScaleRuns next_runs(size_t n);
   void expand_scales(size_t n);
+  void decode_runs(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   void decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   size_t find_low(size_t n, LowBits low[2]) const;
 
@@ -46,7 +54,8 @@ class Items {
   const Grid& grid_;
   const Scales& scales_;
   Runs runs_;
-  bool has_plain_, is_by_runs_;
+  bool has_plain_;
+  size_t least_run_;  // of runs that are multiplied without expanding their scales
   std::vector<Packed> parts_;
   const uint8_t* packed_;
   size_t at_ = 0;  // the next code

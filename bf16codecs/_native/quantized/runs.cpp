@@ -19,7 +19,11 @@ Runs::Runs(const Groups& groups, uint64_t first, size_t n)
       column_(static_cast<uint32_t>(first % groups.row)),
       row_(static_cast<uint32_t>(first / groups.row % groups.height)),
       group_column_(column_ / groups.width),
-      in_group_(column_ % groups.width) {}
+      in_group_(column_ % groups.width) {
+  // Rows of whole groups that are one row high are like one long row.
+  const bool is_flat = groups.height == 1 && groups.row % groups.width == 0;
+  if (is_flat && n <= UINT32_MAX - column_) groups_.row = UINT32_MAX;
+}
 
 void Runs::next_row() {
   column_ = group_column_ = in_group_ = 0;

@@ -15,6 +15,12 @@ struct Run {
   size_t group;   // counted in the block's bands
 };
 
+// Runs of consecutive groups.
+struct EqualRuns {
+  size_t length, count;
+  size_t group;  // of the first
+};
+
 class Runs {
  public:
   // Of n items from `first` on.
@@ -22,6 +28,10 @@ class Runs {
 
   // The next run, or as much of it as has at most `most` items.
   Run next(size_t most);
+
+  // The next run, and with it those of the groups behind it in its row that are as long. There must
+  // be one.
+  EqualRuns next_runs(size_t most);
 
   // The next n items' scales.
   void expand(const float* scales, size_t n, float* out);
@@ -36,6 +46,21 @@ class Runs {
   uint32_t group_column_, in_group_;  // the item's group in its band, and its column in the group
   size_t band_ = 0;                   // the number of the band's first group
 };
+
+inline EqualRuns Runs::next_runs(size_t most) {
+  const size_t in_row = groups_.row - column_, width = groups_.width;
+  const size_t whole = in_group_ == 0 ? std::min({in_row, left_, most}) / width : 0;
+  if (whole < 2) {
+    const Run run = next(most);
+    return {run.length, 1, run.group};
+  }
+  const EqualRuns runs{width, whole, band_ + group_column_};
+  left_ -= whole * width;
+  column_ += static_cast<uint32_t>(whole * width);
+  group_column_ += static_cast<uint32_t>(whole);
+  if (column_ == groups_.row) next_row();
+  return runs;
+}
 
 inline Run Runs::next(size_t most) {
   const size_t in_row = std::min(groups_.width - in_group_, groups_.row - column_);

@@ -1,9 +1,10 @@
-// The loops of grids, compiled for AVX2; and items of 16 bits by runs of one scale: the products of
-// a run are looked up by shuffles of bytes, which takes a fourth of the time of multiplying.
+// The loops of grids, compiled for AVX2; and items of 16 bits by runs of one scale. Of codes
+// without low bits, and of floats as bfloat16, the products of a run's scale are looked up by
+// shuffles of bytes. Integers as bfloat16 with low bits, or in short runs, are multiplied.
 
 #include <immintrin.h>
 
-#include "kernels/quantized_loops.h"
+#include "kernels/x86/quantized.h"
 
 namespace bf16codecs {
 namespace {
@@ -14,6 +15,15 @@ BF16CODECS_INLINE __m256i load(const void* p) {
 BF16CODECS_INLINE void store(void* p, __m256i v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), v);
 }
+// 16 bytes as words.
+BF16CODECS_INLINE __m256i load_words(const uint8_t* bytes) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+}
+BF16CODECS_INLINE __m128i count_of(int shift) {
+  return _mm_cvtsi32_si128(shift);
+}
+
+// --- products that are looked up
 
 // The low or the high bytes of 32 words.
 BF16CODECS_INLINE __m256i bytes_of(const uint8_t words[64], int shift) {
@@ -60,129 +70,325 @@ BF16CODECS_INLINE void multiply_levels(const float levels[32], float scale, uint
   }
 }
 
+// Where codes are. Without low bits, what is packed is not read.
+struct Codes {
+  const uint8_t* symbols;
+  const uint8_t* packed[2];
+
+  BF16CODECS_INLINE Codes from(size_t i) const {
+    return {symbols + i, {packed[0] + i, packed[1] + i}};
+  }
+};
+
 // Of codes without low bits.
 template <Precision kPrecision, Container kContainer>
-class Products {
+class SymbolProducts {
  public:
-  explicit Products(const Levels& levels) {
-    for (unsigned s = 0; s < kMostLevels; ++s) {
-      levels_[s] =
-          levels.family == Family::integers ? Integers(levels).level(s, 0) : levels.table[s];
-    }
-  }
+  static constexpr size_t kStep = 32;
+  static constexpr unsigned kParts = 0;
+
+  SymbolProducts(const Levels& levels, const LowBits[]) : levels_(levels) {}
 
   struct OfRun {
     ByteTable low, high;
 
-    BF16CODECS_INLINE void items(const uint8_t* symbols, const uint8_t*, uint8_t* out) const {
-      const __m256i indices = _mm256_and_si256(load(symbols), _mm256_set1_epi8(31));
+    BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
+      const __m256i indices = _mm256_and_si256(load(codes.symbols), _mm256_set1_epi8(31));
       Words(low.at(indices), high.at(indices)).store_to(out);
     }
   };
   BF16CODECS_INLINE OfRun start(float scale) const {
     alignas(32) uint8_t words[64];
-    multiply_levels<kPrecision, kContainer>(levels_, scale, words);
+    multiply_levels<kPrecision, kContainer>(levels_.of, scale, words);
     return {ByteTable(bytes_of(words, 0)), ByteTable(bytes_of(words, 8))};
   }
 
  private:
-  alignas(32) float levels_[kMostLevels];
+  SymbolLevels levels_;
 };
 
-// Of floats with three bits of a mantissa, as bfloat16: the products of the mantissas are rounded
-// in the first octave. In others, the exponent is larger, and nothing else.
-class Float8Products {
+// Of floats as bfloat16: the products of the first octaves are looked up.
+template <unsigned kParts_>
+class FloatProducts {
  public:
-  Float8Products(const Levels& levels, unsigned from) : from_(from) {
-    const Floats floats(levels);
-    for (unsigned p = 0; p < 32; ++p) levels_[p] = floats.level(p / 8 % 2, p % 8);
+  static constexpr size_t kStep = 32;
+  static constexpr unsigned kParts = kParts_;
+
+  FloatProducts(const Levels& levels, const LowBits low[]) {
+    const FloatLevels numbers(levels);
+    for (unsigned i = 0; i < 16; ++i) {
+      levels_[i] = numbers.subnormal[i];
+      levels_[16 + i] = numbers.normal[i];
+    }
+    for (unsigned p = 0; p < kParts; ++p) from_[p] = count_of(static_cast<int>(low[p].from));
   }
 
+  // The bytes of subnormal and of normal products, these an octave down.
   struct OfRun {
-    __m256i low, high;
-    __m128i from;
+    ByteTable low, high;
+    __m128i from[2];
 
-    BF16CODECS_INLINE void items(const uint8_t* symbols, const uint8_t* packed,
-                                 uint8_t* out) const {
+    BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
       const __m256i zero = _mm256_setzero_si256();
-      const __m256i exponents = _mm256_and_si256(load(symbols), _mm256_set1_epi8(31));
-      const __m256i bits = _mm256_srl_epi16(load(packed), from);
+      const __m256i exponents = _mm256_and_si256(load(codes.symbols), _mm256_set1_epi8(31));
       const __m256i is_subnormal = _mm256_cmpeq_epi8(exponents, zero);
-      const __m256i eight = _mm256_andnot_si256(is_subnormal, _mm256_set1_epi8(8));
-      const __m256i indices = _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi8(7)), eight);
-      const __m256i octaves = _mm256_subs_epu8(exponents, _mm256_set1_epi8(1));
-      const __m256i signs = _mm256_and_si256(_mm256_slli_epi16(bits, 4), _mm256_set1_epi8(-128));
-      Words words(_mm256_shuffle_epi8(low, indices), _mm256_shuffle_epi8(high, indices));
-      const Words more(octaves, zero), sign(zero, signs);
-      words.even = _mm256_xor_si256(_mm256_add_epi16(words.even, _mm256_slli_epi16(more.even, 7)),
-                                    sign.even);
-      words.odd =
-          _mm256_xor_si256(_mm256_add_epi16(words.odd, _mm256_slli_epi16(more.odd, 7)), sign.odd);
+      const __m256i indices = low_bits(codes);
+      Words words(at(low, indices, is_subnormal), at(high, indices, is_subnormal));
+      const Words octaves(zero, exponents);  // times two
+      words.even = _mm256_add_epi16(words.even, _mm256_srli_epi16(octaves.even, 1));
+      words.odd = _mm256_add_epi16(words.odd, _mm256_srli_epi16(octaves.odd, 1));
       words.store_to(out);
+    }
+
+   private:
+    // In four bits: the levels are repeated, where a code has fewer.
+    BF16CODECS_INLINE __m256i low_bits(const Codes& codes) const {
+      __m256i bits = _mm256_srl_epi16(load(codes.packed[0]), from[0]);
+      if constexpr (kParts == 2) {
+        const __m256i one = _mm256_set1_epi8(1);
+        const __m256i lowest = _mm256_srl_epi16(load(codes.packed[1]), from[1]);
+        const __m256i upper = _mm256_add_epi8(bits, bits);
+        bits = _mm256_or_si256(upper, _mm256_and_si256(lowest, one));
+      }
+      return _mm256_and_si256(bits, _mm256_set1_epi8(15));
+    }
+    BF16CODECS_INLINE static __m256i at(const ByteTable& table, __m256i indices,
+                                        __m256i is_subnormal) {
+      return _mm256_blendv_epi8(_mm256_shuffle_epi8(table.second, indices),
+                                _mm256_shuffle_epi8(table.first, indices), is_subnormal);
     }
   };
   BF16CODECS_INLINE OfRun start(float scale) const {
     alignas(32) uint8_t words[64];
     multiply_levels<Precision::bfloat16, Container::bfloat16>(levels_, scale, words);
-    return {bytes_of(words, 0), bytes_of(words, 8), _mm_cvtsi32_si128(static_cast<int>(from_))};
+    store(words + 32, _mm256_sub_epi16(load(words + 32), _mm256_set1_epi16(kOctave)));
+    return {ByteTable(bytes_of(words, 0)), ByteTable(bytes_of(words, 8)), {from_[0], from_[1]}};
   }
 
  private:
-  unsigned from_;
   alignas(32) float levels_[32];
+  __m128i from_[2] = {};
 };
 
-// The last items of a run, by way of memory that has room for 32.
-template <typename OfRun>
-BF16CODECS_INLINE void multiply_last(const OfRun& of, const uint8_t* symbols, const uint8_t* packed,
-                                     size_t n, uint8_t* items) {
-  uint8_t last_symbols[32] = {}, last_packed[32] = {}, last_items[64];
-  for (size_t i = 0; i < n; ++i) last_symbols[i] = symbols[i], last_packed[i] = packed[i];
-  of.items(last_symbols, last_packed, last_items);
-  for (size_t i = 0; i < 2 * n; ++i) items[i] = last_items[i];
+// --- integers as bfloat16, multiplied
+
+// The scales of 16 items: those at even places, and those at odd ones.
+struct Scales {
+  __m256 even, odd;
+};
+
+BF16CODECS_INLINE Scales load_scales(const float* scales) {
+  const __m256 low = _mm256_loadu_ps(scales), high = _mm256_loadu_ps(scales + 8);
+  const auto ordered = [](__m256 x) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8));
+  };
+  return {ordered(_mm256_shuffle_ps(low, high, 0x88)), ordered(_mm256_shuffle_ps(low, high, 0xDD))};
+}
+
+// Rounds products to bfloat16, the even and the odd of 16 items. Adding 0x8000 rounds ties up:
+// where nothing is left below the upper half, it was a tie, and the half must be even.
+BF16CODECS_INLINE __m256i rounded_words(__m256 even, __m256 odd) {
+  const __m256i half = _mm256_set1_epi32(0x8000);
+  const __m256i x = _mm256_add_epi32(_mm256_castps_si256(even), half);
+  const __m256i y = _mm256_add_epi32(_mm256_castps_si256(odd), half);
+  const __m256i words = _mm256_blend_epi16(_mm256_srli_epi32(x, 16), y, 0xAA);
+  const __m256i rest = _mm256_blend_epi16(x, _mm256_slli_epi32(y, 16), 0xAA);
+  const __m256i is_tie = _mm256_cmpeq_epi16(rest, _mm256_setzero_si256());
+  return _mm256_andnot_si256(_mm256_srli_epi16(is_tie, 15), words);
+}
+
+template <unsigned kParts_>
+class IntegerProducts {
+ public:
+  static constexpr size_t kStep = 16;
+  static constexpr unsigned kParts = kParts_;
+
+  IntegerProducts(const Levels& levels, const LowBits low[])
+      : magic_(_mm256_set1_epi32(static_cast<int>(IntegerWords(levels).magic))),
+        zero_(_mm256_set1_ps(IntegerWords(levels).zero)) {
+    unsigned end = IntegerWords::kEnd;
+    for (unsigned p = 0; p < kParts; ++p) {
+      const LowPlace place(low[p], end);
+      shift_[p] = count_of(place.shift);
+      mask_[p] = _mm256_set1_epi16(static_cast<int16_t>(place.mask));
+      end -= low[p].bits;
+    }
+  }
+
+  struct OfRun {
+    const IntegerProducts& all;
+    Scales scales;
+
+    BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
+      all.items(codes, scales, out);
+    }
+  };
+  BF16CODECS_INLINE OfRun start(float scale) const {
+    return {*this, {_mm256_set1_ps(scale), _mm256_set1_ps(scale)}};
+  }
+
+  BF16CODECS_INLINE void items(const Codes& codes, const Scales& scales, uint8_t* out) const {
+    __m256i words = _mm256_slli_epi16(load_words(codes.symbols), IntegerWords::kEnd);
+    for (unsigned p = 0; p < kParts; ++p) {
+      const __m256i low = _mm256_sll_epi16(load_words(codes.packed[p]), shift_[p]);
+      words = _mm256_or_si256(words, _mm256_and_si256(low, mask_[p]));
+    }
+    // The odd words of `magic_` are the even items' exponents.
+    const __m256i even = _mm256_blend_epi16(words, magic_, 0xAA);
+    const __m256i odd = _mm256_or_si256(_mm256_srli_epi32(words, 16), magic_);
+    __m256 x = _mm256_sub_ps(_mm256_castsi256_ps(even), zero_);
+    __m256 y = _mm256_sub_ps(_mm256_castsi256_ps(odd), zero_);
+    if (_mm256_movemask_epi8(_mm256_cmpeq_epi16(words, _mm256_setzero_si256())) != 0) [[unlikely]] {
+      x = with_negative_zeros(x, even);
+      y = with_negative_zeros(y, odd);
+    }
+    store(out, rounded_words(_mm256_mul_ps(x, scales.even), _mm256_mul_ps(y, scales.odd)));
+  }
+
+ private:
+  BF16CODECS_INLINE __m256 with_negative_zeros(__m256 levels, __m256i codes) const {
+    const __m256 is_negative_zero = _mm256_castsi256_ps(_mm256_cmpeq_epi32(codes, magic_));
+    return _mm256_blendv_ps(levels, _mm256_set1_ps(-0.0f), is_negative_zero);
+  }
+
+  __m256i magic_;
+  __m256 zero_;
+  __m128i shift_[kParts + 1];
+  __m256i mask_[kParts + 1];
+};
+
+// --- runs
+
+// Calls items(codes, i, out) for n items from item i on: for all steps, and for the last items by
+// way of memory that has room for a step.
+template <typename Of, typename Items>
+BF16CODECS_INLINE void for_steps(const Codes& codes, size_t n, uint8_t* out, Items items) {
+  constexpr size_t kStep = Of::kStep;
+  size_t i = 0;
+  for (; i + kStep <= n; i += kStep) items(codes.from(i), i, out + 2 * i);
+  if (i == n) return;
+  uint8_t symbols[kStep] = {}, packed[2][kStep] = {}, last[2 * kStep];
+  for (size_t k = 0; i + k < n; ++k) {
+    symbols[k] = codes.symbols[i + k];
+    for (unsigned p = 0; p < Of::kParts; ++p) packed[p][k] = codes.packed[p][i + k];
+  }
+  items(Codes{symbols, {packed[0], packed[1]}}, i, last);
+  for (size_t k = 0; k < 2 * (n - i); ++k) out[2 * i + k] = last[k];
 }
 
 template <typename Of>
-void multiply_by_runs(const Of& of, const uint8_t* symbols, const uint8_t* packed,
-                      const ScaleRun* runs, size_t n_runs, uint8_t* items) {
-  for (size_t r = 0; r < n_runs; ++r) {
-    const auto of_run = of.start(runs[r].scale);
-    const size_t length = runs[r].length;
-    size_t i = 0;
-    for (; i + 32 <= length; i += 32) of_run.items(symbols + i, packed + i, items + 2 * i);
-    if (i < length) multiply_last(of_run, symbols + i, packed + i, length - i, items + 2 * i);
-    symbols += length, packed += length, items += 2 * length;
+BF16CODECS_INLINE void multiply_equal(const Of& of, const Codes& codes, const ScaleRuns& runs,
+                                      uint8_t* items) {
+  for (size_t r = 0; r < runs.count; ++r) {
+    const auto of_run = of.start(runs.scales[r]);
+    for_steps<Of>(codes.from(r * runs.length), runs.length, items + 2 * r * runs.length,
+                  [&](const Codes& at, size_t, uint8_t* out) { of_run.items(at, out); });
   }
 }
 
-bool takes_runs(const Levels& levels, Precision precision, Container container) {
-  const bool is_float8 = levels.family == Family::floats && levels.low_bits == 4;
-  return container != Container::float32 &&
-         (levels.low_bits == 0 || (is_float8 && precision == Precision::bfloat16));
+// Of a scale for each item.
+template <typename Of>
+BF16CODECS_INLINE void multiply_each(const Of& of, const Codes& codes, const ScaleRuns& runs,
+                                     uint8_t* items) {
+  for_steps<Of>(codes, runs.count, items, [&](const Codes& at, size_t i, uint8_t* out) {
+    const float* scales = runs.scales + i;
+    float last[Of::kStep] = {};
+    if (runs.count - i < Of::kStep) {
+      for (size_t k = 0; i + k < runs.count; ++k) last[k] = scales[k];
+      scales = last;
+    }
+    of.items(at, load_scales(scales), out);
+  });
+}
+
+// The runs of a call, and their items.
+struct Call {
+  const ScaleRuns* runs;
+  size_t n_runs;
+  Codes codes;
+  uint8_t* items;
+
+  // Calls multiply(codes, runs, items) for all runs.
+  template <typename Multiply>
+  BF16CODECS_INLINE void for_runs(Multiply multiply) const {
+    size_t at = 0;
+    for (size_t i = 0; i < n_runs; ++i) {
+      multiply(codes.from(at), runs[i], items + 2 * at);
+      at += runs[i].length * runs[i].count;
+    }
+  }
+};
+
+template <typename Of>
+void multiply_products(const Of& of, const Call& call) {
+  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
+    multiply_equal(of, codes, runs, items);
+  });
+}
+
+template <unsigned kParts>
+void multiply_integers(const Levels& levels, const LowBits low[], const Call& call) {
+  const IntegerProducts<kParts> integers(levels, low);
+  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
+    runs.length == 1 ? multiply_each(integers, codes, runs, items)
+                     : multiply_equal(integers, codes, runs, items);
+  });
+}
+
+// Integers as bfloat16. A run's products take as long to find as those of 50 items.
+void multiply_small_integers(const Levels& levels, const LowBits low[], const Call& call) {
+  constexpr size_t kLongRun = 64;
+  const SymbolProducts<Precision::bfloat16, Container::bfloat16> products(levels, low);
+  const IntegerProducts<0> integers(levels, low);
+  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
+    runs.length == 1         ? multiply_each(integers, codes, runs, items)
+    : runs.length < kLongRun ? multiply_equal(integers, codes, runs, items)
+                             : multiply_equal(products, codes, runs, items);
+  });
+}
+
+size_t least_run(const Levels& levels, Precision precision, Container container) {
+  constexpr size_t kNone = SIZE_MAX, kOfProducts = 16;
+  if (container == Container::float32) return kNone;
+  const bool is_bfloat16 = precision == Precision::bfloat16;
+  if (levels.family == Family::integers && is_bfloat16) return 1;
+  return levels.low_bits == 0 || (levels.family == Family::floats && is_bfloat16) ? kOfProducts
+                                                                                  : kNone;
+}
+
+void multiply_symbols(const Levels& levels, const LowBits low[], Precision precision,
+                      Container container, const Call& call) {
+  if (container == Container::float16) {
+    multiply_products(SymbolProducts<Precision::binary16, Container::float16>(levels, low), call);
+  } else if (precision == Precision::bfloat16) {
+    multiply_products(SymbolProducts<Precision::bfloat16, Container::bfloat16>(levels, low), call);
+  } else {
+    multiply_products(
+        SymbolProducts<Precision::binary16_bfloat16, Container::bfloat16>(levels, low), call);
+  }
 }
 
 void multiply_runs(const Levels& levels, Precision precision, Container container,
-                   const uint8_t* symbols, const LowBits low[], const ScaleRun* runs, size_t n_runs,
-                   uint8_t* items) {
-  if (levels.low_bits != 0) {
-    return multiply_by_runs(Float8Products(levels, low[0].from), symbols, low[0].packed, runs,
-                            n_runs, items);
+                   const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
+                   size_t n_runs, uint8_t* items) {
+  const unsigned parts = levels.low_bits == 3 ? 2 : levels.low_bits != 0 ? 1 : 0;
+  Call call{runs, n_runs, {symbols, {symbols, symbols}}, items};
+  for (unsigned p = 0; p < parts; ++p) call.codes.packed[p] = low[p].packed;
+  if (levels.family == Family::floats) {
+    return parts == 1 ? multiply_products(FloatProducts<1>(levels, low), call)
+                      : multiply_products(FloatProducts<2>(levels, low), call);
   }
-  const auto multiply_as = [&](const auto& products) {
-    multiply_by_runs(products, symbols, symbols, runs, n_runs, items);
-  };
-  if (container == Container::float16) {
-    multiply_as(Products<Precision::binary16, Container::float16>(levels));
-  } else if (precision == Precision::bfloat16) {
-    multiply_as(Products<Precision::bfloat16, Container::bfloat16>(levels));
-  } else {
-    multiply_as(Products<Precision::binary16_bfloat16, Container::bfloat16>(levels));
+  if (levels.family == Family::integers && precision == Precision::bfloat16) {
+    return parts == 0   ? multiply_small_integers(levels, low, call)
+           : parts == 1 ? multiply_integers<1>(levels, low, call)
+                        : multiply_integers<2>(levels, low, call);
   }
+  multiply_symbols(levels, low, precision, container, call);
 }
 
 }  // namespace
 
 const QuantizedKernels kAvx2QuantizedKernels =
-    BF16CODECS_QUANTIZED_KERNELS(takes_runs, multiply_runs);
+    BF16CODECS_QUANTIZED_KERNELS(least_run, multiply_runs);
 
 }  // namespace bf16codecs

@@ -1,0 +1,67 @@
+#pragma once
+
+// What the kernels of grids for AVX2 and AVX-512 share: tables of levels, and how codes become
+// numbers. Everything is static, so that each file has a copy of its own.
+
+#include "kernels/quantized_loops.h"
+
+namespace bf16codecs {
+namespace {
+
+// The levels of codes without low bits.
+struct SymbolLevels {
+  alignas(64) float of[kMostLevels];
+
+  explicit SymbolLevels(const Levels& levels) {
+    for (unsigned s = 0; s < kMostLevels; ++s)
+      of[s] = levels.family == Family::integers ? Integers(levels).level(s, 0) : levels.table[s];
+  }
+};
+
+// The levels of floats below the second octave. In the octaves above, products have a larger
+// exponent, and nothing else: as bfloat16, each octave adds kOctave to their words.
+constexpr int kOctave = 1 << 7;
+
+// They are in the order of their low bits. Where a code has fewer than five, they are repeated:
+// what else a byte has above its low bits changes nothing.
+struct FloatLevels {
+  alignas(64) float subnormal[32], normal[32];
+
+  explicit FloatLevels(const Levels& levels) {
+    const Floats floats(levels);
+    for (unsigned i = 0; i < 32; ++i) {
+      const unsigned low = i & ((1u << levels.low_bits) - 1);
+      subnormal[i] = floats.level(0, low);
+      normal[i] = floats.level(1, low);
+    }
+  }
+};
+
+// A code of integers as a word, with its five bits of a symbol at the top and its low bits below:
+// the number x = code 2^k, with k = 11 - b. In the mantissa of 2^(23 - k), it makes
+// 2^(23 - k) + code, of which the level is what is left without the `zero`, 2^(23 - k) + 16 2^b.
+// That takes a single subtraction, which is exact. The code 0, for -0, is a case by itself.
+struct IntegerWords {
+  static constexpr unsigned kEnd = 11;  // the symbol begins here
+
+  uint32_t magic;  // 2^(23 - k)
+  float zero;
+
+  explicit IntegerWords(const Levels& levels)
+      : magic((150 - kEnd + levels.low_bits) << 23),
+        zero(float_of(magic) + static_cast<float>(16 << levels.low_bits)) {}
+};
+
+// Where a part of the low bits belongs: `shift` bits up from where it is in a byte, in `mask`. The
+// low bits of a code end below bit `end`.
+struct LowPlace {
+  int shift;
+  int mask;
+
+  LowPlace(const LowBits& low, unsigned end)
+      : shift(static_cast<int>(end) - static_cast<int>(low.from + low.bits)),
+        mask(static_cast<int>(((1u << low.bits) - 1) << (end - low.bits))) {}
+};
+
+}  // namespace
+}  // namespace bf16codecs
