@@ -79,7 +79,8 @@ Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_
   const size_t capacity = n - kCodedOverhead;
   const PairsChoice pairs = choose_pairs(counts.of, false);
   if (pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts.of) + counts.wide_table()) {
-    return {Mode::rans_pairs, pairs_encode(plane, n, pairs.entries, out, capacity, words)};
+    const size_t size = pairs_encode(plane, n, pairs.entries, groups_log2(n), out, capacity, words);
+    return {Mode::rans_pairs, size};
   }
   return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words)};
 }
@@ -89,7 +90,7 @@ Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* o
   const PairsChoice pairs = choose_pairs(counts.of, counts.is_sample);
   if (pairs.size != UINT64_MAX &&
       pairs.size <= entropy_size(counts.of) + kWideSaving * counts.counted) {
-    const size_t size = pairs_encode(plane, n, pairs.entries, out, capacity, words);
+    const size_t size = pairs_encode(plane, n, pairs.entries, groups_log2(n), out, capacity, words);
     if (size != 0) return {Mode::rans_pairs, size};
   }
   counts.make_exact(plane, n);
@@ -301,27 +302,41 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
-// Codes a plane of the scales of a block of n items. Of a few thousand symbols, a wide table
-// decodes one in 1.3 ns, Huffman in 0.6 and pairs in 0.2, and an item of the block takes 0.12: so
-// in groups of 16 or 32, wide planes would take as long as a third of the items. Where pairs do not
-// do, Huffman is taken, but only if it saves more than 1/64 bit an item.
+// Codes a plane of the scales of a block of n items, so that it decodes fast. Of a few thousand
+// symbols, a wide table decodes one in 1.3 ns, Huffman in 0.6 and pairs in 0.2, and an item of the
+// block takes 0.12: so in groups of 16 or 32, wide planes would take as long as a third of the
+// items.
 Coded code_scale_plane(const EncodeOptions& options, const uint8_t* plane, size_t groups, size_t n,
                        uint8_t* out, Workspace& workspace) {
-  EncodeOptions huffman = options;
-  huffman.codec = Codec::huffman;
-  const auto code = [&](const EncodeOptions& as) {
-    return code_plane(as, plane, groups, out, workspace, true);
-  };
-  if (options.is_best()) {
-    const Coded shorter = code(huffman), coded = code(options);
-    const bool is_shorter = coded.size == 0 || (shorter.size != 0 && shorter.size < coded.size);
-    return is_shorter ? code(huffman) : coded;
-  }
+  if (groups < kLeastCoded || is_constant(plane, groups))
+    return code_plane(options, plane, groups, out, workspace);
   uint32_t counts[256];
   histogram(plane, groups, counts);
-  const Coded coded = code(has_good_pairs(counts) ? options : huffman);
-  const bool is_slow = coded.mode == Mode::huffman && coded.size + n / 512 >= groups;
-  return is_slow ? Coded{} : coded;
+  if (options.codec == Codec::arithmetic && has_good_pairs(counts)) {
+    // So few lanes as such a plane has by itself wait for each other: with twice as many, NVFP4
+    // decoded in 0.19 ns an item instead of 0.21. They cost 64 bytes more.
+    constexpr size_t kManyGroups = 4096;
+    const unsigned log2_groups = std::max(groups_log2(groups), groups >= kManyGroups ? 1u : 0u);
+    const size_t size = pairs_encode(plane, groups, choose_pairs(counts, false).entries,
+                                     log2_groups, out, groups - kCodedOverhead, workspace.words);
+    return size == 0 ? Coded{} : Coded{Mode::rans_pairs, size};
+  }
+  // Huffman only if it saves more than 1/64 bit an item.
+  EncodeOptions huffman = options;
+  huffman.codec = Codec::huffman;
+  const Coded coded = code_plane(huffman, plane, groups, out, workspace);
+  return coded.size + n / 512 < groups ? coded : Coded{};
+}
+
+// Codes it in the smallest way.
+Coded code_scale_plane_best(const EncodeOptions& options, const uint8_t* plane, size_t groups,
+                            uint8_t* out, Workspace& workspace) {
+  EncodeOptions huffman = options;
+  huffman.codec = Codec::huffman;
+  const Coded shorter = code_plane(huffman, plane, groups, out, workspace);
+  const Coded coded = code_plane(options, plane, groups, out, workspace);
+  const bool is_shorter = coded.size == 0 || (shorter.size != 0 && shorter.size < coded.size);
+  return is_shorter ? code_plane(huffman, plane, groups, out, workspace) : coded;
 }
 
 // Encodes the scales of the groups of a block of n items.
@@ -334,7 +349,10 @@ std::vector<uint8_t> encode_scales(const EncodeOptions& options, Workspace& work
   split_planes(kLayout, scales.data(), groups, room.planes);
   Coded coded[kWidth];
   for (size_t p = 0; p < kWidth; ++p) {
-    coded[p] = code_scale_plane(options, room.planes[p], groups, n, room.payloads[p], workspace);
+    coded[p] =
+        options.is_best()
+            ? code_scale_plane_best(options, room.planes[p], groups, room.payloads[p], workspace)
+            : code_scale_plane(options, room.planes[p], groups, n, room.payloads[p], workspace);
   }
   std::vector<uint8_t> block(block_bound(kWidth, groups));
   const uint8_t* const end =

@@ -241,9 +241,9 @@ bool has_good_pairs(const uint32_t counts[256]) {
   return pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts) + kWideSaving * counted;
 }
 
-size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
-                    size_t capacity, Scratch& words) {
-  const unsigned log2_groups = groups_log2(n), groups = 1u << log2_groups;
+size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries,
+                    unsigned log2_groups, uint8_t* out, size_t capacity, Scratch& words) {
+  const unsigned groups = 1u << log2_groups;
   const size_t step = kPairSymbols * groups, steps = n / step, rest = n % step;
 
   // Two symbols give at most one word, 2 bytes, and each symbol at most one escape: n bytes for

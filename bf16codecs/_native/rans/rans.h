@@ -37,8 +37,9 @@ inline constexpr uint64_t kWideSaving = 1 << 13;
 // Whether pairs are taken for symbols that are counted.
 bool has_good_pairs(const uint32_t counts[256]);
 
-size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
-                    size_t capacity, Scratch& words);
+// `log2_groups` is 0 to 2, of the groups of lanes.
+size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries,
+                    unsigned log2_groups, uint8_t* out, size_t capacity, Scratch& words);
 
 // `counts` are exact, and at least two of them are not zero.
 size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
