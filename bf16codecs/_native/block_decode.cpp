@@ -390,6 +390,28 @@ PlaneView grid_symbols(const uint8_t* bytes, size_t size, size_t n) {
   return view;
 }
 
+// Calls decode(strip) for strips of n codes.
+template <typename Decode>
+void for_grid_strips(size_t n, Decode decode) {
+  for (size_t i = 0; i < n; i += quantized::Items::kStrip) {
+    decode(std::min(quantized::Items::kStrip, n - i));
+  }
+}
+
+// Decodes coded items, and merges them with plain ones.
+void decode_mixed(quantized::Items& items, GridSymbols& symbols, size_t coded, size_t width,
+                  quantized::Merger& merger, Output& out) {
+  std::vector<uint8_t> strip_items(width * quantized::Items::kStrip);
+  uint8_t* end = out.next();
+  for_grid_strips(coded, [&](size_t strip) {
+    items.decode(symbols.next(strip), strip, strip_items.data());
+    end = merger.merge(strip_items.data(), strip, end);
+    const auto merged = static_cast<size_t>(end - out.next());
+    out.advance(merged - merged % kChecksumStripe);
+  });
+  out.advance(static_cast<size_t>(merger.finish(end) - out.next()));
+}
+
 // Decodes a block of levels times scales.
 void decode_grid(const Layout& layout, const BlockContext& context, const PlaneView& view, size_t n,
                  const Zstd* zstd, Output& out) {
@@ -400,29 +422,23 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
   if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
   const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);
   if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
-  std::vector<uint8_t> plain, codes;
+  std::vector<uint8_t> plain;
   if (scales.has_plain(n)) {
     plain = decode_plain(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
-    codes.resize(width * coded);
   }
   GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,
                       context.workspace);
   quantized::Items items(layout, payload.grid, scales, context.first, n, payload.rest);
-  for (size_t i = 0; i < coded;) {
-    const size_t strip = std::min(quantized::Items::kStrip, coded - i);
-    if (codes.empty()) {
+  if (scales.has_plain(n)) {
+    quantized::Merger merger(layout, payload.grid, scales, context.first, n, plain.data());
+    decode_mixed(items, symbols, coded, width, merger, out);
+  } else {
+    for_grid_strips(coded, [&](size_t strip) {
       items.decode(symbols.next(strip), strip, out.next());
       out.advance(width * strip);
-    } else {
-      items.decode(symbols.next(strip), strip, codes.data() + width * i);
-    }
-    i += strip;
+    });
   }
   symbols.finish();
-  if (codes.empty()) return;
-  quantized::merge_plain(layout, payload.grid, scales, context.first, n, codes.data(), plain.data(),
-                         out.next());
-  out.advance(width * n);
 }
 
 // Checks which planes are joined. Only plane 0 may have a mode of several planes. How many planes

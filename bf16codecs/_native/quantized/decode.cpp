@@ -71,22 +71,19 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
 void Items::expand_scales(size_t n) {
   if (!has_plain_) return runs_.expand(scales_.of_group, n, strip_scales_);
   for (size_t i = 0; i < n;) {
-    const ScaleRuns run = next_runs(n - i);
-    std::fill_n(strip_scales_ + i, run.length, *run.scales);
-    i += run.length;
+    const ScaleRuns runs = next_runs(n - i);
+    for (size_t r = 0; r < runs.count; ++r, i += runs.length) {
+      std::fill_n(strip_scales_ + i, runs.length, runs.scales[r]);
+    }
   }
 }
 
 // The next runs of codes, at most n codes.
 ScaleRuns Items::next_runs(size_t n) {
-  if (!has_plain_) {
-    const EqualRuns runs = runs_.next_runs(n);
-    return {scales_.of_group + runs.group, runs.length, runs.count};
-  }
   while (true) {
-    const Run run = runs_.next(n);
-    const float* const scale = scales_.of_group + run.group;
-    if (*scale != 0) return {scale, run.length, 1};
+    const EqualRuns runs = runs_.next_runs(has_plain_ ? scales_.of_group : nullptr, n);
+    const float* const scales = scales_.of_group + runs.group;
+    if (*scales != 0) return {scales, runs.length, runs.count};
   }
 }
 
@@ -150,15 +147,28 @@ void Items::decode_runs(const uint8_t* symbols, const LowBits low[2], size_t n, 
   }
 }
 
-void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,
-                 size_t n, const uint8_t* coded, const uint8_t* plain, uint8_t* items) {
-  const size_t width = layout.planes();
-  Runs runs(grid.groups, first, n);
-  for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
-    const uint8_t*& from = scales.of_group[run.group] == 0 ? plain : coded;
-    std::memcpy(items, from, width * run.length);
-    from += width * run.length, items += width * run.length;
+Merger::Merger(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,
+               size_t n, const uint8_t* plain)
+    : width_(layout.planes()), scales_(scales), runs_(grid.groups, first, n), plain_(plain) {}
+
+uint8_t* Merger::merge(const uint8_t* coded, size_t n, uint8_t* out) {
+  while (n != 0) {
+    const Run run = runs_.next(n);
+    const bool is_plain = scales_.of_group[run.group] == 0;
+    const uint8_t*& from = is_plain ? plain_ : coded;
+    std::memcpy(out, from, width_ * run.length);
+    from += width_ * run.length, out += width_ * run.length;
+    if (!is_plain) n -= run.length;
   }
+  return out;
+}
+
+uint8_t* Merger::finish(uint8_t* out) {
+  for (Run run = runs_.next(SIZE_MAX); run.length != 0; run = runs_.next(SIZE_MAX)) {
+    std::memcpy(out, plain_, width_ * run.length);
+    plain_ += width_ * run.length, out += width_ * run.length;
+  }
+  return out;
 }
 
 }  // namespace bf16codecs::quantized

@@ -66,7 +66,22 @@ class Items {
 size_t packed_size(unsigned low_bits, size_t m);
 
 // Puts coded and plain items together, in the order of the block's n items.
-void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,
-                 size_t n, const uint8_t* coded, const uint8_t* plain, uint8_t* items);
+class Merger {
+ public:
+  Merger(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first, size_t n,
+         const uint8_t* plain);
+
+  // Puts the next n coded items to `out`, and the plain ones before and between them; returns the
+  // end.
+  uint8_t* merge(const uint8_t* coded, size_t n, uint8_t* out);
+  // Puts the plain items behind the last coded one to `out`; returns the end.
+  uint8_t* finish(uint8_t* out);
+
+ private:
+  size_t width_;
+  const Scales& scales_;
+  Runs runs_;
+  const uint8_t* plain_;
+};
 
 }  // namespace bf16codecs::quantized

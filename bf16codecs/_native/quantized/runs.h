@@ -29,9 +29,9 @@ class Runs {
   // The next run, or as much of it as has at most `most` items.
   Run next(size_t most);
 
-  // The next run, and with it those of the groups behind it in its row that are as long. There must
-  // be one.
-  EqualRuns next_runs(size_t most);
+  // The next run, and with it those of the groups behind it in its row that are as long: if there
+  // are scales, up to the first that is 0. There must be one.
+  EqualRuns next_runs(const float* scales, size_t most);
 
   // The next n items' scales.
   void expand(const float* scales, size_t n, float* out);
@@ -47,9 +47,13 @@ class Runs {
   size_t band_ = 0;                   // the number of the band's first group
 };
 
-inline EqualRuns Runs::next_runs(size_t most) {
+inline EqualRuns Runs::next_runs(const float* scales, size_t most) {
   const size_t in_row = groups_.row - column_, width = groups_.width;
-  const size_t whole = in_group_ == 0 ? std::min({in_row, left_, most}) / width : 0;
+  size_t whole = in_group_ == 0 ? std::min({in_row, left_, most}) / width : 0;
+  if (scales != nullptr) {
+    const float* const first = scales + band_ + group_column_;
+    whole = static_cast<size_t>(std::find(first, first + whole, 0.0f) - first);
+  }
   if (whole < 2) {
     const Run run = next(most);
     return {run.length, 1, run.group};
