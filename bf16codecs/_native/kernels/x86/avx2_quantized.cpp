@@ -238,7 +238,9 @@ class IntegerProducts {
     const __m256i odd = _mm256_or_si256(_mm256_srli_epi32(words, 16), magic_);
     __m256 x = _mm256_sub_ps(_mm256_castsi256_ps(even), zero_);
     __m256 y = _mm256_sub_ps(_mm256_castsi256_ps(odd), zero_);
-    if (_mm256_movemask_epi8(_mm256_cmpeq_epi16(words, _mm256_setzero_si256())) != 0) [[unlikely]] {
+    // Of FP4, a part of the zeros are negative; of weights with low bits, hardly any.
+    const __m256i is_negative_zero = _mm256_cmpeq_epi16(words, _mm256_setzero_si256());
+    if (kParts == 0 || _mm256_movemask_epi8(is_negative_zero) != 0) {
       x = with_negative_zeros(x, even);
       y = with_negative_zeros(y, odd);
     }

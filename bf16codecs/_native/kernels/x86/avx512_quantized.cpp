@@ -215,7 +215,8 @@ class FloatNumbers {
 template <typename LevelNumbers, Precision kPrecision>
 class Multiplied {
  public:
-  Multiplied(const Levels& levels, const LowBits low[]) : levels_(levels, low) { start(1); }
+  Multiplied(const Levels& levels, const LowBits low[])
+      : levels_(levels, low), scales_(repeated(1)) {}
 
   BF16CODECS_INLINE void start(float scale) { scales_ = repeated(scale); }
   BF16CODECS_INLINE __m512i items(const uint8_t* symbols, size_t at, __mmask32 mask) const {
@@ -262,8 +263,10 @@ struct Place {
   }
 };
 
+// These have copies of what they read: items might be stored over the rest, for all that compilers
+// know, who would load pointers anew for each step.
 template <typename Of>
-BF16CODECS_INLINE void multiply_long(Of& of, const ScaleRuns& runs, const Place& place, size_t at) {
+BF16CODECS_INLINE void multiply_long(Of of, const ScaleRuns runs, const Place place, size_t at) {
   for (size_t r = 0; r < runs.count; ++r) {
     of.start(runs.scales[r]);
     const size_t end = at + runs.length;
@@ -278,28 +281,32 @@ BF16CODECS_INLINE void multiply_long(Of& of, const ScaleRuns& runs, const Place&
 
 // Of a scale for each item.
 template <typename Of>
-BF16CODECS_INLINE void multiply_each(const Of& of, const ScaleRuns& runs, const Place& place,
+BF16CODECS_INLINE void multiply_each(const Of of, const ScaleRuns runs, const Place place,
                                      size_t at) {
-  for (size_t i = 0; i < runs.count; i += 32) {
-    const __mmask32 mask = first(runs.count - i);
+  const auto step = [&](size_t i, __mmask32 mask) {
     const Numbers scales = load_numbers(runs.scales + i, mask);
     place.put(at + i, mask, of.items(place.symbols, at + i, mask, scales));
-  }
+  };
+  size_t i = 0;
+  for (; i + 32 <= runs.count; i += 32) step(i, 0xFFFFFFFF);
+  if (i < runs.count) step(i, first(runs.count - i));
 }
 
 // Of a scale for 16 items: two runs at a time.
 template <typename Of>
-BF16CODECS_INLINE void multiply_sixteens(const Of& of, const ScaleRuns& runs, const Place& place,
+BF16CODECS_INLINE void multiply_sixteens(const Of of, const ScaleRuns runs, const Place place,
                                          size_t at) {
-  constexpr __mmask16 kSecond = 0xFF00;
-  for (size_t r = 0; r < runs.count; r += 2, at += 32) {
-    const bool is_pair = r + 1 < runs.count;
-    const __mmask32 mask = first(is_pair ? 32 : 16);
-    const __m512 scale = _mm512_set1_ps(runs.scales[r]);
-    const __m512 scales =
-        _mm512_mask_mov_ps(scale, kSecond, _mm512_set1_ps(runs.scales[is_pair ? r + 1 : r]));
+  const auto step = [&](__m512 scales, __mmask32 mask) {
     place.put(at, mask, of.items(place.symbols, at, mask, {scales, scales}));
+    at += 32;
+  };
+  size_t r = 0;
+  for (; r + 2 <= runs.count; r += 2) {
+    const __m512 scale = _mm512_set1_ps(runs.scales[r]);
+    const __m512 next = _mm512_set1_ps(runs.scales[r + 1]);
+    step(_mm512_mask_mov_ps(scale, 0xFF00, next), 0xFFFFFFFF);
   }
+  if (r < runs.count) step(_mm512_set1_ps(runs.scales[r]), 0xFFFF);
 }
 
 // Each run in the way that is fastest for its length: in a run of 32 items or more, `Products` take
@@ -344,10 +351,6 @@ void multiply_rounded(const Levels& levels, const LowBits low[], const ScaleRuns
   if (levels.low_bits == 3) return multiply_low<kPrecision, 2>(levels, low, runs, n_runs, place);
   if (levels.low_bits != 0) return multiply_low<kPrecision, 1>(levels, low, runs, n_runs, place);
   using Symbols = SymbolProducts<kPrecision>;
-  if (levels.family == Family::integers) {
-    using Integral = Multiplied<IntegerNumbers<0>, kPrecision>;
-    return multiply_all<Symbols, Integral>(levels, low, runs, n_runs, place);
-  }
   multiply_all<Symbols, Multiplied<SymbolNumbers, kPrecision>>(levels, low, runs, n_runs, place);
 }
 
