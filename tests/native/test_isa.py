@@ -37,7 +37,7 @@ def scalar() -> dict[str, str]:
 
 def test_the_scalar_definition_is_available() -> None:
     assert ISAS[0] == "scalar"
-    assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "neon"}
+    assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "avx512bf16", "neon"}
 
 
 def test_this_run_uses_the_set_of_the_variable() -> None:
@@ -55,7 +55,9 @@ def test_the_processor_has_these_sets() -> None:
         expected += ["avx2"] if {"avx2", "bmi1"} <= flags else []
         wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
         expected += ["avx512"] if wide <= flags else []
-        expected += ["avx512vbmi2"] if wide | {"avx512vbmi", "avx512_vbmi2"} <= flags else []
+        wide |= {"avx512vbmi", "avx512_vbmi2"}
+        expected += ["avx512vbmi2"] if wide <= flags else []
+        expected += ["avx512bf16"] if wide | {"avx512_bf16"} <= flags else []
     else:
         expected += ["neon"] if platform.machine() == "aarch64" else []
     assert expected == ISAS

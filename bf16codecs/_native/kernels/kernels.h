@@ -154,6 +154,7 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;         // AVX2
 extern const Kernels kAvx512Kernels;       // AVX-512 F, BW, DQ, VL
 extern const Kernels kAvx512Vbmi2Kernels;  // also VBMI and VBMI2: tiles, differences, zeros
+extern const Kernels kAvx512Bf16Kernels;   // also BF16: grids
 #endif
 #if defined(__AARCH64EL__) || defined(_M_ARM64)
 extern const Kernels kNeonKernels;  // the baseline of little-endian AArch64

@@ -108,6 +108,7 @@ extern const QuantizedKernels kScalarQuantizedKernels;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const QuantizedKernels kAvx2QuantizedKernels;
 extern const QuantizedKernels kAvx512QuantizedKernels;
+extern const QuantizedKernels kAvx512Bf16QuantizedKernels;
 #endif
 
 }  // namespace bf16codecs

@@ -162,7 +162,8 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
 }
 
 constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
-                               const DeltaKernels& delta, const SparseKernels& sparse) {
+                               const DeltaKernels& delta, const SparseKernels& sparse,
+                               const QuantizedKernels& quantized) {
   return {
       .name = name,
       .checksum = checksum,
@@ -178,7 +179,7 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
       .huffman_pack = avx512_huffman_pack,
       .add_columns = add_columns,
       .differing_bits = differing_bits,
-      .quantized = &kAvx512QuantizedKernels,
+      .quantized = &quantized,
       .tiles = &tiles,
       .delta = &delta,
       .sparse = &sparse,
@@ -187,9 +188,13 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
 
 }  // namespace
 
-constexpr Kernels kAvx512Kernels =
-    kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels, kAvx2SparseKernels);
-constexpr Kernels kAvx512Vbmi2Kernels = kernels_with(
-    "avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels, kAvx512Vbmi2SparseKernels);
+constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels,
+                                                kAvx2SparseKernels, kAvx512QuantizedKernels);
+constexpr Kernels kAvx512Vbmi2Kernels =
+    kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels,
+                 kAvx512Vbmi2SparseKernels, kAvx512QuantizedKernels);
+constexpr Kernels kAvx512Bf16Kernels =
+    kernels_with("avx512bf16", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels,
+                 kAvx512Vbmi2SparseKernels, kAvx512Bf16QuantizedKernels);
 
 }  // namespace bf16codecs
