@@ -349,9 +349,14 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
       quantized::read_payload(layout, context.first, n, view.payload, view.size);
   const quantized::Groups& groups = payload.grid.groups;
   const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
-  const auto scale_bytes = decode_inner({DType::float32, false}, context.workspace, payload.scales,
-                                        payload.scales_size, count);
-  const quantized::Scales scales(groups, context.first, n, scale_bytes.data());
+  const auto numbers = [&](const uint8_t* block, size_t size) {
+    return decode_inner({DType::float32, false}, context.workspace, block, size, count);
+  };
+  const auto scale_bytes = numbers(payload.scales, payload.scales_size);
+  std::vector<uint8_t> offsets;
+  if (payload.grid.has_offsets()) offsets = numbers(payload.offsets, payload.offsets_size);
+  const quantized::Scales scales(payload.grid, context.first, n, scale_bytes.data(),
+                                 offsets.empty() ? nullptr : offsets.data());
   const size_t coded = scales.coded, width = layout.planes();
   if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
   const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);

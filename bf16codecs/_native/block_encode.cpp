@@ -322,18 +322,25 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
     return 0;
   Workspace& workspace = context.workspace;
   const auto scales = encode_inner(options, {DType::float32, false}, workspace, parts.scales);
-  std::vector<uint8_t> plain;
+  std::vector<uint8_t> offsets, plain;
+  if (!parts.offsets.empty())
+    offsets = encode_inner(options, {DType::float32, false}, workspace, parts.offsets);
   if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
   const size_t m = parts.symbols.size();
   std::vector<uint8_t> symbols(m + kCodedOverhead);
   const Coded coded = code_plane(options, parts.symbols.data(), m, symbols.data(), workspace, true);
   const bool is_stored = coded.mode == Mode::stored;
   const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
-  const auto head = quantized::write_head(context.grid->grid, scales.size(), plain.size());
+  const auto head =
+      quantized::write_head(context.grid->grid, scales.size(), offsets.size(), plain.size());
   const std::span<const uint8_t> payload[] = {
-      head,  scales,
-      plain, parts.low,
-      mode,  {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
+      head,
+      scales,
+      offsets,
+      plain,
+      parts.low,
+      mode,
+      {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
 
   const size_t width = options.layout.planes();
   size_t size = 0;

@@ -453,16 +453,19 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
 }
 
 }  // namespace
+}  // namespace bf16codecs
+
+#include "kernels/quantized_offset_loops.h"
 
 // With functions for runs.
-#define BF16CODECS_QUANTIZED_KERNELS(takes, runs) \
-  {.load = load,                                  \
-   .fill = fill,                                  \
-   .multiply = multiply,                          \
-   .takes_runs = takes,                           \
-   .multiply_runs = runs,                         \
-   .quantize = quantize,                          \
-   .magnitudes = magnitudes,                      \
+#define BF16CODECS_QUANTIZED_KERNELS(takes, runs)  \
+  {.load = load,                                   \
+   .fill = fill,                                   \
+   .multiply = multiply,                           \
+   .takes_runs = takes,                            \
+   .multiply_runs = runs,                          \
+   .quantize = quantize,                           \
+   .multiply_and_add = multiply_and_add,           \
+   .quantize_with_offsets = quantize_with_offsets, \
+   .magnitudes = magnitudes,                       \
    .narrow = narrow}
-
-}  // namespace bf16codecs

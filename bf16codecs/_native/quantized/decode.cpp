@@ -37,22 +37,35 @@ size_t packed_size(unsigned low_bits, size_t m) {
   return size;
 }
 
-Scales::Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes)
-    : of_group(static_cast<size_t>(Bands(groups, first, n).groups())), coded(n) {
+Scales::Scales(const Grid& grid, uint64_t first, size_t n, const uint8_t* scales,
+               const uint8_t* of_offsets)
+    : of_group(static_cast<size_t>(Bands(grid.groups, first, n).groups())), coded(n) {
   bool has_zero = false, has_wrong = false;
   for (size_t g = 0; g < of_group.size(); ++g) {
-    const auto bits = load_le<uint32_t>(bytes + 4 * g);
+    const auto bits = load_le<uint32_t>(scales + 4 * g);
     const float scale = of_group[g] = std::bit_cast<float>(bits);
     has_zero |= bits == 0;
     has_wrong |= bits != 0 && !is_within(std::fabs(scale), kLeastScale, kMostScale);
   }
   if (has_wrong) corrupt("a scale that is out of range");
+  if (of_offsets != nullptr) read_offsets(grid.levels.formula, of_offsets);
   if (!has_zero) return;
-  Runs runs(groups, first, n);
+  Runs runs(grid.groups, first, n);
   for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
     if (of_group[run.group] == 0) coded -= run.length;
   }
   if (coded == 0) corrupt("no item that has a code");
+}
+
+void Scales::read_offsets(Formula formula, const uint8_t* bytes) {
+  offsets.resize(of_group.size());
+  for (size_t g = 0; g < offsets.size(); ++g) {
+    const auto bits = load_le<uint32_t>(bytes + 4 * g);
+    offsets[g] = std::bit_cast<float>(bits);
+    const bool is_possible =
+        of_group[g] == 0 ? bits == 0 : are_within(formula, of_group[g], offsets[g]);
+    if (!is_possible) corrupt("an offset that is out of range");
+  }
 }
 
 Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first, size_t n,
@@ -67,7 +80,7 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
       parts_(packed_parts(grid.levels.low_bits, scales.coded)),
       packed_(low) {
   const auto takes_runs = kernels().quantized->takes_runs;
-  is_by_runs_ = takes_runs != nullptr && grid.groups.width >= kLeastRun &&
+  is_by_runs_ = takes_runs != nullptr && !grid.has_offsets() && grid.groups.width >= kLeastRun &&
                 takes_runs(grid.levels, precision_, container_);
   for (const Packed& part : parts_) {
     if (has_stray_bits(low, part, scales.coded)) corrupt("low bits behind the last code");
@@ -75,21 +88,27 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
   }
 }
 
-void Items::expand_scales(size_t n) {
+// Puts the scales of the next n codes, and their offsets, into strips.
+void Items::expand(size_t n) {
+  const bool has_offsets = grid_.has_offsets();
+  if (!has_plain_ && has_offsets) {
+    Runs runs = runs_;
+    runs.expand(scales_.offsets.data(), n, strip_offsets_);
+  }
   if (!has_plain_) return runs_.expand(scales_.of_group.data(), n, strip_scales_);
   for (size_t i = 0; i < n;) {
-    const ScaleRun run = next_run(n - i);
-    std::fill_n(strip_scales_ + i, run.length, run.scale);
+    const Run run = next_coded(n - i);
+    std::fill_n(strip_scales_ + i, run.length, scales_.of_group[run.group]);
+    if (has_offsets) std::fill_n(strip_offsets_ + i, run.length, scales_.offsets[run.group]);
     i += run.length;
   }
 }
 
 // The next run of codes, at most n.
-ScaleRun Items::next_run(size_t n) {
+Run Items::next_coded(size_t n) {
   while (true) {
     const Run run = runs_.next(n);
-    const float scale = scales_.of_group[run.group];
-    if (scale != 0) return {scale, run.length};
+    if (scales_.of_group[run.group] != 0) return run;
   }
 }
 
@@ -126,7 +145,8 @@ void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, 
     ScaleRun runs[kMostRuns];
     size_t n_runs = 0, length = 0;
     for (; n_runs < kMostRuns && i + length < n; length += runs[n_runs++].length) {
-      runs[n_runs] = next_run(n - i - length);
+      const Run run = next_coded(n - i - length);
+      runs[n_runs] = {scales_.of_group[run.group], run.length};
     }
     const LowBits at[2] = {{low[0].packed + i, low[0].from, low[0].bits}};
     kernel.multiply_runs(grid_.levels, precision_, container_, symbols + i, at, runs, n_runs,
@@ -134,9 +154,15 @@ void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, 
     i += length;
   }
   if (is_by_runs_) return;
-  expand_scales(n);
-  kernel.multiply(grid_.levels, precision_, container_, symbols, low,
-                  static_cast<unsigned>(parts_.size()), strip_scales_, n, items);
+  expand(n);
+  const auto parts = static_cast<unsigned>(parts_.size());
+  if (grid_.has_offsets()) {
+    kernel.multiply_and_add(grid_.levels, precision_, container_, symbols, low, parts,
+                            strip_scales_, strip_offsets_, n, items);
+  } else {
+    kernel.multiply(grid_.levels, precision_, container_, symbols, low, parts, strip_scales_, n,
+                    items);
+  }
 }
 
 void merge_plain(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first,

@@ -11,14 +11,19 @@
 
 namespace bf16codecs::quantized {
 
-// The scales of a block's groups.
+// The scales of a block's groups, and their offsets if they have some.
 struct Scales {
-  std::vector<float> of_group;
+  std::vector<float> of_group, offsets;
   size_t coded;  // the items that have codes
 
-  // Of groups in the order of their little-endian bytes. Throws CorruptDataError.
-  Scales(const Groups& groups, uint64_t first, size_t n, const uint8_t* bytes);
+  // Of groups in the order of their little-endian bytes. `of_offsets` is null if there are none.
+  // Throws CorruptDataError.
+  Scales(const Grid& grid, uint64_t first, size_t n, const uint8_t* scales,
+         const uint8_t* of_offsets);
   bool has_plain(size_t n) const { return coded != n; }
+
+ private:
+  void read_offsets(Formula formula, const uint8_t* bytes);
 };
 
 // Makes items of codes, in their order.
@@ -35,8 +40,8 @@ class Items {
   void decode(const uint8_t* symbols, size_t n, uint8_t* items);
 
  private:
-  ScaleRun next_run(size_t n);
-  void expand_scales(size_t n);
+  Run next_coded(size_t n);
+  void expand(size_t n);
   void decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   size_t find_low(size_t n, LowBits low[2]) const;
 
@@ -50,7 +55,7 @@ class Items {
   std::vector<Packed> parts_;
   const uint8_t* packed_;
   size_t at_ = 0;  // the next code
-  alignas(64) float strip_scales_[kStrip];
+  alignas(64) float strip_scales_[kStrip], strip_offsets_[kStrip];
 };
 
 // The bytes of the low bits of m codes.
