@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 #include "format/little_endian.h"
 #include "kernels/kernels.h"
@@ -268,7 +269,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
   std::vector<float> values;
   Trial trial;
   for (size_t k = 0; k < kGroupsTried; ++k) {
-    if (k == kFewGroups && trial.is_all() && !kind.has_offsets()) break;
+    if (k == kFewGroups && (trial.found == 0 || (trial.is_all() && !kind.has_offsets()))) break;
     GroupNumbers numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {
       const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
@@ -292,26 +293,30 @@ struct Best {
   bool is_all = false;
 };
 
-// Tries groups, until one of them explains all that are tried.
-void find_groups(const Array& array, const Kind& kind, Rounding rounding,
-                 const std::vector<Groups>& possible, Best& best) {
-  const Precision precision = precision_of(array.layout, rounding);
-  for (const Groups& groups : possible) {
-    // Codes of eight bits and a scale for so few items take what plain items take.
-    const bool is_small = uint64_t{groups.width} * groups.height < 32;
-    if (is_small && kind.label == Label::int8) continue;
-    const Trial trial = try_groups(array, kind, precision, groups);
-    if (trial.found < 2) continue;
-    const double saved = saved_bits(array, kind, groups, trial);
-    if (saved > best.saved) {
-      best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
-      if (kind.levels.family == Family::integers) {
-        best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
-        best.found->grid = {best.found->kind.levels, rounding, label_of(trial), groups};
-      }
+// A kind and a rounding that explain runs along rows or columns.
+struct Candidate {
+  const Kind& kind;
+  Rounding rounding;
+  bool in_rows, in_columns;
+};
+
+// Tries groups; returns whether all that were tried have a scale.
+bool consider(const Array& array, const Candidate& candidate, const Groups& groups, Best& best) {
+  const auto& [kind, rounding, in_rows, in_columns] = candidate;
+  // Codes of eight bits and a scale for so few items take what plain items take.
+  const bool is_small = uint64_t{groups.width} * groups.height < 32;
+  if (is_small && kind.label == Label::int8) return false;
+  const Trial trial = try_groups(array, kind, precision_of(array.layout, rounding), groups);
+  if (trial.found < 2) return false;
+  const double saved = saved_bits(array, kind, groups, trial);
+  if (saved > best.saved) {
+    best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
+    if (kind.levels.family == Family::integers) {
+      best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
+      best.found->grid = {best.found->kind.levels, rounding, label_of(trial), groups};
     }
-    if (trial.is_all()) return;
   }
+  return trial.is_all();
 }
 
 // --- palettes
@@ -371,15 +376,53 @@ struct Axes {
   bool along_rows, along_columns;
 };
 
-// Tries a kind with each rounding.
-void find_kind(const Array& array, const Kind& kind, const Axes& axes, Best& best) {
-  for (const Rounding rounding : roundings_of(array.layout)) {
-    const Precision precision = precision_of(array.layout, rounding);
-    const bool in_rows = axes.along_rows && explains_runs(array, kind, precision, 1);
-    const bool in_columns = axes.along_columns && explains_runs(array, kind, precision, array.row);
-    if (!in_rows && !in_columns) continue;
-    find_groups(array, kind, rounding, possible_groups(array, in_rows, in_columns), best);
-    if (best.is_all && !kind.has_offsets()) return;
+// Integers of eight bits explain small groups of any few values, as a line with an offset has.
+bool may_be_by_chance(const Found& found) {
+  constexpr uint64_t kSmall = 64;
+  const Groups& groups = found.grid.groups;
+  return found.grid.label == Label::int8 && uint64_t{groups.width} * groups.height <= kSmall;
+}
+
+// Of some kinds, with each rounding.
+std::vector<Candidate> candidates(const Array& array, std::span<const Kind> kinds,
+                                  const Axes& axes) {
+  std::vector<Candidate> found;
+  for (const Kind& kind : kinds) {
+    for (const Rounding rounding : roundings_of(array.layout)) {
+      const Precision precision = precision_of(array.layout, rounding);
+      const bool in_rows = axes.along_rows && explains_runs(array, kind, precision, 1);
+      const bool in_columns =
+          axes.along_columns && explains_runs(array, kind, precision, array.row);
+      if (in_rows || in_columns) found.push_back({kind, rounding, in_rows, in_columns});
+    }
+  }
+  return found;
+}
+
+// Tries one kind after the other, each with the largest groups first, until one explains all.
+void find_products(const Array& array, const Axes& axes, Best& best) {
+  for (const Kind& kind : known_kinds()) {
+    for (const Candidate& candidate : candidates(array, {&kind, 1}, axes)) {
+      for (const Groups& groups : possible_groups(array, candidate.in_rows, candidate.in_columns)) {
+        if (consider(array, candidate, groups, best)) break;
+      }
+      if (best.is_all) return;
+    }
+  }
+}
+
+// Tries the largest groups first, each with all kinds: lines through the values of small groups are
+// easily found.
+void find_lines(const Array& array, const Axes& axes, Best& best) {
+  const auto found = candidates(array, kinds_with_offsets(), axes);
+  const auto has = [&](bool Candidate::* axis) {
+    return std::any_of(found.begin(), found.end(), [=](const Candidate& of) { return of.*axis; });
+  };
+  for (const Groups& groups :
+       possible_groups(array, has(&Candidate::in_rows), has(&Candidate::in_columns))) {
+    for (const Candidate& candidate : found) {
+      if (consider(array, candidate, groups, best)) return;
+    }
   }
 }
 
@@ -399,12 +442,10 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   if (!along_rows && !along_columns) return std::nullopt;
   const Axes axes{along_rows, along_columns};
   Best best;
-  for (const Kind& kind : known_kinds()) {
-    find_kind(array, kind, axes, best);
-    if (best.is_all) return best.found;
-  }
+  find_products(array, axes, best);
+  if (best.is_all && !may_be_by_chance(*best.found)) return best.found;
   if (auto palette = find_palette(array)) return palette;
-  for (const Kind& kind : kinds_with_offsets()) find_kind(array, kind, axes, best);
+  find_lines(array, axes, best);
   return best.found;
 }
 

@@ -5,6 +5,7 @@
 #include "quantized/offsets.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,8 @@ namespace bf16codecs::quantized {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Numbers of a range, and zeros on either side of the likely one, that are tried.
+constexpr int kTries = 8;
 
 // The bits of a number, the leading one included, and the exponent of the smallest normal one.
 struct Shape {
@@ -21,21 +24,23 @@ struct Shape {
 
   // The distance of two numbers near x.
   double step(double x) const {
-    int exponent;
-    std::frexp(x, &exponent);
-    return std::ldexp(1.0, std::max(exponent, least_exponent) - bits);
+    constexpr int kBias = 1023;
+    const auto exponent = static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7FF) - kBias;
+    const int of_step = std::max(exponent, least_exponent) + 1 - bits;
+    return std::bit_cast<double>(static_cast<uint64_t>(of_step + kBias) << 52);
   }
+  // To the nearest number.
   double round(double x) const { return std::nearbyint(x / step(x)) * step(x); }
 };
 
 Shape shape_of(Precision precision) {
   switch (precision) {
     case Precision::binary32:
-      return {24, -125};
+      return {24, -126};
     case Precision::binary16:
-      return {11, -13};
+      return {11, -14};
     default:
-      return {8, -125};
+      return {8, -126};
   }
 }
 
@@ -47,21 +52,14 @@ double error_of(Precision precision, double value) {
 }
 
 // The number of a range that has the fewest bits: 0, if it is in it.
-float simplest(double low, double high) {
+float simplest_of(double low, double high) {
   if (low <= 0 && high >= 0) return 0;
-  if (high < 0) return -simplest(-high, -low);
-  constexpr int kBits = 24;
-  for (int bits = 1; bits < kBits; ++bits) {
-    const double step = Shape{bits, -125}.step(high), number = std::floor(high / step) * step;
-    if (number >= low) return static_cast<float>(number);
-  }
-  return static_cast<float>(low + (high - low) / 2);
+  if (high < 0) return -simplest_of(-high, -low);
+  auto least = static_cast<float>(low), most = static_cast<float>(high);
+  if (least < low) least = std::nextafter(least, most);
+  if (most > high) most = std::nextafter(most, 0.0f);
+  return least < most ? simplest({least, most}) : least;
 }
-
-// Values of a group that differ: more are no integers of five bits.
-constexpr size_t kMostValues = 32;
-// Numbers of a range, and zeros on either side of the likely one, that are tried.
-constexpr int kTries = 8;
 
 }  // namespace
 
@@ -73,51 +71,64 @@ void OffsetFinder::Range::limit(double least, double most) {
 OffsetFinder::OffsetFinder(const Kind& kind, Precision precision)
     : kind_(kind), precision_(precision), half_(half(precision)) {}
 
+// Whether a number is one of those; all are compared, which compilers make vectors of.
+bool OffsetFinder::has_occurred(float value) const {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  uint32_t has = 0;
+  for (const float other : values_) has |= std::bit_cast<uint32_t>(other) == bits ? 1 : 0;
+  return has != 0;
+}
+
 // Returns false if the values cannot be on a line.
 bool OffsetFinder::collect(const float* values, size_t n) {
-  sorted_.clear();
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  std::fill_n(values_, kMostValues, kNone);
+  n_ = 0;
   for (size_t i = 0; i < n; ++i) {
     const float value = values[i];
+    if (has_occurred(value)) continue;
     const bool is_negative_zero = value == 0 && std::signbit(value);
-    if (!std::isfinite(value) || is_negative_zero) return false;
-    const auto at = std::lower_bound(sorted_.begin(), sorted_.end(), value);
-    if (at != sorted_.end() && *at == value) continue;
-    if (sorted_.size() == kMostValues) return false;
-    sorted_.insert(at, value);
+    if (!std::isfinite(value) || is_negative_zero || n_ == kMostValues) return false;
+    size_t at = n_++;
+    for (; at != 0 && values_[at - 1] > value; --at) values_[at] = values_[at - 1];
+    values_[at] = value;
   }
   return true;
 }
 
 GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) const {
   if (!are_within(kind_.levels.formula, numbers.scale, numbers.offset)) return {};
-  const size_t n = sorted_.size();
   float scales[kMostValues], offsets[kMostValues];
   uint8_t symbols[kMostValues], low[kMostValues];
-  std::fill_n(scales, n, numbers.scale);
-  std::fill_n(offsets, n, numbers.offset);
+  std::fill_n(scales, n_, numbers.scale);
+  std::fill_n(offsets, n_, numbers.offset);
   const bool is_exact = kernels().quantized->quantize_with_offsets(
-      kind_.levels, precision_, sorted_.data(), scales, offsets, n, {symbols, low});
+      kind_.levels, precision_, values_, scales, offsets, n_, {symbols, low});
   return is_exact ? numbers : GroupNumbers{};
 }
 
 // Of a group of one value, which is the offset, or the scale.
-GroupNumbers OffsetFinder::of_constant() {
-  const float value = sorted_.front();
+GroupNumbers OffsetFinder::of_constant() const {
+  const float value = values_[0];
   const bool is_difference = kind_.levels.formula == Formula::difference && value != 0;
   return if_exact(is_difference ? GroupNumbers{value, 0} : GroupNumbers{last_scale_, value});
 }
 
 // The scales that the distances between values allow.
 OffsetFinder::Range OffsetFinder::scales() const {
-  Range range{0, kInfinity};
-  for (size_t i = 0; i < values_.size(); ++i) {
-    for (size_t j = i + 1; j < values_.size(); ++j) {
-      const Range &a = values_[i].bounds, &b = values_[j].bounds;
-      const double levels = values_[j].level - values_[i].level;
-      range.limit((b.low - a.high) / levels, (b.high - a.low) / levels);
+  double low[kMostValues] = {}, high[kMostValues];
+  std::fill_n(high, n_, kInfinity);
+  for (size_t i = 0; i < n_; ++i) {
+    for (size_t j = i + 1; j < n_; ++j) {
+      const double inverse = 1 / (level_[j] - level_[i]);
+      const double distance = double{values_[j]} - values_[i];
+      const double error = both_errors_[j] + both_errors_[i];
+      const double least = (distance - error) * inverse, most = (distance + error) * inverse;
+      low[j] = low[j] > least ? low[j] : least;
+      high[j] = high[j] < most ? high[j] : most;
     }
   }
-  return range;
+  return {*std::max_element(low, low + n_), *std::min_element(high, high + n_)};
 }
 
 // Calls function with numbers of a range, until it finds something: the simplest one; those of the
@@ -126,7 +137,7 @@ template <typename Function>
 GroupNumbers OffsetFinder::try_range(const Range& range, Function function) const {
   if (range.low > range.high) return {};
   const double size = range.high - range.low, step = shape_of(half_).step(range.high);
-  GroupNumbers found = function(simplest(range.low, range.high));
+  GroupNumbers found = function(simplest_of(range.low, range.high));
   if (size < kTries * step) {
     double number = std::ceil(range.low / step) * step;
     for (; found.scale == 0 && number <= range.high; number += step)
@@ -134,18 +145,17 @@ GroupNumbers OffsetFinder::try_range(const Range& range, Function function) cons
   }
   const double part = size / kTries;
   for (int k = 0; found.scale == 0 && k < kTries; ++k)
-    found = function(simplest(range.low + k * part, range.low + (k + 1) * part));
+    found = function(simplest_of(range.low + k * part, range.low + (k + 1) * part));
   return found;
 }
 
 // Sums: with a scale, each value bounds the offset.
 GroupNumbers OffsetFinder::with_scale(float scale) const {
   Range offsets{-kInfinity, kInfinity};
-  for (const Value& value : values_) {
-    double product = static_cast<float>(value.level * scale);
+  for (size_t i = 0; i < n_; ++i) {
+    double product = static_cast<float>(level_[i] * scale);
     if (kind_.levels.formula == Formula::rounded_sum) product = shape_of(half_).round(product);
-    const double error = error_of(precision_, value.value);
-    offsets.limit(value.value - error - product, value.value + error - product);
+    offsets.limit(values_[i] - error_[i] - product, values_[i] + error_[i] - product);
   }
   return try_range(offsets, [&](float offset) { return if_exact({scale, offset}); });
 }
@@ -153,11 +163,10 @@ GroupNumbers OffsetFinder::with_scale(float scale) const {
 // Differences: with a zero, each value bounds the scale.
 GroupNumbers OffsetFinder::with_zero(float zero) const {
   Range scales{0, kInfinity};
-  for (const Value& value : values_) {
-    const double level = shape_of(half_).round(static_cast<float>(value.level - zero));
+  for (size_t i = 0; i < n_; ++i) {
+    const double level = shape_of(half_).round(static_cast<float>(level_[i] - zero));
     if (level == 0) continue;
-    const double error = error_of(precision_, value.value);
-    const double a = (value.value - error) / level, b = (value.value + error) / level;
+    const double a = (values_[i] - error_[i]) / level, b = (values_[i] + error_[i]) / level;
     scales.limit(std::min(a, b), std::max(a, b));
   }
   return try_range(scales, [&](float scale) { return if_exact({scale, zero}); });
@@ -166,9 +175,9 @@ GroupNumbers OffsetFinder::with_zero(float zero) const {
 // Zeros are numbers of the precision that libraries multiply out in.
 GroupNumbers OffsetFinder::with_zeros(double scale) const {
   double sum = 0;
-  for (const Value& value : values_) sum += value.level - value.value / scale;
+  for (size_t i = 0; i < n_; ++i) sum += level_[i] - values_[i] / scale;
   const Shape shape = shape_of(half_);
-  const double likely = shape.round(sum / static_cast<double>(values_.size()));
+  const double likely = shape.round(sum / static_cast<double>(n_));
   GroupNumbers found = with_zero(static_cast<float>(likely));
   for (int k = 1; k <= kTries && found.scale == 0; ++k) {
     found = with_zero(static_cast<float>(likely + k * shape.step(likely)));
@@ -179,47 +188,44 @@ GroupNumbers OffsetFinder::with_zeros(double scale) const {
 
 // Tries values that have so many levels from the least to the largest.
 GroupNumbers OffsetFinder::find_with(double levels) {
-  const double least = sorted_.front(), range = sorted_.back() - least;
+  const double least = values_[0], range = values_[n_ - 1] - least;
   const Formula formula = kind_.levels.formula;
-  values_.clear();
-  for (const double value : sorted_) {
-    double error = error_of(precision_, value);
-    if (formula == Formula::rounded_sum) error += error_of(half_, range);
-    if (formula == Formula::difference) error += error_of(half_, value);
-    const double level = std::nearbyint((value - least) / range * levels);
-    if (!values_.empty() && level <= values_.back().level) return {};
-    values_.push_back({value, {value - error, value + error}, level});
+  for (size_t i = 0; i < n_; ++i) {
+    level_[i] = std::nearbyint((values_[i] - least) / range * levels);
+    if (i != 0 && level_[i] <= level_[i - 1]) return {};
+    both_errors_[i] = error_[i];
+    if (formula == Formula::rounded_sum) both_errors_[i] += error_of(half_, range);
+    if (formula == Formula::difference) both_errors_[i] += error_of(half_, values_[i]);
   }
-  const Range range_of_scales = scales();
-  if (range_of_scales.low > range_of_scales.high) return {};
+  const Range of_scales = scales();
+  if (of_scales.low > of_scales.high) return {};
   // The least value need not have the first level. With roundings between, it matters which it has.
   GroupNumbers found;
-  for (Value& value : values_) value.level += kind_.first;
-  const double last = double{kind_.tops.front()} + kind_.first;
-  while (found.scale == 0 && values_.back().level <= last) {
+  const int last = kind_.first + static_cast<int>(kind_.tops.front() - levels);
+  for (int first = kind_.first; first <= last && found.scale == 0; ++first) {
+    for (size_t i = 0; i < n_; ++i) level_[i] += first == kind_.first ? first : 1;
     found = formula == Formula::difference
-                ? with_zeros((range_of_scales.low + range_of_scales.high) / 2)
-                : try_range(range_of_scales, [&](float scale) { return with_scale(scale); });
-    for (Value& value : values_) ++value.level;
+                ? with_zeros((of_scales.low + of_scales.high) / 2)
+                : try_range(of_scales, [&](float scale) { return with_scale(scale); });
   }
   return found;
 }
 
 GroupNumbers OffsetFinder::find(const float* values, size_t n) {
-  if (!collect(values, n)) return {};
+  if (!collect(values, n) || n_ == 0) return {};
   GroupNumbers found;
-  if (sorted_.size() < 2) {
-    found = n == 0 ? found : of_constant();
+  if (n_ == 1) {
+    found = of_constant();
   } else {
     double gap = kInfinity;
-    for (size_t i = 1; i < sorted_.size(); ++i)
-      gap = std::min<double>(gap, double{sorted_[i]} - sorted_[i - 1]);
-    const double most = kind_.tops.front(), range = double{sorted_.back()} - sorted_.front();
+    for (size_t i = 1; i < n_; ++i) gap = std::min(gap, double{values_[i]} - values_[i - 1]);
+    for (size_t i = 0; i < n_; ++i) error_[i] = error_of(precision_, values_[i]);
+    const double range = double{values_[n_ - 1]} - values_[0];
     const double by_gap = std::nearbyint(range / gap);
     // Roundings make a gap smaller or larger than a level.
     for (const double more : {0.0, -1.0, 1.0, -2.0}) {
       const double levels = by_gap + more;
-      if (found.scale != 0 || levels < 1 || levels > most) continue;
+      if (found.scale != 0 || levels < 1 || levels > kind_.tops.front()) continue;
       found = find_with(levels);
     }
   }

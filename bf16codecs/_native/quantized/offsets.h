@@ -4,7 +4,6 @@
 // integer, by the kind's formula.
 
 #include <cstddef>
-#include <vector>
 
 #include "quantized/scales.h"
 
@@ -18,20 +17,18 @@ class OffsetFinder {
   GroupNumbers find(const float* values, size_t n);
 
  private:
+  // Values of a group that differ: more are no integers of five bits.
+  static constexpr size_t kMostValues = 32;
+
   struct Range {
     double low, high;  // none if low > high
 
     void limit(double least, double most);
   };
-  // A value of a group, the bounds of what may be rounded to it, and its level.
-  struct Value {
-    double value;
-    Range bounds;
-    double level;
-  };
 
+  bool has_occurred(float value) const;
   bool collect(const float* values, size_t n);
-  GroupNumbers of_constant();
+  GroupNumbers of_constant() const;
   GroupNumbers find_with(double levels);
   template <typename Function>
   GroupNumbers try_range(const Range& range, Function function) const;
@@ -43,9 +40,13 @@ class OffsetFinder {
 
   const Kind& kind_;
   Precision precision_, half_;
-  float last_scale_ = 1;       // of the group that was found last
-  std::vector<float> sorted_;  // the values that differ
-  std::vector<Value> values_;  // of these
+  float last_scale_ = 1;  // of the group that was found last
+
+  // The group's values that differ, in their order; by how much each may differ from what was
+  // rounded to it, by one rounding and by both; and their levels.
+  size_t n_ = 0;
+  float values_[kMostValues];
+  double error_[kMostValues], both_errors_[kMostValues], level_[kMostValues];
 };
 
 }  // namespace bf16codecs::quantized

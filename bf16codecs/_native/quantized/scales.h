@@ -29,6 +29,10 @@ struct GroupNumbers {
   float scale = 0, offset = 0;
 };
 
+// The number of an interval, both ends of which are positive, whose significand has the most zeros
+// at its end.
+float simplest(const Interval& interval);
+
 class ScaleFinder {
  public:
   // Trying all levels in vain takes up to 10 us: after so many failures, only likely ones are
