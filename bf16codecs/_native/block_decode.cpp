@@ -286,16 +286,18 @@ void decode_difference(const Layout& layout, const BlockContext& context, const 
   }
 }
 
-// Decodes a block within the payload of another one, which has only planes that are coded alone.
-std::vector<uint8_t> decode_inner(const Layout& layout, Workspace& workspace, const uint8_t* block,
-                                  size_t size, size_t n) {
+// Decodes a block within the payload of another one, which has only planes that are coded alone, or
+// is an inner grid.
+std::vector<uint8_t> decode_inner(const Layout& layout, const BlockContext& context,
+                                  const uint8_t* block, size_t size, size_t n) {
   PlaneView views[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, views);
-  for (size_t p = 0; p < layout.planes(); ++p) {
+  const bool is_grid = views[0].mode == Mode::grid && context.is_inner;
+  for (size_t p = 0; p < layout.planes() && !is_grid; ++p) {
     if (views[p].mode > Mode::rans_wide) corrupt("a mode that no block within a grid has");
   }
   std::vector<uint8_t> items(layout.planes() * n);
-  decode_block(layout, {workspace}, block, size, n, nullptr, false, items.data());
+  decode_block(layout, context, block, size, n, nullptr, false, items.data());
   return items;
 }
 
@@ -349,8 +351,11 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
       quantized::read_payload(layout, context.first, n, view.payload, view.size);
   const quantized::Groups& groups = payload.grid.groups;
   const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
+  BlockContext inner{context.workspace};
+  inner.version = kFormatVersion;
+  inner.is_inner = !context.is_inner;
   const auto numbers = [&](const uint8_t* block, size_t size) {
-    return decode_inner({DType::float32, false}, context.workspace, block, size, count);
+    return decode_inner({DType::float32, false}, inner, block, size, count);
   };
   const auto scale_bytes = numbers(payload.scales, payload.scales_size);
   std::vector<uint8_t> offsets;
@@ -363,7 +368,8 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
   if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
   std::vector<uint8_t> plain, codes;
   if (scales.has_plain(n)) {
-    plain = decode_inner(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
+    plain =
+        decode_inner(layout, {context.workspace}, payload.plain, payload.plain_size, n - coded);
     codes.resize(width * coded);
   }
   GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,

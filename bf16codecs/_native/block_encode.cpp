@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "huffman/huffman.h"
 #include "planes.h"
 #include "quantized/encode.h"
+#include "quantized/inner.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
 #include "sparse/sparse.h"
@@ -301,15 +303,39 @@ size_t encode_whole(const EncodeOptions& options, const BlockContext& context, c
   return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
 }
 
+size_t encode_grid(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                   size_t n, uint8_t* out, size_t capacity);
+
 // Encodes a block within the payload of another one.
 std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& layout,
-                                  Workspace& workspace, const std::vector<uint8_t>& items) {
+                                  const BlockContext& context, const std::vector<uint8_t>& items) {
   EncodeOptions inner = options;
   inner.layout = layout;
   const size_t width = layout.planes(), n = items.size() / width;
   std::vector<uint8_t> block(block_bound(width, n));
-  block.resize(encode_whole(inner, {workspace}, items.data(), n, block.data(), nullptr));
+  const size_t size = encode_whole(inner, context, items.data(), n, block.data(), nullptr);
+  if (context.grid != nullptr) {
+    std::vector<uint8_t> grid(size);
+    const size_t of_grid = encode_grid(inner, context, items.data(), n, grid.data(), size);
+    if (of_grid != 0) {
+      grid.resize(of_grid);
+      return grid;
+    }
+  }
+  block.resize(size);
   return block;
+}
+
+// Encodes the scales or offsets of a grid, which may be on a grid unless this one has such numbers.
+std::vector<uint8_t> encode_numbers(const EncodeOptions& options, const BlockContext& context,
+                                    const std::vector<uint8_t>& numbers) {
+  if (numbers.empty()) return {};
+  BlockContext inner{context.workspace};
+  std::optional<quantized::Found> found;
+  if (!context.is_inner) found = quantized::find_inner(numbers.data(), numbers.size() / 4);
+  inner.grid = found ? &*found : nullptr;
+  inner.is_inner = true;
+  return encode_inner(options, {DType::float32, false}, inner, numbers);
 }
 
 // Encodes the items as levels times scales; returns 0 if they are not, or if that takes more than
@@ -321,11 +347,10 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
                            context.workspace.values, parts))
     return 0;
   Workspace& workspace = context.workspace;
-  const auto scales = encode_inner(options, {DType::float32, false}, workspace, parts.scales);
-  std::vector<uint8_t> offsets, plain;
-  if (!parts.offsets.empty())
-    offsets = encode_inner(options, {DType::float32, false}, workspace, parts.offsets);
-  if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
+  const auto scales = encode_numbers(options, context, parts.scales);
+  const auto offsets = encode_numbers(options, context, parts.offsets);
+  std::vector<uint8_t> plain;
+  if (!parts.plain.empty()) plain = encode_inner(options, options.layout, {workspace}, parts.plain);
   const size_t m = parts.symbols.size();
   std::vector<uint8_t> symbols(m + kCodedOverhead);
   const Coded coded = code_plane(options, parts.symbols.data(), m, symbols.data(), workspace, true);

@@ -120,6 +120,16 @@ const std::vector<Kind>& kinds_with_offsets() {
   return kinds;
 }
 
+const std::vector<InnerKind>& inner_kinds() {
+  static const std::vector<InnerKind> kinds{
+      {floats(Label::e4m3, 3, 7, 448), kAllItems}, {integers(Label::int4, 0, 15), 16},  // Q2_K
+      {integers(Label::int6, 2, 63), 8},    // Q4_K, Q5_K
+      {integers(Label::int6, 2, 32), 16},   // Q3_K
+      {integers(Label::int8, 4, 128), 16},  // Q6_K
+  };
+  return kinds;
+}
+
 Label label_of_integers(const std::set<int>& magnitudes, int spread) {
   static const std::set<int> kTwiceE2M1{0, 1, 2, 3, 4, 6, 8, 12};
   const size_t others = magnitudes.size() - magnitudes.count(0);
