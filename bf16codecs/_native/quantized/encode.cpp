@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "quantized/groups.h"
 #include "quantized/runs.h"
+#include "quantized/super_blocks.h"
 #include "quantized/values.h"
 
 namespace bf16codecs::quantized {
@@ -34,6 +35,8 @@ Numbers find_numbers(const Found& found, Precision precision, uint64_t first, co
     numbers.scales[g] = of_group.scale;
     numbers.offsets[g] = of_group.offset;
   }
+  find_super_blocks(found, precision, first, values, n, numbers.scales.data(),
+                    numbers.offsets.data());
   return numbers;
 }
 

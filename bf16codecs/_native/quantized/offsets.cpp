@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/kernels.h"
+#include "quantized/shape.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -17,32 +18,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Numbers of a range, and zeros on either side of the likely one, that are tried.
 constexpr int kTries = 8;
-
-// The bits of a number, the leading one included, and the exponent of the smallest normal one.
-struct Shape {
-  int bits, least_exponent;
-
-  // The distance of two numbers near x.
-  double step(double x) const {
-    constexpr int kBias = 1023;
-    const auto exponent = static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7FF) - kBias;
-    const int of_step = std::max(exponent, least_exponent) + 1 - bits;
-    return std::bit_cast<double>(static_cast<uint64_t>(of_step + kBias) << 52);
-  }
-  // To the nearest number.
-  double round(double x) const { return std::nearbyint(x / step(x)) * step(x); }
-};
-
-Shape shape_of(Precision precision) {
-  switch (precision) {
-    case Precision::binary32:
-      return {24, -126};
-    case Precision::binary16:
-      return {11, -14};
-    default:
-      return {8, -126};
-  }
-}
 
 // By how much a value may differ from what was rounded to it.
 double error_of(Precision precision, double value) {
@@ -63,7 +38,7 @@ float simplest_of(double low, double high) {
 
 }  // namespace
 
-void OffsetFinder::Range::limit(double least, double most) {
+void Range::limit(double least, double most) {
   low = std::max(low, least);
   high = std::min(high, most);
 }
@@ -115,7 +90,7 @@ GroupNumbers OffsetFinder::of_constant() const {
 }
 
 // The scales that the distances between values allow.
-OffsetFinder::Range OffsetFinder::scales() const {
+Range OffsetFinder::scales() const {
   double low[kMostValues] = {}, high[kMostValues];
   std::fill_n(high, n_, kInfinity);
   for (size_t i = 0; i < n_; ++i) {
@@ -150,14 +125,18 @@ GroupNumbers OffsetFinder::try_range(const Range& range, Function function) cons
 }
 
 // Sums: with a scale, each value bounds the offset.
-GroupNumbers OffsetFinder::with_scale(float scale) const {
+Range OffsetFinder::offsets_with(float scale) const {
   Range offsets{-kInfinity, kInfinity};
   for (size_t i = 0; i < n_; ++i) {
     double product = static_cast<float>(level_[i] * scale);
     if (kind_.levels.formula == Formula::rounded_sum) product = shape_of(half_).round(product);
     offsets.limit(values_[i] - error_[i] - product, values_[i] + error_[i] - product);
   }
-  return try_range(offsets, [&](float offset) { return if_exact({scale, offset}); });
+  return offsets;
+}
+
+GroupNumbers OffsetFinder::with_scale(float scale) const {
+  return try_range(offsets_with(scale), [&](float offset) { return if_exact({scale, offset}); });
 }
 
 // Differences: with a zero, each value bounds the scale.
@@ -184,6 +163,16 @@ GroupNumbers OffsetFinder::with_zeros(double scale) const {
     if (found.scale == 0) found = with_zero(static_cast<float>(likely - k * shape.step(likely)));
   }
   return found;
+}
+
+// The scales that a group may have that is made of the numbers.
+Range OffsetFinder::scales_near(const float* values, size_t n, const GroupNumbers& numbers) {
+  collect(values, n);
+  for (size_t i = 0; i < n_; ++i) {
+    error_[i] = both_errors_[i] = error_of(precision_, values_[i]);
+    level_[i] = std::nearbyint((double{values_[i]} - numbers.offset) / numbers.scale);
+  }
+  return scales();
 }
 
 // Tries values that have so many levels from the least to the largest.

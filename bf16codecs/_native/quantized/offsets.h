@@ -9,6 +9,12 @@
 
 namespace bf16codecs::quantized {
 
+struct Range {
+  double low, high;  // none if low > high
+
+  void limit(double least, double most);
+};
+
 class OffsetFinder {
  public:
   OffsetFinder(const Kind& kind, Precision precision);
@@ -16,15 +22,15 @@ class OffsetFinder {
   // Returns a scale of 0 if there are none.
   GroupNumbers find(const float* values, size_t n);
 
+  // Of sums: the scales that a group may have that was found, and with one of these, its offsets.
+  Range scales_near(const float* values, size_t n, const GroupNumbers& numbers);
+  Range offsets_with(float scale) const;
+  // The numbers if the values of that group are made of them, or else a scale of 0.
+  GroupNumbers if_exact(const GroupNumbers& numbers) const;
+
  private:
   // Values of a group that differ: more are no integers of five bits.
   static constexpr size_t kMostValues = 32;
-
-  struct Range {
-    double low, high;  // none if low > high
-
-    void limit(double least, double most);
-  };
 
   bool has_occurred(float value) const;
   bool collect(const float* values, size_t n);
@@ -36,7 +42,6 @@ class OffsetFinder {
   GroupNumbers with_zeros(double scale) const;
   GroupNumbers with_zero(float zero) const;
   Range scales() const;
-  GroupNumbers if_exact(const GroupNumbers& numbers) const;
 
   const Kind& kind_;
   Precision precision_, half_;
