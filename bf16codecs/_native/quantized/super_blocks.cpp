@@ -118,25 +118,37 @@ class SuperBlocks {
 // The first few tell whether there are any.
 constexpr size_t kFirst = 8;
 
+// Whether the scales of the first groups differ: powers of two, as MXFP4 has, take fewer bits as
+// they are.
+bool do_differ(const float* scales, size_t n) {
+  std::vector<float> sorted(scales, scales + n);
+  std::sort(sorted.begin(), sorted.end());
+  const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+  return 4 * static_cast<size_t>(distinct) > n;
+}
+
+bool may_have_super_blocks(const Found& found, Precision precision, uint64_t first) {
+  const Groups& groups = found.grid.groups;
+  const Formula formula = found.kind.levels.formula;
+  return (formula == Formula::product || formula == Formula::sum) &&
+         precision != Precision::binary32 && groups.height == 1 && first % kItems == 0 &&
+         (groups.row % kItems == 0 || groups.row == groups.width);
+}
+
 }  // namespace
 
 void find_super_blocks(const Found& found, Precision precision, uint64_t first, const float* values,
                        size_t n, float* scales, float* offsets) {
-  const Groups& groups = found.grid.groups;
-  const bool is_aligned =
-      first % kItems == 0 && (groups.row % kItems == 0 || groups.row == groups.width);
-  const bool has_formula =
-      found.kind.levels.formula == Formula::product || found.kind.levels.formula == Formula::sum;
-  if (groups.height != 1 || !is_aligned || !has_formula || precision == Precision::binary32) return;
+  if (!may_have_super_blocks(found, precision, first)) return;
   for (const InnerKind& inner : inner_kinds()) {
-    if (uint64_t{inner.width} * groups.width != kItems) continue;
-    SuperBlocks super(found.kind, precision, inner);
+    if (uint64_t{inner.width} * found.grid.groups.width != kItems) continue;
+    SuperBlocks super_blocks(found.kind, precision, inner);
+    const size_t count = n / kItems, width = inner.width;
+    if (!do_differ(scales, std::min(count, kFirst) * width)) return;
     size_t replaced = 0;
-    for (size_t k = 0; k < n / kItems; ++k) {
-      replaced +=
-          super.replace(values + k * kItems, scales + k * inner.width, offsets + k * inner.width)
-              ? 1
-              : 0;
+    for (size_t k = 0; k < count; ++k) {
+      float* const of_scales = scales + k * width;
+      replaced += super_blocks.replace(values + k * kItems, of_scales, offsets + k * width) ? 1 : 0;
       if (k + 1 == kFirst && 2 * replaced < kFirst) break;
     }
     if (replaced != 0) return;
