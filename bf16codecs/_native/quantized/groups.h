@@ -16,7 +16,7 @@ class GroupFinder {
   // For `failures` see ScaleFinder.
   GroupFinder(const Kind& kind, Precision precision, size_t failures)
       : finder_(ScaleFinder(kind, precision, failures)) {
-    if (kind.has_offsets()) finder_.emplace<OffsetFinder>(kind, precision);
+    if (kind.has_offsets()) finder_.emplace<OffsetFinder>(kind, precision, failures);
   }
 
   GroupNumbers find(const float* values, size_t n, bool is_whole) {

@@ -18,6 +18,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Numbers of a range, and zeros on either side of the likely one, that are tried.
 constexpr int kTries = 8;
+// Numbers that are multiplied out for a group, in 50 ns each.
+constexpr unsigned kManyTries = 512, kFewTries = 24;
 
 // By how much a value may differ from what was rounded to it.
 double error_of(Precision precision, double value) {
@@ -43,8 +45,8 @@ void Range::limit(double least, double most) {
   high = std::min(high, most);
 }
 
-OffsetFinder::OffsetFinder(const Kind& kind, Precision precision)
-    : kind_(kind), precision_(precision), half_(half(precision)) {}
+OffsetFinder::OffsetFinder(const Kind& kind, Precision precision, size_t failures)
+    : kind_(kind), precision_(precision), half_(half(precision)), failures_(failures) {}
 
 // Whether a number is one of those; all are compared, which compilers make vectors of.
 bool OffsetFinder::has_occurred(float value) const {
@@ -71,7 +73,8 @@ bool OffsetFinder::collect(const float* values, size_t n) {
   return true;
 }
 
-GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) const {
+GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) {
+  if (tries_ != 0) --tries_;
   if (!are_within(kind_.levels.formula, numbers.scale, numbers.offset)) return {};
   float scales[kMostValues], offsets[kMostValues];
   uint8_t symbols[kMostValues], low[kMostValues];
@@ -83,7 +86,7 @@ GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) const {
 }
 
 // Of a group of one value, which is the offset, or the scale.
-GroupNumbers OffsetFinder::of_constant() const {
+GroupNumbers OffsetFinder::of_constant() {
   const float value = values_[0];
   const bool is_difference = kind_.levels.formula == Formula::difference && value != 0;
   return if_exact(is_difference ? GroupNumbers{value, 0} : GroupNumbers{last_scale_, value});
@@ -109,17 +112,17 @@ Range OffsetFinder::scales() const {
 // Calls function with numbers of a range, until it finds something: the simplest one; those of the
 // precision that libraries multiply out in, if there are few; and the simplest of each part.
 template <typename Function>
-GroupNumbers OffsetFinder::try_range(const Range& range, Function function) const {
-  if (range.low > range.high) return {};
+GroupNumbers OffsetFinder::try_range(const Range& range, Function function) {
+  if (range.low > range.high || tries_ == 0) return {};
   const double size = range.high - range.low, step = shape_of(half_).step(range.high);
   GroupNumbers found = function(simplest_of(range.low, range.high));
   if (size < kTries * step) {
     double number = std::ceil(range.low / step) * step;
-    for (; found.scale == 0 && number <= range.high; number += step)
+    for (; found.scale == 0 && number <= range.high && tries_ != 0; number += step)
       found = function(static_cast<float>(number));
   }
   const double part = size / kTries;
-  for (int k = 0; found.scale == 0 && k < kTries; ++k)
+  for (int k = 0; found.scale == 0 && k < kTries && tries_ != 0; ++k)
     found = function(simplest_of(range.low + k * part, range.low + (k + 1) * part));
   return found;
 }
@@ -135,12 +138,12 @@ Range OffsetFinder::offsets_with(float scale) const {
   return offsets;
 }
 
-GroupNumbers OffsetFinder::with_scale(float scale) const {
+GroupNumbers OffsetFinder::with_scale(float scale) {
   return try_range(offsets_with(scale), [&](float offset) { return if_exact({scale, offset}); });
 }
 
 // Differences: with a zero, each value bounds the scale.
-GroupNumbers OffsetFinder::with_zero(float zero) const {
+GroupNumbers OffsetFinder::with_zero(float zero) {
   Range scales{0, kInfinity};
   for (size_t i = 0; i < n_; ++i) {
     const double level = shape_of(half_).round(static_cast<float>(level_[i] - zero));
@@ -152,13 +155,13 @@ GroupNumbers OffsetFinder::with_zero(float zero) const {
 }
 
 // Zeros are numbers of the precision that libraries multiply out in.
-GroupNumbers OffsetFinder::with_zeros(double scale) const {
+GroupNumbers OffsetFinder::with_zeros(double scale) {
   double sum = 0;
   for (size_t i = 0; i < n_; ++i) sum += level_[i] - values_[i] / scale;
   const Shape shape = shape_of(half_);
   const double likely = shape.round(sum / static_cast<double>(n_));
   GroupNumbers found = with_zero(static_cast<float>(likely));
-  for (int k = 1; k <= kTries && found.scale == 0; ++k) {
+  for (int k = 1; k <= kTries && found.scale == 0 && tries_ != 0; ++k) {
     found = with_zero(static_cast<float>(likely + k * shape.step(likely)));
     if (found.scale == 0) found = with_zero(static_cast<float>(likely - k * shape.step(likely)));
   }
@@ -191,7 +194,7 @@ GroupNumbers OffsetFinder::find_with(double levels) {
   // The least value need not have the first level. With roundings between, it matters which it has.
   GroupNumbers found;
   const int last = kind_.first + static_cast<int>(kind_.tops.front() - levels);
-  for (int first = kind_.first; first <= last && found.scale == 0; ++first) {
+  for (int first = kind_.first; first <= last && found.scale == 0 && tries_ != 0; ++first) {
     for (size_t i = 0; i < n_; ++i) level_[i] += first == kind_.first ? first : 1;
     found = formula == Formula::difference
                 ? with_zeros((of_scales.low + of_scales.high) / 2)
@@ -203,6 +206,7 @@ GroupNumbers OffsetFinder::find_with(double levels) {
 GroupNumbers OffsetFinder::find(const float* values, size_t n) {
   if (!collect(values, n) || n_ == 0) return {};
   GroupNumbers found;
+  tries_ = failures_ != 0 ? kManyTries : kFewTries;
   if (n_ == 1) {
     found = of_constant();
   } else {
@@ -214,11 +218,12 @@ GroupNumbers OffsetFinder::find(const float* values, size_t n) {
     // Roundings make a gap smaller or larger than a level.
     for (const double more : {0.0, -1.0, 1.0, -2.0}) {
       const double levels = by_gap + more;
-      if (found.scale != 0 || levels < 1 || levels > kind_.tops.front()) continue;
+      if (found.scale != 0 || tries_ == 0 || levels < 1 || levels > kind_.tops.front()) continue;
       found = find_with(levels);
     }
   }
   if (found.scale != 0) last_scale_ = found.scale;
+  if (found.scale == 0 && tries_ == 0 && failures_ != 0) --failures_;
   return found;
 }
 

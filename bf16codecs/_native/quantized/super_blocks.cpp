@@ -55,7 +55,7 @@ class SuperBlocks {
         groups_(inner.width),
         size_(kItems / inner.width),
         most_(inner.kind.tops.front()),
-        finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision)) {}
+        finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, 0)) {}
 
   // Of the 256 items at `values`; returns false, and changes nothing, if the numbers don't fit.
   bool replace(const float* values, float* scales, float* offsets) {
