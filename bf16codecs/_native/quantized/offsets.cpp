@@ -210,13 +210,17 @@ GroupNumbers OffsetFinder::find(const float* values, size_t n) {
   if (n_ == 1) {
     found = of_constant();
   } else {
+    // The largest level that two neighbours allow: values near 0 have small errors.
     double gap = kInfinity;
-    for (size_t i = 1; i < n_; ++i) gap = std::min(gap, double{values_[i]} - values_[i - 1]);
     for (size_t i = 0; i < n_; ++i) error_[i] = error_of(precision_, values_[i]);
+    for (size_t i = 1; i < n_; ++i) {
+      const double error = error_[i] + error_[i - 1];
+      gap = std::min(gap, double{values_[i]} - values_[i - 1] + error);
+    }
     const double range = double{values_[n_ - 1]} - values_[0];
     const double by_gap = std::nearbyint(range / gap);
     // Roundings make a gap smaller or larger than a level.
-    for (const double more : {0.0, -1.0, 1.0, -2.0}) {
+    for (const double more : {0.0, 1.0, -1.0, 2.0}) {
       const double levels = by_gap + more;
       if (found.scale != 0 || tries_ == 0 || levels < 1 || levels > kind_.tops.front()) continue;
       found = find_with(levels);

@@ -14,35 +14,43 @@ namespace bf16codecs::quantized {
 namespace {
 
 constexpr size_t kItems = 256, kMostGroups = 16;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Puts an integer times one number of binary16 into each range, of which one is the largest
-// integer, as llama.cpp chooses them. Returns false if there is no such number.
-bool fit(const Range* ranges, size_t n, double most, float* numbers) {
-  const auto middle = [](const Range& range) { return (range.low + range.high) / 2; };
-  const Range* largest = nullptr;
+// Whether a group may have any number.
+bool is_any(const Range& range) {
+  return range.high == std::numeric_limits<double>::infinity();
+}
+
+// Puts an integer times the unit into each range; returns false if there is none.
+bool fit_with(double unit, const Range* ranges, size_t n, float* numbers) {
   for (size_t i = 0; i < n; ++i) {
-    const bool is_any = ranges[i].low == -kInfinity || ranges[i].high == kInfinity;
-    if (is_any) continue;
-    if (largest == nullptr || std::fabs(middle(ranges[i])) > std::fabs(middle(*largest)))
-      largest = ranges + i;
+    const double middle = (ranges[i].low + ranges[i].high) / 2;
+    numbers[i] =
+        static_cast<float>(is_any(ranges[i]) ? unit : std::nearbyint(middle / unit) * unit);
+    if (numbers[i] < ranges[i].low || numbers[i] > ranges[i].high) return false;
   }
-  if (largest == nullptr || middle(*largest) == 0) return false;
-  const double sign = middle(*largest) < 0 ? -1 : 1;
-  const double a = std::fabs(largest->low) / most, b = std::fabs(largest->high) / most;
-  const double low = std::min(a, b), high = std::max(a, b);
-  const double step = shape_of(Precision::binary16).step(high);
-  constexpr double kMostTried = 16;
-  if ((high - low) / step > kMostTried) return false;
-  for (double unit = std::ceil(low / step) * step; unit <= high; unit += step) {
-    bool is_fit = unit > 0;
-    for (size_t i = 0; i < n && is_fit; ++i) {
-      const double integer = std::nearbyint(middle(ranges[i]) / unit * sign);
-      const bool is_any = ranges[i].low == -kInfinity || ranges[i].high == kInfinity;
-      numbers[i] = static_cast<float>(is_any ? unit * sign : integer * unit * sign);
-      is_fit = is_any || (numbers[i] >= ranges[i].low && numbers[i] <= ranges[i].high);
-    }
-    if (is_fit) return true;
+  return true;
+}
+
+// Finds numbers, one in each range, that are integers times one number of binary16 and that
+// `accepts` returns true for. The largest integer is `most`, as llama.cpp chooses it.
+template <typename Function>
+bool fit(const Range* ranges, size_t n, double most, float* numbers, Function accepts) {
+  // Offsets are negative.
+  const auto magnitude = [](const Range& range) {
+    return is_any(range) ? Range{0, 0}
+                         : Range{std::min(std::fabs(range.low), std::fabs(range.high)),
+                                 std::max(std::fabs(range.low), std::fabs(range.high))};
+  };
+  Range largest{0, 0};
+  for (size_t i = 0; i < n; ++i) {
+    const Range of_group = magnitude(ranges[i]);
+    if (of_group.low + of_group.high > largest.low + largest.high) largest = of_group;
+  }
+  const double step = shape_of(Precision::binary16).step(largest.high / most);
+  double unit = std::max(std::ceil(largest.low / most / step), 1.0) * step;
+  constexpr int kMostUnits = 16;
+  for (int k = 0; k < kMostUnits && unit * most <= largest.high; ++k, unit += step) {
+    if (fit_with(unit, ranges, n, numbers) && accepts()) return true;
   }
   return false;
 }
@@ -75,34 +83,41 @@ class SuperBlocks {
                                           {scale * kLess, scale * kMore});
       ranges[g] = {left.low, left.high};
     }
-    float found[kMostGroups], item_scales[kItems];
-    uint8_t symbols[kItems], low[kItems];
-    if (!fit(ranges, groups_, most_, found)) return false;
-    for (size_t g = 0; g < groups_; ++g) {
-      if (found[g] == 0) return false;
-      found[g] = std::copysign(found[g], scales[g]);
-      std::fill_n(item_scales + g * size_, size_, found[g]);
-    }
-    if (!kernel.quantize(kind_.levels, precision_, values, item_scales, kItems, {symbols, low}))
-      return false;
+    float found[kMostGroups];
+    const auto is_exact = [&] {
+      float item_scales[kItems];
+      uint8_t symbols[kItems], low[kItems];
+      for (size_t g = 0; g < groups_; ++g) {
+        if (found[g] == 0) return false;
+        found[g] = std::copysign(found[g], scales[g]);
+        std::fill_n(item_scales + g * size_, size_, found[g]);
+      }
+      return kernel.quantize(kind_.levels, precision_, values, item_scales, kItems, {symbols, low});
+    };
+    if (!fit(ranges, groups_, most_, found, is_exact)) return false;
     std::copy_n(found, groups_, scales);
     return true;
   }
 
   bool replace_both(const float* values, float* scales, float* offsets) {
-    Range ranges[kMostGroups] = {};
+    Range ranges[kMostGroups] = {}, of_offsets[kMostGroups] = {};
     float found[kMostGroups], found_offsets[kMostGroups];
     for (size_t g = 0; g < groups_; ++g)
       ranges[g] = finders_[g].scales_near(values + g * size_, size_, {scales[g], offsets[g]});
-    if (!fit(ranges, groups_, most_, found)) return false;
-    for (size_t g = 0; g < groups_; ++g) {
-      ranges[g] = finders_[g].offsets_with(found[g]);
-      if (found[g] == 0 || ranges[g].low > ranges[g].high) return false;
-    }
-    if (!fit(ranges, groups_, most_, found_offsets)) return false;
-    for (size_t g = 0; g < groups_; ++g) {
-      if (finders_[g].if_exact({found[g], found_offsets[g]}).scale == 0) return false;
-    }
+    const auto is_exact = [&] {
+      for (size_t g = 0; g < groups_; ++g) {
+        if (finders_[g].if_exact({found[g], found_offsets[g]}).scale == 0) return false;
+      }
+      return true;
+    };
+    const auto has_offsets = [&] {
+      for (size_t g = 0; g < groups_; ++g) {
+        of_offsets[g] = finders_[g].offsets_with(found[g]);
+        if (found[g] == 0 || of_offsets[g].low > of_offsets[g].high) return false;
+      }
+      return fit(of_offsets, groups_, most_, found_offsets, is_exact);
+    };
+    if (!fit(ranges, groups_, most_, found, has_offsets)) return false;
     std::copy_n(found, groups_, scales);
     std::copy_n(found_offsets, groups_, offsets);
     return true;
@@ -130,8 +145,9 @@ bool do_differ(const float* scales, size_t n) {
 bool may_have_super_blocks(const Found& found, Precision precision, uint64_t first) {
   const Groups& groups = found.grid.groups;
   const Formula formula = found.kind.levels.formula;
-  return (formula == Formula::product || formula == Formula::sum) &&
-         precision != Precision::binary32 && groups.height == 1 && first % kItems == 0 &&
+  // Products' scales are found exactly in binary32.
+  const bool is_product = formula == Formula::product && precision != Precision::binary32;
+  return (is_product || formula == Formula::sum) && groups.height == 1 && first % kItems == 0 &&
          (groups.row % kItems == 0 || groups.row == groups.width);
 }
 
