@@ -289,7 +289,7 @@ void decode_difference(const Layout& layout, const BlockContext& context, const 
 // Decodes a block within the payload of another one, which has only planes that are coded alone, or
 // is an inner grid.
 std::vector<uint8_t> decode_inner(const Layout& layout, const BlockContext& context,
-                                  const uint8_t* block, size_t size, size_t n) {
+                                  const uint8_t* block, size_t size, size_t n, const Zstd* zstd) {
   PlaneView views[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, views);
   const bool is_grid = views[0].mode == Mode::grid && context.is_inner;
@@ -297,7 +297,7 @@ std::vector<uint8_t> decode_inner(const Layout& layout, const BlockContext& cont
     if (views[p].mode > Mode::rans_wide) corrupt("a mode that no block within a grid has");
   }
   std::vector<uint8_t> items(layout.planes() * n);
-  decode_block(layout, context, block, size, n, nullptr, false, items.data());
+  decode_block(layout, context, block, size, n, zstd, false, items.data());
   return items;
 }
 
@@ -355,7 +355,7 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
   inner.version = kFormatVersion;
   inner.is_inner = !context.is_inner;
   const auto numbers = [&](const uint8_t* block, size_t size) {
-    return decode_inner({DType::float32, false}, inner, block, size, count);
+    return decode_inner({DType::float32, false}, inner, block, size, count, zstd);
   };
   const auto scale_bytes = numbers(payload.scales, payload.scales_size);
   std::vector<uint8_t> offsets;
@@ -368,8 +368,8 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
   if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
   std::vector<uint8_t> plain, codes;
   if (scales.has_plain(n)) {
-    plain =
-        decode_inner(layout, {context.workspace}, payload.plain, payload.plain_size, n - coded);
+    plain = decode_inner(layout, {context.workspace}, payload.plain, payload.plain_size, n - coded,
+                         zstd);
     codes.resize(width * coded);
   }
   GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,
