@@ -63,9 +63,10 @@ bool OffsetFinder::collect(const float* values, size_t n) {
   n_ = 0;
   for (size_t i = 0; i < n; ++i) {
     const float value = values[i];
+    if (!std::isfinite(value)) return false;  // it may have the bits of kNone
     if (has_occurred(value)) continue;
     const bool is_negative_zero = value == 0 && std::signbit(value);
-    if (!std::isfinite(value) || is_negative_zero || n_ == kMostValues) return false;
+    if (is_negative_zero || n_ == kMostValues) return false;
     size_t at = n_++;
     for (; at != 0 && values_[at - 1] > value; --at) values_[at] = values_[at - 1];
     values_[at] = value;
