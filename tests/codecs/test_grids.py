@@ -437,6 +437,21 @@ OF_LIBRARIES = {
     "gguf Q5_0 float16": ("INT5, groups of 32", 5.8),
     "gguf Q8_0 bfloat16": ("INT8, groups of 32", 8.7),
     "gguf TQ1_0 bfloat16": ("ternary, groups of 256", 0.95),
+    "gguf Q4_1 float16": ("INT4 with offsets, groups of 32", 5.35),
+    "gguf Q5_1 float16": ("INT5 with offsets, groups of 32", 6.4),
+    "gguf Q2_K float32": ("INT2 with offsets, groups of 16", 4.25),
+    "gguf Q2_K bfloat16": ("INT2 with offsets, groups of 16", 4.6),
+    "gguf Q3_K float16": ("INT3, groups of 16", 4.35),
+    "gguf Q4_K float32": ("INT4 with offsets, groups of 32", 5.8),
+    "gguf Q4_K bfloat16": ("INT4 with offsets, groups of 32", 5.8),
+    "gguf Q5_K float16": ("INT5 with offsets, groups of 32", 7.0),
+    "gguf Q6_K bfloat16": ("INT6, groups of 16", 10.1),
+    "hqq int4 bfloat16": ("INT4 with offsets, groups of 64", 4.6),
+    "hqq int4 float16": ("INT4 with offsets, groups of 64", 4.85),
+    "quanto int4 bfloat16": ("INT4 with offsets, groups of 128", 4.2),
+    "quanto int2 bfloat16": ("INT8, groups of 128", 8.75),  # the levels are not found
+    "quanto int2 float32": ("INT2 with offsets, groups of 128", 2.25),
+    "torchao tinygemm bfloat16": ("INT4 with offsets, groups of 128", 4.3),
 }
 
 
