@@ -44,6 +44,7 @@ struct BlockContext {
   const delta::Model* delta = nullptr;
   // The grid that the frame's items are likely to lie on.
   const quantized::Found* grid = nullptr;
+  bool is_inner = false;  // it has the scales of a grid, and may be a grid
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 

@@ -327,23 +327,59 @@ std::vector<uint8_t> decode_plain(const Layout& layout, Workspace& workspace, co
   return items;
 }
 
-// Decodes the scales of n items. They are in the workspace until the next block.
-quantized::Scales decode_scales(const quantized::Payload& payload, const BlockContext& context,
-                                size_t n) {
+void decode_grid(const Layout& layout, const BlockContext& context, const PlaneView& view, size_t n,
+                 const Zstd* zstd, Output& out);
+
+// Decodes scales or offsets, which may be an inner grid, and calls add(planes, at, n) for strips.
+// The numbers will be `out`.
+template <typename Add>
+void decode_numbers(const uint8_t* block, size_t size, size_t n, const BlockContext& context,
+                    const Zstd* zstd, const float* out, Add add) {
   constexpr Layout kLayout{DType::float32, false};
-  const quantized::Groups& groups = payload.grid.groups;
-  const auto count = static_cast<size_t>(quantized::Bands(groups, context.first, n).groups());
+  constexpr size_t kWidth = sizeof(float);
   PlaneView views[kMaxItemSize];
-  parse_inner(sizeof(float), count, payload.scales, payload.scales_size, views);
-  uint8_t* const room = context.workspace.values.at_least(sizeof(float) * count);
-  quantized::Scales scales(reinterpret_cast<float*>(room));
+  if (size != 0 && *block == static_cast<uint8_t>(Mode::grid) && !context.is_inner) {
+    parse_block(kWidth, n, block, size, views);
+    Workspace workspace;  // the other one has the outer grid's numbers
+    BlockContext inner{workspace};
+    inner.is_inner = true;
+    std::vector<uint8_t> numbers(kWidth * n), bytes(kWidth * n);
+    Output decoded(numbers.data(), false);
+    decode_grid(kLayout, inner, views[0], n, zstd, decoded);
+    uint8_t* planes[kMaxItemSize];
+    for (size_t p = 0; p < kWidth; ++p) planes[p] = bytes.data() + p * n;
+    split_planes(kLayout, numbers.data(), n, planes);
+    return add(planes, 0, n);
+  }
+  parse_inner(kWidth, n, block, size, views);
   size_t at = 0;
-  const auto add = [&](const uint8_t* const planes[], size_t strip) {
-    scales.add(planes, at, strip);
-    at += strip;
-  };
-  decode_strips(kLayout, {context.workspace}, views, count, nullptr, room, add);
-  scales.finish(groups, context.first, n);
+  decode_strips(kLayout, {context.workspace}, views, n, nullptr,
+                reinterpret_cast<const uint8_t*>(out),
+                [&](const uint8_t* const planes[], size_t strip) {
+                  add(planes, at, strip);
+                  at += strip;
+                });
+}
+
+// Decodes the scales and offsets of n items. They are in the workspace until the next block.
+quantized::Scales decode_scales(const quantized::Payload& payload, const BlockContext& context,
+                                size_t n, const Zstd* zstd) {
+  const quantized::Grid& grid = payload.grid;
+  const auto count = static_cast<size_t>(quantized::Bands(grid.groups, context.first, n).groups());
+  const size_t numbers = grid.has_offsets() ? 2 * count : count;
+  uint8_t* const room = context.workspace.values.at_least(sizeof(float) * numbers);
+  quantized::Scales scales(grid, reinterpret_cast<float*>(room), count);
+  decode_numbers(payload.scales, payload.scales_size, count, context, zstd, scales.of_group,
+                 [&](const uint8_t* const planes[], size_t at, size_t strip) {
+                   scales.add(planes, at, strip);
+                 });
+  if (grid.has_offsets()) {
+    decode_numbers(payload.offsets, payload.offsets_size, count, context, zstd, scales.offsets,
+                   [&](const uint8_t* const planes[], size_t at, size_t strip) {
+                     scales.add_offsets(planes, at, strip);
+                   });
+  }
+  scales.finish(context.first, n);
   return scales;
 }
 
@@ -417,7 +453,7 @@ void decode_grid(const Layout& layout, const BlockContext& context, const PlaneV
                  const Zstd* zstd, Output& out) {
   const quantized::Payload payload =
       quantized::read_payload(layout, context.first, n, view.payload, view.size);
-  const quantized::Scales scales = decode_scales(payload, context, n);
+  const quantized::Scales scales = decode_scales(payload, context, n, zstd);
   const size_t coded = scales.coded, width = layout.planes();
   if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
   const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);

@@ -16,6 +16,7 @@
 #include "huffman/huffman.h"
 #include "planes.h"
 #include "quantized/encode.h"
+#include "quantized/inner.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
 #include "sparse/sparse.h"
@@ -361,14 +362,37 @@ std::vector<uint8_t> encode_scales(const EncodeOptions& options, Workspace& work
   return block;
 }
 
-// Encodes a block within the payload of another one.
-std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& layout,
-                                  Workspace& workspace, const std::vector<uint8_t>& items) {
-  EncodeOptions inner = options;
-  inner.layout = layout;
-  const size_t width = layout.planes(), n = items.size() / width;
+size_t encode_grid(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                   size_t n, uint8_t* out, size_t capacity);
+
+// Encodes the scales or offsets of a block of n items: as an inner grid, unless this is one, or as
+// they are.
+std::vector<uint8_t> encode_numbers(const EncodeOptions& options, const BlockContext& context,
+                                    const std::vector<uint8_t>& numbers, size_t n) {
+  if (numbers.empty()) return {};
+  auto block = encode_scales(options, context.workspace, numbers, n);
+  if (context.is_inner) return block;
+  const size_t count = numbers.size() / sizeof(float);
+  const auto found = quantized::find_inner(numbers.data(), count);
+  if (!found) return block;
+  EncodeOptions of_numbers = options;
+  of_numbers.layout = {DType::float32, false};
+  Workspace workspace;  // the other one has parts of the outer grid
+  BlockContext inner{workspace};
+  inner.grid = &*found;
+  inner.is_inner = true;
+  std::vector<uint8_t> grid(block.size());
+  grid.resize(encode_grid(of_numbers, inner, numbers.data(), count, grid.data(), grid.size()));
+  return grid.empty() ? block : grid;
+}
+
+// Encodes items without a scale as a block within the payload of another one.
+std::vector<uint8_t> encode_plain(const EncodeOptions& options, Workspace& workspace,
+                                  const std::vector<uint8_t>& items) {
+  if (items.empty()) return {};
+  const size_t width = options.layout.planes(), n = items.size() / width;
   std::vector<uint8_t> block(block_bound(width, n));
-  block.resize(encode_whole(inner, {workspace}, items.data(), n, block.data(), nullptr));
+  block.resize(encode_whole(options, {workspace}, items.data(), n, block.data(), nullptr));
   return block;
 }
 
@@ -399,19 +423,24 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
                            context.workspace.values, parts))
     return 0;
   Workspace& workspace = context.workspace;
-  const auto scales = encode_scales(options, workspace, parts.scales, n);
-  std::vector<uint8_t> plain;
-  if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
+  const auto scales = encode_numbers(options, context, parts.scales, n);
+  const auto offsets = encode_numbers(options, context, parts.offsets, n);
+  const auto plain = encode_plain(options, workspace, parts.plain);
   const size_t m = parts.symbols.size();
   std::vector<uint8_t> symbols(m + kCodedOverhead);
   const Coded coded = code_symbols(options, parts.symbols, symbols.data(), workspace);
   const bool is_stored = coded.mode == Mode::stored;
   const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
-  const auto head = quantized::write_head(context.grid->grid, scales.size(), plain.size());
+  const auto head =
+      quantized::write_head(context.grid->grid, scales.size(), offsets.size(), plain.size());
   const std::span<const uint8_t> payload[] = {
-      head,  scales,
-      plain, parts.low,
-      mode,  {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
+      head,
+      scales,
+      offsets,
+      plain,
+      parts.low,
+      mode,
+      {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
 
   const size_t width = options.layout.planes();
   size_t size = 0;

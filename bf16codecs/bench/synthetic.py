@@ -1,8 +1,8 @@
 """Synthetic weights: normal numbers, plain, pruned, or quantised once and multiplied out again.
 
-The formulas are those of the libraries that quantise: compressed-tensors, bitsandbytes and the
-Open Compute Project's MX formats. Each returns what its weights are in binary32, which is then
-rounded to the data type of the file.
+The formulas are those of the libraries that quantise: compressed-tensors, bitsandbytes, GGUF, HQQ
+and the Open Compute Project's MX formats. Each returns what its weights are in binary32, which is
+then rounded to the data type of the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 __all__ = ["RECIPES", "matrices"]
 
@@ -87,6 +87,36 @@ def _with_zero_points(groups: Floats, bits: int) -> Floats:
     return (codes - zeros).astype(np.int32) * scales
 
 
+def _k_quant(weights: Floats, bits: int, width: int, scale_bits: int) -> Floats:
+    """Return what GGUF's K-quants with minimums make of each 256 weights."""
+    most, most_scale = np.float32(2**bits - 1), 2**scale_bits - 1
+    groups = weights.reshape(-1, 256 // width, width)
+    low = np.minimum(groups.min(axis=2, keepdims=True), 0)
+    scales, minimums = (
+        _super_block(numbers, most_scale)
+        for numbers in ((groups.max(axis=2, keepdims=True) - low) / most, -low)
+    )
+    codes = np.rint((groups + minimums) / np.where(scales == 0, np.float32(1), scales))
+    return (scales * np.clip(codes, 0, most) - minimums).reshape(weights.shape)
+
+
+def _super_block(numbers: Floats, most: int) -> Floats:
+    """Round to integers times a number of binary16 that all have in common."""
+    unit = (numbers.max(axis=1, keepdims=True) / np.float32(most)).astype(np.float16)
+    units = unit.astype(np.float32)
+    codes = np.clip(np.rint(numbers / np.where(units == 0, np.float32(1), units)), 0, most)
+    return units * codes
+
+
+def _hqq(groups: Floats, bits: int, dtype: DTypeLike) -> Floats:
+    """Return differences of codes and zero points that are no integers, in a dtype's arithmetic."""
+    low, most = groups.min(axis=1, keepdims=True), 2**bits - 1
+    scales = np.maximum((groups.max(axis=1, keepdims=True) - low) / np.float32(most), 1e-30)
+    scale, zero = scales.astype(dtype), (-low / scales).astype(dtype)
+    codes = np.rint(groups / scale.astype(np.float32) + zero.astype(np.float32))
+    return ((np.clip(codes, 0, most).astype(dtype) - zero) * scale).astype(np.float32)
+
+
 def _nearest(groups: Floats, scales: Floats, levels: Floats) -> Floats:
     middles = (levels[1:] + levels[:-1]) / 2
     return levels[np.searchsorted(middles, groups / scales)] * scales
@@ -147,6 +177,10 @@ RECIPES: dict[str, Recipe] = {
     "int4-g32": _by_group(1, 32, partial(_symmetric, most=7, scale_dtype="bfloat16")),
     "int4-zero-points": _by_group(1, 128, partial(_with_zero_points, bits=4)),
     "int3-g128": _by_group(1, 128, partial(_symmetric, most=3)),
+    "q4-k": partial(_k_quant, bits=4, width=32, scale_bits=6),
+    "q5-k": partial(_k_quant, bits=5, width=32, scale_bits=6),
+    "q2-k": partial(_k_quant, bits=2, width=16, scale_bits=4),
+    "hqq-g64": _by_group(1, 64, partial(_hqq, bits=4, dtype=np.float16)),
     "nf4": _by_group(1, 64, _nf4),
     "mxfp4": _by_group(1, 32, _mxfp4),
     "nvfp4": _nvfp4,

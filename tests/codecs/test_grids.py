@@ -25,13 +25,30 @@ SIZES = {
     "fp8-tiles": 6.80, "fp8-tiles-pow2": 6.80, "fp8-rows": 6.70, "fp8-tensor": 6.70,
     "fp8-e5m2-rows": 5.70, "int8-rows": 7.50, "int8-columns": 7.65, "int8-g128": 7.85,
     "int8-zero-points": 7.60, "int6-g16": 6.90, "int5-g32": 5.30, "int4-g128": 3.65,
-    "int4-g32": 4.05, "int4-zero-points": 3.95, "int3-g128": 2.45, "nf4": 4.30, "mxfp4": 4.15,
-    "nvfp4": 4.55, "ternary": 1.70,
+    "int4-g32": 4.05, "int4-zero-points": 3.95, "int3-g128": 2.45, "q4-k": 4.45,
+    "q5-k": 5.50, "q2-k": 2.52, "hqq-g64": 4.36, "nf4": 4.30, "mxfp4": 4.15, "nvfp4": 4.55,
+    "ternary": 1.70,
 }  # fmt: skip
+
+
+#: What `inspect` tells of recipes whose groups have an offset that no scale explains.
+WITH_OFFSETS = {
+    "q4-k": "INT4 with offsets, groups of 32", "q5-k": "INT5 with offsets, groups of 32",
+    "q2-k": "INT2 with offsets, groups of 16", "hqq-g64": "INT4 with offsets, groups of 64",
+}  # fmt: skip
+DTYPES = [BFLOAT16, np.float16, np.float32]
 
 
 def normal(seed: int = 0, shape: tuple[int, int] = SHAPE) -> NDArray[np.float32]:
     return (np.random.default_rng(seed).normal(0, 0.02, shape)).astype(np.float32)
+
+
+def told_of(frame: bytes) -> set[str | None]:
+    return {block.get("grid") for block in bf16codecs.inspect(frame)["blocks"]}
+
+
+def bits_a_value(frame: bytes, array: NDArray) -> float:
+    return 8 * len(frame) / array.size
 
 
 def modes(frame: bytes) -> set[str]:
@@ -52,7 +69,8 @@ def encoded(array: NDArray, codec: str = "BF16Arithmetic", **options) -> bytes:
 def test_weights_take_their_codes_and_scales(recipe, dtype, more) -> None:
     array = RECIPES[recipe](normal()).astype(dtype)
     frame = encoded(array)
-    assert len(frame) * 8 / array.size < SIZES[recipe] + more
+    most = SIZES[recipe] + (0.05 if recipe in WITH_OFFSETS else more)
+    assert len(frame) * 8 / array.size < most
     if recipe not in ("fp8-tiles-pow2", "fp8-tensor"):  # whose mantissas are few as they are
         assert modes(frame) == {"grid"}
         assert len(encoded(array, "BF16Huffman")) < 1.05 * len(frame)
@@ -231,6 +249,173 @@ def test_frames_tell_what_weights_were(recipe, told) -> None:
     assert {block["grid"] for block in bf16codecs.inspect(frame)["blocks"]} == {told}
 
 
+# --- integers with offsets -----------------------------------------------------------------------
+
+
+@for_each("dtype", DTYPES)
+@for_each("recipe", WITH_OFFSETS)
+def test_frames_tell_of_offsets(recipe, dtype) -> None:
+    array = RECIPES[recipe](normal()).astype(dtype)
+    for codec in ("BF16Arithmetic", "BF16Huffman"):
+        assert told_of(encoded(array, codec)) == {WITH_OFFSETS[recipe]}
+
+
+def affine(bits: int, width: int, formula: str, dtype: type = np.float32, **shape) -> NDArray:
+    """Return weights of groups with a scale and an offset, in the dtype's own arithmetic."""
+    groups, most = normal(**shape).reshape(-1, width), 2**bits - 1
+    low = groups.min(axis=1, keepdims=True)
+    scales = (groups.max(axis=1, keepdims=True) - low) / np.float32(most)
+    scale = scales.astype(dtype)
+    codes = np.clip(np.rint((groups - low) / scales), 0, most).astype(dtype)
+    if formula == "difference":  # HQQ
+        made = (codes - (-low / scales).astype(dtype)) * scale
+    elif formula == "from the middle":  # tinygemm
+        half = dtype(most // 2 + 1)
+        made = (codes - half) * scale + (low + half.astype(np.float32) * scales).astype(dtype)
+    elif formula == "rounded sum":  # quanto
+        made = codes * scale - (-low).astype(dtype)
+    else:  # GGUF's Q4_1 and Q5_1
+        scale, offset = (x.astype(np.float16).astype(np.float32) for x in (scales, low))
+        made = (codes.astype(np.float32) * scale + offset).astype(dtype)
+    assert made.dtype == dtype
+    return made.reshape(shape.get("shape", SHAPE))
+
+
+#: Of how many bits a code, how many items a group, and the bits a value, at most, of each dtype.
+OF_FORMULAS = {
+    (4, 32, "sum"): (4.80, 4.70, 4.75), (5, 32, "sum"): (5.85, 5.75, 5.80),
+    (4, 128, "rounded sum"): (3.95, 3.95, 4.20), (4, 128, "from the middle"): (3.95, 4.00, 4.20),
+    (2, 128, "rounded sum"): (None, 1.85, 2.10), (4, 64, "difference"): (4.15, 4.25, 4.70),
+    (3, 64, "difference"): (3.05, 3.15, 3.60), (2, 16, "difference"): (3.55, 3.95, 5.05),
+}  # fmt: skip
+
+
+@for_each("bits, width, formula", list(OF_FORMULAS))
+@for_each("dtype", DTYPES)
+def test_formulas_of_libraries_take_their_codes_scales_and_offsets(
+    dtype, bits, width, formula
+) -> None:
+    most = OF_FORMULAS[bits, width, formula][DTYPES.index(dtype)]
+    if most is None:
+        return
+    array = affine(bits, width, formula, dtype)
+    frame = encoded(array)
+    assert bits_a_value(frame, array) < most
+    assert told_of(frame) == {f"INT{bits} with offsets, groups of {width}"}
+
+
+@for_each("formula", ["rounded sum", "difference", "from the middle"])
+def test_numbers_with_offsets_may_be_widened(formula) -> None:
+    """A model's float16 numbers, stored as bfloat16 or float32."""
+    for of in (np.float16, BFLOAT16):
+        array = affine(4, 64, formula, of)
+        most = bits_a_value(encoded(array), array) + 0.3
+        wider = [np.float32] if of is BFLOAT16 else [np.float32, BFLOAT16]
+        for dtype in wider:
+            other = array.astype(dtype)
+            assert bits_a_value(encoded(other), other) < most
+
+
+@for_each("dtype", DTYPES)
+@for_each("recipe", WITH_OFFSETS)
+def test_values_off_the_line_make_their_groups_plain(recipe, dtype) -> None:
+    array = RECIPES[recipe](normal()).astype(dtype)
+    before = len(encoded(array))
+    for value in (0.0123, np.nan, -np.inf, 1e-40):
+        array[17, 400] = value
+        assert len(encoded(array)) < before + 900, value
+    array[17, 256:512] = 0.0123  # constant, and so on any line
+    assert len(encoded(array)) < before + 300
+
+
+@for_each("value", [np.nan, np.inf, -np.inf, 1e-40, -0.0, 0.0, 3e38])
+def test_strange_values_among_numbers_with_offsets(value) -> None:
+    for recipe in WITH_OFFSETS:
+        array = RECIPES[recipe](normal()).astype(BFLOAT16)
+        array[3, 5:9] = value
+        array[40, 512:] = value
+        assert "grid" in modes(encoded(array))
+        array[::2] = value
+        encoded(array)
+        encoded(array, "BF16Huffman")
+        encoded(array[0])
+
+
+def test_zeros_of_both_signs_beside_offsets() -> None:
+    """Sums are never -0, so groups that have both are plain."""
+    array = RECIPES["q4-k"](normal()).astype(BFLOAT16)
+    zero = np.flatnonzero(array == 0)
+    assert len(zero) > 10
+    array.reshape(-1)[zero[::2]] = -0.0
+    encoded(array)
+    array = affine(4, 64, "difference", BFLOAT16)
+    array[::3, :256] = -0.0
+    array[1::3, :256] = 0
+    assert "grid" in modes(encoded(array))
+
+
+def test_groups_that_are_all_alike() -> None:
+    for recipe in WITH_OFFSETS:
+        for dtype in DTYPES:
+            array = RECIPES[recipe](normal()).astype(dtype)
+            most = 1.25 * len(encoded(array))
+            array[::5, :256] = 0
+            array[1::5, 256:512] = array[1::5, :1]
+            array[2::5, 512:544] = np.float32(1.25)
+            frame = encoded(array)
+            assert "grid" in modes(frame)
+            assert len(frame) < most
+
+
+@for_each("shape", [(1, 64), (1, 256), (3, 320), (31, 96), (300, 64), (64, 2304), (2, 100_352)])
+def test_shapes_of_numbers_with_offsets(shape) -> None:
+    for of in ((4, 32, "sum"), (4, 32, "difference"), (2, 16, "rounded sum")):
+        for dtype in (BFLOAT16, np.float32):
+            array = affine(*of, dtype, shape=shape)
+            encoded(array)
+            encoded(array.reshape(-1)[: array.size - 13])
+            encoded(np.asfortranarray(array).ravel(order="K"))
+            encoded(np.ascontiguousarray(array[:, 7:]))
+
+
+def test_numbers_with_offsets_without_a_shape() -> None:
+    """Groups along plain bytes, and along rows of a chunk."""
+    array = RECIPES["q4-k"](normal()).astype(np.float16)
+    size = len(encoded(array))
+    assert len(bf16codecs.BF16Arithmetic(dtype="float16").encode(array.tobytes())) < 1.01 * size
+    chunk = np.ascontiguousarray(array[:, 256:768])
+    assert len(encoded(chunk)) < 0.52 * size
+
+
+@for_each("recipe", ["q4-k", "hqq-g64"])
+def test_products_and_offsets_are_left_out_if_asked(recipe) -> None:
+    array = RECIPES[recipe](normal()).astype(BFLOAT16)
+    frame = encoded(array, grid=False)
+    assert modes(frame).isdisjoint({"grid"})
+    assert len(frame) > 1.5 * len(encoded(array))
+
+
+@for_each("recipe", ["q5-k", "hqq-g64"])
+def test_parts_of_frames_with_offsets(recipe) -> None:
+    array = RECIPES[recipe](normal(shape=(512, 1024))).astype(np.float32)
+    frame = bf16codecs.BF16Arithmetic(dtype="float32").encode(array)
+    index = core.Index(frame)
+    assert index.n_blocks > 1
+    size = index.block_items * array.itemsize
+    for block in range(index.n_blocks):
+        out = bytearray(min(size, array.nbytes - block * size))
+        core.decode_blocks(frame, block, block + 1, out)
+        assert out == array.tobytes()[block * size :][:size]
+
+
+def test_scales_that_were_quantised_take_fewer_bits() -> None:
+    """A K-quant takes about what its GGUF file has: 4.5, 5.5 and 2.6 bits."""
+    array = RECIPES["q4-k"](normal()).astype(np.float32)
+    # The same with a scale and an offset of its own for each group takes 24 bits more for each.
+    other = affine(4, 32, "sum")
+    assert bits_a_value(encoded(array), array) < bits_a_value(encoded(other), other) - 0.2
+
+
 def test_frames_of_plain_weights_tell_nothing() -> None:
     frame = encoded(normal().astype(BFLOAT16))
     assert all("grid" not in block for block in bf16codecs.inspect(frame)["blocks"])
@@ -252,6 +437,21 @@ OF_LIBRARIES = {
     "gguf Q5_0 float16": ("INT5, groups of 32", 5.8),
     "gguf Q8_0 bfloat16": ("INT8, groups of 32", 8.7),
     "gguf TQ1_0 bfloat16": ("ternary, groups of 256", 0.95),
+    "gguf Q4_1 float16": ("INT4 with offsets, groups of 32", 5.35),
+    "gguf Q5_1 float16": ("INT5 with offsets, groups of 32", 6.4),
+    "gguf Q2_K float32": ("INT2 with offsets, groups of 16", 4.25),
+    "gguf Q2_K bfloat16": ("INT2 with offsets, groups of 16", 4.6),
+    "gguf Q3_K float16": ("INT3, groups of 16", 4.35),
+    "gguf Q4_K float32": ("INT4 with offsets, groups of 32", 5.8),
+    "gguf Q4_K bfloat16": ("INT4 with offsets, groups of 32", 5.8),
+    "gguf Q5_K float16": ("INT5 with offsets, groups of 32", 7.0),
+    "gguf Q6_K bfloat16": ("INT6, groups of 16", 10.1),
+    "hqq int4 bfloat16": ("INT4 with offsets, groups of 64", 4.6),
+    "hqq int4 float16": ("INT4 with offsets, groups of 64", 4.85),
+    "quanto int4 bfloat16": ("INT4 with offsets, groups of 128", 4.2),
+    "quanto int2 bfloat16": ("INT8, groups of 128", 8.75),  # the levels are not found
+    "quanto int2 float32": ("INT2 with offsets, groups of 128", 2.25),
+    "torchao tinygemm bfloat16": ("INT4 with offsets, groups of 128", 4.3),
 }
 
 

@@ -6,7 +6,9 @@ import math
 import struct
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from both_decoders import both_agree, both_decode, both_decode_to_base, changed_bits
 from contents import lcg_bytes, lcg_words
@@ -14,11 +16,13 @@ from grid_frames import (
     GridParts,
     check_grid,
     expected_of,
+    floats_of,
     grid_block,
     grid_frame,
     grid_parts,
     grid_payload,
     group_count,
+    items_of,
     payload_frame,
 )
 from looping import for_each
@@ -27,11 +31,17 @@ from makers.tiles import TileNumbers, tiles_payload, write_tile_model
 from reference_decoder import WIDTHS
 from reference_grids import (
     BFLOAT16,
+    DIFFERENCE,
+    DIRECT,
     FLOAT16,
     FLOAT32,
     FLOATS,
+    INTEGERS,
     NESTED,
+    OFFSETS,
+    ROUNDED_SUM,
     ROUNDINGS,
+    SUM,
     TABLE,
     THROUGH_BFLOAT16,
     THROUGH_BINARY16,
@@ -43,6 +53,7 @@ from tile_frames import middle_of, tile_keys
 
 DTYPES = [BFLOAT16, FLOAT16, FLOAT32]
 OF_ANY_PLANE = [mode for mode in NESTED if mode != CONSTANT]
+FORMULAS = [SUM, ROUNDED_SUM, DIFFERENCE]
 BOTH = [(dtype, rounding) for dtype in DTYPES for rounding in ROUNDINGS[dtype]]
 
 
@@ -74,6 +85,14 @@ def level(number: float, scale: float = 1.0, **options) -> int:
     """Return the item of a level of a table."""
     levels = bits_of(number, 1.5 if number == 1 else 1.0)
     return one(0, 0, scale, family=TABLE, levels=levels, **options)
+
+
+def with_offset(level: int, scale: float, offset: float, formula: int, **options) -> int:
+    """Return the item of an integer with an offset."""
+    b = options.get("b", 0)
+    symbol, low = divmod(level + (16 << b), 1 << b)
+    own = {"family": OFFSETS, "offsets": [offset], "formula": formula}
+    return one(symbol, low, scale, **own, **options)
 
 
 # --- levels --------------------------------------------------------------------------------------
@@ -161,6 +180,329 @@ def test_levels_that_a_table_does_not_have():
     assert [one(s, **own) for s in (0, 2, 3, 31)] == bits_of(-1.0, -3.0, 0.0, 0.0)
     assert one(31, scale=-1.0, **own) == bits_of(-0.0)[0]
     assert [one(32 * 7 + s, **own) for s in (0, 2, 3)] == bits_of(-1.0, -3.0, 0.0)
+
+
+# --- offsets -------------------------------------------------------------------------------------
+
+
+@for_each("b", range(5))
+@for_each("formula", FORMULAS)
+@for_each("dtype, rounding", BOTH)
+def test_integers_with_offsets(dtype, rounding, formula, b):
+    options = {"family": OFFSETS, "formula": formula, "b": b, "dtype": dtype, "rounding": rounding}
+    check_grid(grid_parts(by_tier(120, 1000), row=20, width=5, seed=b, **options))
+
+
+@for_each("b", by_tier([0, 3], range(5)))
+@for_each("formula", FORMULAS)
+def test_all_codes_with_offsets(formula, b):
+    codes = [(s, low) for low in range(1 << b) for s in range(256)]
+    options = {"row": 7, "height": 9999, "width": 7, "family": OFFSETS, "formula": formula, "b": b}
+    for dtype in by_tier([FLOAT16], DTYPES):
+        for scale, offset in ((1.0, 0.0), (-0.75, 2.25), (0.375, -3.0)):
+            check_grid(
+                GridParts(len(codes), [scale], codes, offsets=[offset], dtype=dtype, **options)
+            )
+
+
+#: What numpy calls the dtypes, with arithmetic as libraries do it: rounded after each step.
+NUMPY = {BFLOAT16: ml_dtypes.bfloat16, FLOAT16: np.float16, FLOAT32: np.float32}
+
+
+def of_groups_of_16(
+    scales: NDArray, offsets: NDArray, levels: NDArray, dtype: int, **options
+) -> bytes:
+    """Return what rows of 16 items, with a scale and an offset each, decode to."""
+    codes = [divmod(level + 64, 4) for level in levels.ravel().tolist()]
+    parts = GridParts(
+        levels.size, scales.ravel().tolist(), codes, family=OFFSETS, b=2,
+        offsets=offsets.ravel().tolist(), dtype=dtype, **options,
+    )  # fmt: skip
+    return both_decode(grid_frame(parts))
+
+
+@for_each("dtype", DTYPES)
+def test_formulas_of_libraries(dtype):
+    rng, own = np.random.default_rng(dtype), NUMPY[dtype]
+    levels = rng.integers(-63, 64, (64, 16))
+    scales = rng.normal(0, 0.1, (64, 1)).astype(own)
+    offsets = rng.normal(0, 2, (64, 1)).astype(own)
+    rounded = levels.astype(own) * scales + offsets
+    assert of_groups_of_16(scales, offsets, levels, dtype, formula=ROUNDED_SUM) == rounded.tobytes()
+    less = (levels.astype(own) - offsets) * scales
+    assert of_groups_of_16(scales, offsets, levels, dtype, formula=DIFFERENCE) == less.tobytes()
+    in_float32 = levels.astype(np.float32) * scales.astype(np.float32) + offsets.astype(np.float32)
+    expected = in_float32.astype(own).tobytes()
+    assert of_groups_of_16(scales, offsets, levels, dtype, formula=SUM) == expected
+    if dtype == FLOAT32:
+        return
+    assert len({rounded.tobytes(), less.tobytes(), expected}) == 3
+    # The same, converted to float32.
+    rounding = THROUGH_BINARY16 if dtype == FLOAT16 else THROUGH_BFLOAT16
+    for formula, made in ((ROUNDED_SUM, rounded), (DIFFERENCE, less)):
+        wide = made.astype(np.float32).tobytes()
+        options = {"formula": formula, "rounding": rounding}
+        assert of_groups_of_16(scales, offsets, levels, FLOAT32, **options) == wide
+
+
+def test_float16_that_was_converted_to_bfloat16():
+    """What is half rounded has the precision of float16."""
+    rng = np.random.default_rng(5)
+    levels = rng.integers(-63, 64, (64, 16))
+    scales, offsets = (rng.normal(0, x, (64, 1)).astype(np.float16) for x in (0.1, 2))
+    for formula, made in (
+        (ROUNDED_SUM, levels.astype(np.float16) * scales + offsets),
+        (DIFFERENCE, (levels.astype(np.float16) - offsets) * scales),
+    ):
+        options = {"formula": formula, "rounding": THROUGH_BINARY16}
+        expected = made.astype(ml_dtypes.bfloat16).tobytes()
+        assert of_groups_of_16(scales, offsets, levels, BFLOAT16, **options) == expected
+
+
+def test_numbers_are_half_rounded_to_what_the_rounding_goes_through():
+    scale = 1 + 3 / 512  # bfloat16 has neither this nor what is half rounded below
+    for dtype, rounding, expected in (
+        (BFLOAT16, DIRECT, 4 / 512),
+        (BFLOAT16, THROUGH_BINARY16, 3 / 512),
+        (FLOAT16, DIRECT, 3 / 512),
+        (FLOAT32, DIRECT, 3 / 512),
+        (FLOAT32, THROUGH_BINARY16, 3 / 512),
+        (FLOAT32, THROUGH_BFLOAT16, 4 / 512),
+    ):
+        own = {"dtype": dtype, "rounding": rounding}
+        item = np.float32(expected).astype(NUMPY[dtype]).view(f"<u{WIDTHS[dtype]}")
+        assert with_offset(1, scale, -1.0, ROUNDED_SUM, **own) == item
+        exact = np.float32(3 / 512).astype(NUMPY[dtype]).view(f"<u{WIDTHS[dtype]}")
+        assert with_offset(1, scale, -1.0, SUM, **own) == exact
+    # Three quarters of a step of binary16, and less than a step of binary32.
+    scale = 1 + 0.75 / 1024
+    assert with_offset(1, scale, -1.0, ROUNDED_SUM, dtype=FLOAT16) == 0x1400
+    assert with_offset(1, scale, -1.0, SUM, dtype=FLOAT16) == 0x1200
+    own = {"dtype": FLOAT32, "rounding": THROUGH_BINARY16}
+    assert with_offset(1, scale, -1.0, ROUNDED_SUM, **own) == bits_of(1 / 1024)[0]
+    own["rounding"] = DIRECT
+    assert with_offset(1, scale, -1.0, ROUNDED_SUM, **own) == bits_of(0.75 / 1024)[0]
+    scale = 1 + 2.0**-23
+    assert with_offset(1, scale, -1.0, ROUNDED_SUM, **own) == bits_of(2.0**-23)[0]
+
+
+def test_differences_are_half_rounded():
+    """1 + 3/512 becomes 1 + 4/512 in bfloat16, and the product with 1.5 a tie."""
+    for offset, level_of_0 in ((-1 - 3 / 512, 0), (1 - 3 / 512, 2)):
+        assert with_offset(level_of_0, 1.5, offset, DIFFERENCE) == 0x3FC2
+        own = {"rounding": THROUGH_BINARY16}
+        assert with_offset(level_of_0, 1.5, offset, DIFFERENCE, **own) == 0x3FC1
+        own = {"dtype": FLOAT32, "rounding": THROUGH_BFLOAT16}
+        assert with_offset(level_of_0, 1.5, offset, DIFFERENCE, **own) == 0x3FC20000
+        own["rounding"] = DIRECT
+        expected = bits_of(1.5 + 4.5 / 512)[0]
+        assert with_offset(level_of_0, 1.5, offset, DIFFERENCE, **own) == expected
+
+
+def test_steps_are_rounded_to_binary32():
+    number, own = float(np.float32(1 / 3)), {"dtype": FLOAT32}
+    assert 3 * number != float(np.float32(number) * np.float32(3)) == 1
+    for formula in (SUM, ROUNDED_SUM):
+        assert with_offset(3, number, -1.0, formula, **own) == 0  # not of the exact product
+    # A sum that is rounded away.
+    assert with_offset(1, 2.0**-6, 2.0**19, SUM, **own) == bits_of(2.0**19)[0]
+    # The difference is 8 steps and a half above 1; three times that is 12 steps or 12.75.
+    offset = -(2.0**-20) - 2.0**-24
+    assert with_offset(1, 3.0, offset, DIFFERENCE, **own) == bits_of(3 + 3 * 2.0**-20)[0]
+
+
+@for_each("dtype, rounding", BOTH)
+def test_zeros_of_sums_are_positive(dtype, rounding):
+    own = {"dtype": dtype, "rounding": rounding}
+    for formula in (SUM, ROUNDED_SUM):
+        for b in range(5):
+            for scale in (0.5, -0.5):
+                options = {**own, "b": b, "family": OFFSETS, "formula": formula}
+                assert one(0, 0, scale, offsets=[0.0], **options) == 0  # -0, or 0
+                assert one(16, 0, scale, offsets=[0.0], **options) == 0
+                for level in (3, -5):
+                    assert with_offset(level, scale, -level * scale, formula, b=b, **own) == 0
+
+
+@for_each("dtype, rounding", BOTH)
+def test_zeros_of_differences_have_the_sign_of_the_product(dtype, rounding):
+    negative = 1 << 8 * WIDTHS[dtype] - 1
+    own = {"dtype": dtype, "rounding": rounding, "family": OFFSETS, "formula": DIFFERENCE}
+    for b in range(5):
+        for scale, of_0, of_minus_0 in ((0.5, 0, negative), (-0.5, negative, 0)):
+            assert one(16, 0, scale, b=b, offsets=[0.0], **own) == of_0
+            assert one(0, 0, scale, b=b, offsets=[0.0], **own) == of_minus_0
+            for symbol in (3, 17, 31):
+                level = (symbol - 16 << b) * 1.0
+                assert one(symbol, 0, scale, b=b, offsets=[level], **own) == of_0
+
+
+def test_numbers_too_small_for_binary16_keep_their_sign():
+    for own in ({"dtype": FLOAT16}, {"dtype": BFLOAT16, "rounding": THROUGH_BINARY16}):
+        assert with_offset(-1, 2.0**-30, 0.0, SUM, **own) == 0x8000
+        assert with_offset(1, 2.0**-30, -(2.0**-29), SUM, **own) == 0x8000
+        assert with_offset(3, 2.0**-30, -(2.0**-29), SUM, **own) == 0
+        # A half rounded product of -0, and an offset of 0.
+        assert with_offset(-1, 2.0**-30, 0.0, ROUNDED_SUM, **own) == 0
+        assert with_offset(-1, 2.0**-30, -(2.0**-30), ROUNDED_SUM, **own) == 0x8000
+        assert with_offset(1, 2.0**-30, 2.0, DIFFERENCE, **own) == 0x8000
+        assert with_offset(1, -(2.0**-30), 2.0, DIFFERENCE, **own) == 0
+
+
+def test_infinities_of_sums_and_differences():
+    largest, negative = 65504.0, 0x8000
+    half = {"dtype": FLOAT16}
+    assert with_offset(1, largest, largest, SUM, **half) == 0x7C00
+    assert with_offset(-1, largest, -largest, SUM, **half) == 0x7C00 | negative
+    # The product is infinite only where it is half rounded, and a sum does not undo that.
+    for own, infinity in (
+        (half, 0x7C00),
+        ({"rounding": THROUGH_BINARY16}, 0x7F80),
+        ({"dtype": FLOAT32, "rounding": THROUGH_BINARY16}, 0x7F800000),
+    ):
+        sign = 1 << 8 * WIDTHS[own.get("dtype", BFLOAT16)] - 1
+        assert with_offset(2, largest, -largest, ROUNDED_SUM, **own) == infinity
+        assert with_offset(2, -largest, largest, ROUNDED_SUM, **own) == infinity | sign
+        assert with_offset(0, 2.0**-20, -65520.0, DIFFERENCE, **own) == infinity
+        assert with_offset(0, -(2.0**-20), -65520.0, DIFFERENCE, **own) == infinity | sign
+        assert with_offset(0, 2.0**-20, 65520.0, DIFFERENCE, **own) == infinity | sign
+        assert with_offset(0, 2.0**-20, -65519.0, DIFFERENCE, **own) != infinity
+    assert with_offset(2, largest, -largest, SUM, **half) == 0x7BFF
+    assert with_offset(2, largest, -largest, ROUNDED_SUM, dtype=FLOAT32) == bits_of(largest)[0]
+    number = bits_of(65520.0 * 2.0**-20)[0]
+    assert with_offset(0, 2.0**-20, -65520.0, DIFFERENCE, dtype=FLOAT32) == number
+
+
+def below(number: float) -> float:
+    return float(np.nextafter(np.float32(number), np.float32(0)))
+
+
+#: The least and the largest scales and offsets of each formula.
+LIMITS = {
+    SUM: ((2.0**-100, below(2.0**90)),) * 2,
+    ROUNDED_SUM: ((2.0**-100, below(2.0**90)),) * 2,
+    DIFFERENCE: ((2.0**-80, below(2.0**90)), (2.0**-20, below(2.0**20))),
+}
+
+
+@for_each("formula", FORMULAS)
+@for_each("dtype, rounding", BOTH)
+def test_scales_and_offsets_at_their_limits(dtype, rounding, formula):
+    """Products and sums are normal numbers of binary32, 0 or infinite."""
+    scales, offsets = LIMITS[formula]
+    own = {"family": OFFSETS, "formula": formula, "dtype": dtype, "rounding": rounding}
+    signs = (1, -1)
+    scales = [sign * x for x in scales for sign in signs]
+    offsets = [sign * x for x in (*offsets, 1.0, below(1.0), 256.0) for sign in signs] + [0.0]
+    codes = [(symbol, low) for symbol in (0, 1, 15, 16, 17, 31) for low in (0, 1, 15)]
+    pairs = [(x, y) for x in scales for y in offsets]
+    n = len(codes)
+    parts = GridParts(
+        n * len(pairs), [x for x, _ in pairs], codes * len(pairs), b=4, row=n, width=n,
+        offsets=[y for _, y in pairs], **own,
+    )  # fmt: skip
+    check_grid(parts)
+
+
+def test_sums_of_the_least_numbers():
+    """They differ by the last bit of the least scale, which is far from subnormal."""
+    scale = float(np.nextafter(np.float32(2.0**-100), np.float32(1)))
+    for formula in (SUM, ROUNDED_SUM):
+        item = with_offset(1, scale, -(2.0**-100), formula, dtype=FLOAT32)
+        assert item == bits_of(2.0**-123)[0]
+
+
+# --- inner grids ---------------------------------------------------------------------------------
+
+
+def inner_grid(n: int, seed: int = 0, **options) -> GridParts:
+    """Return a grid of `n` numbers that may be scales or offsets."""
+    width = min(n, 7)
+    options = {"row": n, "width": width, "b": 2, "largest_symbol": 14, "seed": seed, **options}
+    return grid_parts(n, dtype=FLOAT32, **options)
+
+
+INNER = {
+    "integers": {},
+    "integers that were rounded": {"rounding": THROUGH_BINARY16},
+    "floats": {"family": FLOATS, "b": 4, "bias": 7},
+    "table": {"family": TABLE, "b": 0, "levels": bits_of(1.0, -3.0, 0.125)},
+    "rows": {"row": 5, "width": 3, "height": 2},
+    "coded symbols": {"symbols_mode": ZSTANDARD},
+    "sums": {"family": OFFSETS},
+    "differences": {"family": OFFSETS, "formula": DIFFERENCE, "rounding": THROUGH_BFLOAT16},
+}
+
+
+def with_inner(parts: GridParts, scales: GridParts | None, offsets: GridParts | None) -> GridParts:
+    """Return parts with codes as they are, whose scales or offsets are a grid."""
+    own = {}
+    if scales is not None:
+        own |= {"scales": floats_of(scales), "scales_block": grid_block(scales)}
+    if offsets is not None:
+        own |= {"offsets": floats_of(offsets), "offsets_block": grid_block(offsets)}
+    return replace(parts, **own)
+
+
+def without_zeros(inner: GridParts) -> GridParts:
+    """Return the same with other codes where an item is 0 or -0."""
+    codes = [
+        code if item % (1 << 31) else (1, inner.b and 1)
+        for code, item in zip(inner.codes, items_of(inner), strict=True)
+    ]
+    inner = replace(inner, codes=codes)
+    assert 0 not in floats_of(inner)
+    return inner
+
+
+@for_each("name", INNER)
+@for_each("dtype", by_tier([FLOAT16], DTYPES))
+def test_scales_and_offsets_that_are_grids(dtype, name):
+    n, shape = 40, {"row": 20, "width": 5, "b": 1, "dtype": dtype}
+    scales, offsets = (without_zeros(inner_grid(n, seed, **INNER[name])) for seed in range(2))
+    check_grid(with_inner(grid_parts(200, **shape), scales, None))
+    for formula in FORMULAS:
+        if formula == DIFFERENCE and name == "floats":  # too small for such offsets
+            offsets = replace(offsets, codes=[(7, low) for _, low in offsets.codes])
+        own = grid_parts(200, family=OFFSETS, formula=formula, **shape)
+        check_grid(with_inner(own, scales, offsets))
+        check_grid(with_inner(own, scales, None))
+        check_grid(with_inner(own, None, offsets))
+
+
+def test_inner_grids_that_make_groups_plain():
+    """A scale of 0 is one as any other: of a level, or a plain item of the inner grid."""
+    shape = {"row": 4, "width": 2, "height": 1, "dtype": FLOAT32}
+    inner = GridParts(
+        6, [0.0, 0.5], [(17, 0), (16, 0), (20, 0)], bits_of(0.0, 1.5, 0.0), FLOAT32,
+        row=6, width=3,
+    )  # fmt: skip
+    assert floats_of(inner) == [0.0, 1.5, 0.0, 0.5, 0.0, 2.0]
+    parts = GridParts(12, floats_of(inner), [(17, 0)] * 6, bits_of(1, 2, 3, 4, 5, 6), **shape)
+    parts = replace(parts, scales_block=grid_block(inner))
+    check_grid(parts)
+    numbers = np.float32([1, 2, 1.5, 1.5, 3, 4, 0.5, 0.5, 5, 6, 2, 2])
+    assert both_decode(grid_frame(parts)) == numbers.tobytes()
+    offsets = replace(inner, codes=[(17, 0), (16, 0), (18, 0)])
+    check_grid(with_inner(replace(parts, family=OFFSETS), inner, offsets))
+
+
+@for_each("first", [256, 768])
+def test_inner_grids_begin_with_item_0(first):
+    """Their rows are counted from the first scale of the block, wherever the block is."""
+    parts = grid_parts(200, first=first, row=70, height=1, width=7)
+    n = len(parts.scales)
+    scales = without_zeros(inner_grid(n, row=12, width=4, height=2))
+    check_grid(with_inner(parts, scales, None))
+
+
+@for_each("mode", [*OF_ANY_PLANE, ZSTANDARD])
+def test_modes_in_inner_grids(mode):
+    of_plane = mode if mode != ZSTANDARD else 0
+    options = {"scales_modes": [of_plane] * 4, "symbols_mode": mode}
+    scales, offsets = (without_zeros(inner_grid(400, seed, **options)) for seed in range(2))
+    own = grid_parts(800, row=40, width=2, family=OFFSETS, symbols_mode=mode, b=1)
+    check_grid(with_inner(own, scales, offsets))
 
 
 # --- zeros ---------------------------------------------------------------------------------------
@@ -294,10 +636,11 @@ GROUPS = {
 
 
 @for_each("name", GROUPS)
-@for_each("dtype", DTYPES)
-def test_groups(name, dtype):
+@for_each("dtype, family", [*((dtype, INTEGERS) for dtype in DTYPES), (FLOAT32, OFFSETS)])
+def test_groups(name, dtype, family):
     row, height, width = GROUPS[name]
-    check_grid(grid_parts(504, row=row, height=height, width=width, b=2, dtype=dtype))
+    options = {"height": height, "width": width, "b": 2, "dtype": dtype, "family": family}
+    check_grid(grid_parts(504, row=row, **options))
 
 
 def test_groups_as_a_matrix_has_them():
@@ -306,19 +649,23 @@ def test_groups_as_a_matrix_has_them():
     scales = np.arange(1, 25).reshape(6, 4)
     matrix = np.kron(scales, np.ones((height, width)))[:rows, :columns].astype("<f4")
     n = rows * columns
-    parts = GridParts(
-        n, scales.ravel().tolist(), [(17, 0)] * n, dtype=FLOAT32, row=columns, height=height,
-        width=width,
-    )  # fmt: skip
+    shape = {"row": columns, "height": height, "width": width, "dtype": FLOAT32}
+    parts = GridParts(n, scales.ravel().tolist(), [(17, 0)] * n, **shape)
+    assert both_decode(grid_frame(parts)) == matrix.tobytes()
+    # And so are their offsets, where all levels are 0.
+    shape |= {"family": OFFSETS, "offsets": scales.ravel().tolist()}
+    parts = GridParts(n, [0.5] * scales.size, [(16, 0)] * n, **shape)
     assert both_decode(grid_frame(parts)) == matrix.tobytes()
 
 
 @for_each("first", [256, 512, 768, 1280])
 @for_each("plain_every", [0, 3])
-def test_blocks_that_begin_within_a_band(first, plain_every):
+@for_each("family", [INTEGERS, OFFSETS])
+def test_blocks_that_begin_within_a_band(first, plain_every, family):
     for n in by_tier([1, 100, 256], [1, 2, 3, 50, 99, 100, 101, 200, 255, 256]):
         for row, height, width in ((100, 3, 50), (100, 2, 100), (7, 5, 2), (2, 64, 1), (1, 3, 1)):
             options = {"first": first, "row": row, "height": height, "width": width, "b": 3}
+            options["family"] = family
             if group_count(GridParts(n, [], [], **options)) > n:
                 continue
             parts = grid_parts(n, seed=n, **options)
@@ -332,7 +679,8 @@ def test_blocks_that_begin_within_a_band(first, plain_every):
 def with_scales(parts: GridParts, scales: list[float]) -> GridParts:
     """Return the same block with other scales, and so with other plain items."""
     shape = {"row": parts.row, "height": parts.height, "width": parts.width}
-    return grid_parts(parts.n, scales=scales, first=parts.first, b=parts.b, **shape)
+    own = {"first": parts.first, "b": parts.b, "family": parts.family}
+    return grid_parts(parts.n, scales=scales, **own, **shape)
 
 
 def test_bands_are_counted_from_the_first_row_of_the_version():
@@ -354,6 +702,9 @@ def test_groups_of_which_the_block_has_no_item():
     # Their scales count for nothing; 0 makes no plain items.
     unused = replace(parts, scales=[0.0, -7.0, 3.0, 4.0])
     assert both_decode(grid_frame(unused))[1024:] == expected
+    own = {"family": OFFSETS, "offsets": [0.0, 5.0, 10.0, -20.0]}
+    expected = np.repeat(np.float32([13, -16]), [19, 25]).tobytes()
+    assert both_decode(grid_frame(replace(unused, **own)))[1024:] == expected
 
 
 # --- plain items ---------------------------------------------------------------------------------
@@ -366,6 +717,9 @@ def test_plain_items(plain_every, dtype, rounding):
     parts = grid_parts(500, dtype=dtype, rounding=rounding, b=4, plain_every=plain_every, **shape)
     assert bool(parts.plain) == (plain_every < 9)
     check_grid(parts)
+    options = {"dtype": dtype, "rounding": rounding, "family": OFFSETS, **shape}
+    for formula in FORMULAS:
+        check_grid(grid_parts(210, b=3, plain_every=plain_every, formula=formula, **options))
 
 
 def test_plain_items_may_be_anything():
@@ -411,10 +765,12 @@ def test_places_of_low_bits():
 def test_modes_of_symbols(mode):
     for n, largest in ((1, 31), (63, 31), (640, 31), (640, 255), (5000, 20)):
         shape = {"row": 50, "height": 2, "width": 50}
-        parts = grid_parts(n, b=1, largest_symbol=largest, symbols_mode=mode, **shape)
-        if mode == CONSTANT:
-            parts = replace(parts, codes=[(largest, low) for _, low in parts.codes])
-        check_grid(parts)
+        for family in (INTEGERS, OFFSETS) if n < 5000 else (INTEGERS,):
+            options = {"symbols_mode": mode, "family": family, **shape}
+            parts = grid_parts(n, b=1, largest_symbol=largest, **options)
+            if mode == CONSTANT:
+                parts = replace(parts, codes=[(largest, low) for _, low in parts.codes])
+            check_grid(parts)
 
 
 @for_each("mode", OF_ANY_PLANE)
@@ -425,6 +781,7 @@ def test_modes_of_scales_and_plain_items(dtype, mode):
     options |= {"scales_modes": modes, "plain_modes": modes[: WIDTHS[dtype]]}
     for n in (6, by_tier(600, 6000)):
         check_grid(grid_parts(n, plain_every=3, **options))
+        check_grid(grid_parts(n, plain_every=3, family=OFFSETS, offsets_modes=modes, **options))
 
 
 @for_each("dtype", DTYPES)
@@ -434,22 +791,26 @@ def test_constant_scales_and_plain_items(dtype):
     parts = grid_parts(100, scales=[0.5, 0.0] * 25, **options)
     modes = [CONSTANT] * WIDTHS[dtype]
     check_grid(replace(parts, plain=[0x7F81] * 50, plain_modes=modes))
+    options |= {"family": OFFSETS, "offsets_modes": [CONSTANT] * 4}
+    for offset in (0.0, -1.25):
+        check_grid(grid_parts(100, offsets=[offset] * 50, **options))
 
 
 def test_every_plane_has_a_mode_of_its_own():
-    random = lcg_bytes(400)
+    random, other = lcg_bytes(400), lcg_bytes(400, 1)
     for k in range(by_tier(10, 100)):
         modes = [OF_ANY_PLANE[byte % 4] for byte in random[4 * k : 4 * k + 4]]
-        check_grid(
-            grid_parts(
-                300, plain_every=2, row=3, width=2, scales_modes=modes, plain_modes=modes[:2]
-            )
-        )
+        options = {"row": 3, "width": 2, "scales_modes": modes, "plain_modes": modes[:2]}
+        check_grid(grid_parts(300, plain_every=2, **options))
+        modes = [OF_ANY_PLANE[byte % 4] for byte in other[4 * k : 4 * k + 4]]
+        options |= {"family": OFFSETS, "offsets_modes": modes}
+        check_grid(grid_parts(300, plain_every=2, **options))
 
 
 @for_each("label", [0, 1, 14, 15, 255])
 def test_labels_are_for_information(label):
     check_grid(grid_parts(50, label=label))
+    check_grid(grid_parts(50, label=label, family=OFFSETS))
 
 
 # --- frames --------------------------------------------------------------------------------------
@@ -479,9 +840,10 @@ def test_frames_that_have_a_model():
     assert both_decode(build.frame(1024, blocks, model=model, version=2)) == raw
 
 
-def test_versions_of_a_frame():
+@for_each("family", [INTEGERS, OFFSETS])
+def test_versions_of_a_frame(family):
     """Rows are counted from the first item of a version."""
-    n, shape = 600, {"row": 70, "height": 3, "width": 35, "b": 2}
+    n, shape = 600, {"row": 70, "height": 3, "width": 35, "b": 2, "family": family}
     versions, blocks = [], []
     for v in range(3):
         parts = [
@@ -497,8 +859,9 @@ def test_versions_of_a_frame():
     assert both_decode(frame) == b"".join(versions)
 
 
-def test_frames_to_a_base_outside():
-    parts = grid_parts(300, row=70, height=3, width=35)
+@for_each("family", [INTEGERS, OFFSETS])
+def test_frames_to_a_base_outside(family):
+    parts = grid_parts(300, row=70, height=3, width=35, family=family)
     raw = expected_of(parts)
     below = lcg_bytes(len(raw))
     frame = build.frame_to_base(raw, below, [grid_block(parts)], k=9)
@@ -514,6 +877,9 @@ def test_frames_to_a_base_outside():
         {"b": 3, "plain_every": 4},
         {"family": FLOATS, "b": 4, "bias": 7},
         {"family": TABLE, "levels": SIXTEEN, "symbols_mode": 2, "scales_modes": [4] * 4},
+        {"family": OFFSETS, "b": 3, "plain_every": 4},
+        {"family": OFFSETS, "formula": ROUNDED_SUM, "offsets_modes": [4, 2, 5, 0]},
+        {"family": OFFSETS, "formula": DIFFERENCE, "b": 2, "plain_every": 3},
     ],
 )
 def test_the_decoders_agree_on_changed_bits(options):
@@ -522,7 +888,16 @@ def test_the_decoders_agree_on_changed_bits(options):
         payload = grid_payload(parts)
         for damaged in changed_bits(payload):
             both_agree(payload_frame(damaged, parts))
-        for bit in range(8 * struct.calcsize("<5B5I")):
+        for bit in range(8 * struct.calcsize("<5B6I")):
             damaged = bytearray(payload)
             damaged[bit // 8] ^= 1 << bit % 8
             both_agree(payload_frame(bytes(damaged), parts))
+
+
+def test_the_decoders_agree_on_changed_bits_of_inner_grids():
+    parts = grid_parts(90, row=9, height=2, width=5, family=OFFSETS, b=1)
+    inner = [without_zeros(inner_grid(10, seed, family=OFFSETS)) for seed in range(2)]
+    parts = with_inner(parts, *inner)
+    check_grid(parts)
+    for damaged in changed_bits(grid_payload(parts)):
+        both_agree(payload_frame(damaged, parts))

@@ -16,6 +16,7 @@ from grid_frames import (
     check_grid,
     expected_of,
     float32_bytes,
+    floats_of,
     grid_block,
     grid_frame,
     grid_parts,
@@ -30,18 +31,21 @@ from makers import frames as build
 from reference_decoder import WIDTHS
 from reference_grids import (
     BFLOAT16,
+    DIFFERENCE,
     FLOAT16,
     FLOAT32,
     FLOATS,
     NESTED,
+    OFFSETS,
+    ROUNDED_SUM,
     ROUNDINGS,
+    SUM,
     TABLE,
     THROUGH_BFLOAT16,
     THROUGH_BINARY16,
 )
 from reference_planes import (
     CONSTANT,
-    DIFFERENCE,
     GRID,
     HUFFMAN,
     JOINED,
@@ -52,6 +56,7 @@ from reference_planes import (
     TILES,
     ZSTANDARD,
 )
+from reference_planes import DIFFERENCE as DIFFERENCE_MODE
 from tiers import by_tier
 
 N = 90
@@ -62,7 +67,13 @@ LEVELS = float32_bytes([-1.0, -0.5, -0.0, 0.0, 0.25, 1.5])
 TABLES = grid_parts(
     N, family=TABLE, levels=[x for (x,) in struct.iter_unpack("<I", LEVELS)], **SHAPE
 )
-OTHER_MODES = (SCALE, JOINED, TILES, SAME, DIFFERENCE, 11, GRID, 13, 255)
+SUMS = grid_parts(N, family=OFFSETS, b=3, plain_every=4, **SHAPE)
+DIFFERENCES = grid_parts(N, family=OFFSETS, formula=DIFFERENCE, plain_every=4, **SHAPE)
+ANY_FORMULA = {
+    "sums": SUMS, "rounded sums": replace(SUMS, formula=ROUNDED_SUM), "differences": DIFFERENCES,
+}  # fmt: skip
+ALL = {"integers": INTEGER, "floats": FLOAT, "table": TABLES, **ANY_FORMULA}
+OTHER_MODES = (SCALE, JOINED, TILES, SAME, DIFFERENCE_MODE, 11, GRID, 13, 255)
 
 
 def refused(parts: GridParts, match: str | None = None, **options) -> None:
@@ -81,22 +92,26 @@ def next_to(number: float, towards: float) -> float:
     return float(np.nextafter(np.float32(number), np.float32(towards)))
 
 
-@for_each("parts", [INTEGER, FLOAT, TABLES], ids=["integers", "floats", "table"])
+@for_each("parts", list(ALL.values()), ids=list(ALL))
 def test_the_parts_that_the_others_damage(parts):
     for dtype in ROUNDINGS:
         for rounding in ROUNDINGS[dtype]:
             check_grid(replace(parts, dtype=dtype, rounding=rounding))
     assert bool(parts.plain) == (parts is not TABLES)
+    assert any(parts.offsets) == (parts.family == OFFSETS)
 
 
 # --- fields --------------------------------------------------------------------------------------
 
 FIELDS: dict[str, tuple[GridParts, dict[str, Any], str]] = {
-    "family 3": (INTEGER, {"family": 3}, "family"),
-    "family 3 without low bits": (TABLES, {"family": 3, "third": 0}, "family"),
+    "family 4": (INTEGER, {"family": 4}, "family"),
+    "family 4 without low bits": (TABLES, {"family": 4, "third": 0}, "family"),
+    "family 4 with offsets": (SUMS, {"family": 4}, "family"),
     "family 255": (INTEGER, {"family": 255}, "family"),
     "5 low bits": (INTEGER, {"b": 5}, "above 4"),
     "5 low bits of floats": (FLOAT, {"b": 5}, "above 4"),
+    "5 low bits of integers with offsets": (SUMS, {"b": 5}, "above 4"),
+    "255 low bits of integers with offsets": (DIFFERENCES, {"b": 255}, "above 4"),
     "8 low bits": (INTEGER, {"b": 8}, "above 4"),
     "255 low bits": (FLOAT, {"b": 255}, "above 4"),
     "a low bit of a table": (TABLES, {"b": 1}, "of a table"),
@@ -105,6 +120,10 @@ FIELDS: dict[str, tuple[GridParts, dict[str, Any], str]] = {
     "bias 255 of integers": (INTEGER, {"third": 255}, "bias of integers"),
     "bias 16": (FLOAT, {"third": 16}, "the bias"),
     "bias 255": (FLOAT, {"third": 255}, "the bias"),
+    "formula 3": (SUMS, {"third": 3}, "the formula"),
+    "formula 4": (DIFFERENCES, {"third": 4}, "the formula"),
+    "formula 255": (SUMS, {"third": 255}, "the formula"),
+    "rounding 3 with offsets": (SUMS, {"rounding": 3}, "rounding"),
     "rounding 3": (INTEGER, {"rounding": 3}, "rounding"),
     "rounding 255": (INTEGER, {"rounding": 255}, "rounding"),
     "a row of 0": (INTEGER, {"row": 0, "width": 0}, "a row of no items"),
@@ -172,7 +191,7 @@ def test_shapes_of_one_group_with_a_field_out_of_range():
     ],
 )
 def test_roundings_that_a_dtype_does_not_have(dtype, rounding):
-    for parts in (INTEGER, FLOAT, TABLES):
+    for parts in ALL.values():
         refused(replace(parts, dtype=dtype, rounding=rounding), "rounding")
 
 
@@ -317,6 +336,229 @@ def test_no_coded_item():
     refused(parts, "no coded item")
 
 
+# --- offsets -------------------------------------------------------------------------------------
+
+#: The least magnitude of an offset that is not 0, and what magnitudes are below.
+RANGES = {SUM: (2.0**-100, 2.0**90), DIFFERENCE: (2.0**-20, 2.0**20)}
+RANGES[ROUNDED_SUM] = RANGES[SUM]
+
+
+def with_number(parts: GridParts, field: str, at: int, number: float) -> GridParts:
+    numbers = list(getattr(parts, field))
+    numbers[at] = number
+    return replace(parts, **{field: numbers})
+
+
+@for_each("at", [0, 5, 8])
+@for_each("sign", [1, -1])
+@for_each("parts", list(ANY_FORMULA.values()), ids=list(ANY_FORMULA))
+def test_offsets_out_of_range(parts, sign, at):
+    least, limit = RANGES[parts.formula]
+    for number in (0.0, sign * least, sign * next_to(limit, 0)):
+        check_grid(with_number(parts, "offsets", at, number))
+    for number in (
+        next_to(least, 0), least / 2, 2.0**-126, 2.0**-127, 2.0**-149, limit,
+        next_to(limit, 1e30), 2.0**90, 3e38, np.inf, np.nan,
+    ):  # fmt: skip
+        refused(with_number(parts, "offsets", at, sign * number), "an offset outside")
+
+
+@for_each("parts", list(ANY_FORMULA.values()), ids=list(ANY_FORMULA))
+def test_an_offset_of_minus_0(parts):
+    for at in range(len(parts.offsets)):  # of a group whose scale is 0, too
+        refused(with_number(parts, "offsets", at, -0.0), "an offset outside")
+
+
+@for_each("parts", list(ANY_FORMULA.values()), ids=list(ANY_FORMULA))
+@for_each("at", [0, 5, 8])
+@for_each("sign", [1, -1])
+def test_scales_out_of_range_where_there_are_offsets(parts, at, sign):
+    least = 2.0**-80 if parts.formula == DIFFERENCE else 2.0**-100
+    for number in (least, next_to(2.0**90, 0)):
+        check_grid(with_number(parts, "scales", at, sign * number))
+    for number in (next_to(least, 0), 2.0**-101, 2.0**-149, 2.0**90, np.inf, np.nan):
+        refused(with_number(parts, "scales", at, sign * number), "a scale outside")
+    scales = [-0.0 if scale == 0 else scale for scale in parts.scales]
+    refused(replace(parts, scales=scales), "a scale outside")
+
+
+@for_each("parts", list(ANY_FORMULA.values()), ids=list(ANY_FORMULA))
+def test_an_offset_of_a_group_whose_scale_is_0(parts):
+    places = [k for k, scale in enumerate(parts.scales) if scale == 0]
+    assert len(places) == 2
+    for at in places:
+        for number in (1.0, -1.0, RANGES[parts.formula][0]):
+            refused(with_number(parts, "offsets", at, number), "a group without a scale")
+
+
+def test_offsets_of_groups_without_items_are_checked():
+    """Item 256 is in column 56, in the third group of its row."""
+    for formula in RANGES:
+        parts = grid_parts(44, first=256, row=100, width=25, family=OFFSETS, formula=formula)
+        check_grid(parts)
+        for at in (0, 1):
+            for number in (-0.0, 2.0**-101, 2.0**90, np.nan):
+                refused(with_number(parts, "offsets", at, number), "an offset outside")
+            without = with_number(with_number(parts, "scales", at, 0.0), "offsets", at, 0.0)
+            check_grid(without)
+            refused(with_number(without, "offsets", at, 2.0), "a group without a scale")
+
+
+@for_each("parts", list(ANY_FORMULA.values()), ids=list(ANY_FORMULA))
+def test_more_or_fewer_offsets_than_groups(parts):
+    offsets = list(parts.offsets)
+    for other in (offsets[:-1], [*offsets, 0.0], [1.0], offsets * 2):
+        block = nested_block(float32_bytes(other), 4, [STORED] * 4)
+        refused(replace(parts, offsets_block=block), "needs|do not fill")
+    refused(replace(parts, offsets_block=b""), "needs")
+
+
+@for_each("mode", [*OTHER_MODES, ZSTANDARD])
+@for_each("plane", range(4))
+def test_modes_of_offsets(plane, mode):
+    modes = [STORED] * plane + [mode] + [STORED] * (3 - plane)
+    for parts in ANY_FORMULA.values():
+        refused(replace(parts, offsets_modes=modes), "another mode of scales, offsets")
+    uncoded = bytearray(nested_block(float32_bytes(SUMS.offsets), 4, [STORED] * 4))
+    uncoded[plane] = mode
+    refused(replace(SUMS, offsets_block=bytes(uncoded)), "another mode of scales, offsets")
+
+
+def test_sizes_of_the_offsets():
+    for parts in ANY_FORMULA.values():
+        size = len(nested_block(float32_bytes(parts.offsets), 4))
+        for other in (1 << 12, 1 << 31, (1 << 32) - 1):
+            refused(replace(parts, offsets_size=other), "needs")
+        for other in (0, 1, size - 1, size + 1):
+            refused(replace(parts, offsets_size=other))
+        payload = grid_payload(parts)
+        for length in range(25, 29):
+            refused_payload(payload[:length], parts, "needs")
+
+
+def test_payloads_of_another_family():
+    """What is sound with offsets is not without them, and the other way round."""
+    payload = bytearray(grid_payload(replace(SUMS, offsets=[0.0] * 10)))
+    payload[0] = 0
+    refused_payload(bytes(payload), SUMS)
+    payload = bytearray(grid_payload(INTEGER))
+    payload[0] = OFFSETS
+    refused_payload(bytes(payload), INTEGER)
+
+
+# --- inner grids ---------------------------------------------------------------------------------
+
+#: 10 groups, as many as the others have.
+INNER = grid_parts(10, dtype=FLOAT32, row=10, width=5, b=1, largest_symbol=14)
+WITH_OFFSETS = grid_parts(10, dtype=FLOAT32, row=10, width=5, family=OFFSETS, b=4)
+
+
+def with_inner(field: str, inner: GridParts) -> GridParts:
+    """Return sums whose scales or offsets are a grid."""
+    own = grid_parts(N, family=OFFSETS, b=3, **SHAPE)
+    numbers = field.partition("_")[0]
+    return replace(own, **{numbers: floats_of(inner), field: grid_block(inner)})
+
+
+FIELDS_OF_NUMBERS = ["scales_block", "offsets_block"]
+both_fields = for_each("field", FIELDS_OF_NUMBERS)
+
+
+@both_fields
+def test_the_inner_grids_that_the_others_damage(field):
+    check_grid(with_inner(field, INNER))
+    check_grid(with_inner(field, WITH_OFFSETS))
+
+
+@both_fields
+def test_inner_grids_of_inner_grids(field):
+    """All that they give is sound: only that they are grids is not."""
+    one = GridParts(2, [1.0], [(17, 0), (18, 0)], dtype=FLOAT32, row=2, width=2)
+    inner = replace(INNER, scales=[1.0, 2.0])
+    check_grid(with_inner(field, inner))
+    of_scales = with_inner(field, replace(inner, scales_block=grid_block(one)))
+    refused(of_scales, "another mode of scales, offsets")
+    inner = replace(WITH_OFFSETS, offsets=[1.0, 2.0])
+    check_grid(with_inner(field, inner))
+    of_offsets = with_inner(field, replace(inner, offsets_block=grid_block(one)))
+    refused(of_offsets, "another mode of scales, offsets")
+
+
+def test_plain_items_that_are_a_grid():
+    for dtype in ROUNDINGS:
+        own = replace(INTEGER, dtype=dtype)
+        n = len(own.plain)
+        plain = grid_parts(n, dtype=dtype, row=n, width=n)
+        for parts in (own, replace(SUMS, dtype=dtype)):
+            refused(replace(parts, plain_block=grid_block(plain)), "another mode of scales")
+
+
+@both_fields
+def test_inner_grids_of_other_dtypes(field):
+    """The width of the block is that of float32 items."""
+    for dtype in (BFLOAT16, FLOAT16):
+        payload = grid_payload(replace(INNER, dtype=dtype, plain=[]))
+        parts = with_inner(field, INNER)
+        refused(replace(parts, **{field: block_of_payload(payload, WIDTHS[dtype])}))
+
+
+@both_fields
+@for_each("at", range(1, 4))
+def test_other_modes_behind_an_inner_grid(field, at):
+    payload = grid_payload(INNER)
+    for mode, coded in ((STORED, bytes(10)), (CONSTANT, b"\0"), (GRID, payload)):
+        planes = [(GRID, payload)] + [(JOINED, b"")] * 3
+        planes[at] = mode, coded
+        refused(replace(with_inner(field, INNER), **{field: build.block(*planes)}))
+        planes = [(STORED, bytes(10))] * 4
+        planes[at] = GRID, payload
+        refused(replace(with_inner(field, INNER), **{field: build.block(*planes)}))
+
+
+@both_fields
+def test_numbers_of_inner_grids_out_of_range(field):
+    parts = with_inner(field, INNER)
+    reason = "a scale outside" if field == "scales_block" else "an offset outside"
+    for at in (0, 9):
+        for code in ((0, 0), (15, 1)):
+            codes = list(INNER.codes)
+            codes[at] = code
+            # 0, -0 and the least and largest numbers of the inner scale.
+            for scale in (2.0**-100, next_to(2.0**90, 0)):
+                scales = [scale, scale]
+                inner = replace(INNER, scales=scales, codes=codes)
+                numbers = floats_of(inner)
+                is_sound = all(bits_of(x) == 0 or 2.0**-100 <= abs(x) < 2.0**90 for x in numbers)
+                if not is_sound:
+                    refused(replace(parts, **{field: grid_block(inner)}), reason)
+    negative_0 = replace(INNER, codes=[(0, 0), *INNER.codes[1:]], scales=[1.0, 1.0])
+    refused(replace(parts, **{field: grid_block(negative_0)}), reason)
+    for plain in (0x80000000, bits_of(2.0**-101), bits_of(2.0**90), 0x7F800000, 0x7FC00000):
+        inner = replace(INNER, scales=[0.0, 1.0], codes=INNER.codes[:5], plain=[plain] * 5)
+        refused(replace(parts, **{field: grid_block(inner)}), reason)
+
+
+@both_fields
+def test_inner_grids_are_checked_as_others_are(field):
+    parts = with_inner(field, INNER)
+    for damaged in (
+        replace(INNER, family=4), replace(INNER, b=5), replace(INNER, third=1),
+        replace(INNER, rounding=3), replace(INNER, width=11), replace(INNER, more=b"\0"),
+        replace(INNER, scales=[-0.0, 1.0]), replace(INNER, scales=[2.0**90, 1.0]),
+        replace(INNER, plain_block=b"\0"), replace(INNER, low_bits=b"\xff\xff"),
+        replace(WITH_OFFSETS, third=3), replace(WITH_OFFSETS, offsets=[-0.0, 0.0]),
+        replace(INNER, row=11, width=1, scales=[1.0] * 11),
+    ):  # fmt: skip
+        refused(replace(parts, **{field: grid_block(damaged)}))
+    block = grid_block(INNER)
+    for length in range(len(block)):
+        refused(replace(parts, **{field: block[:length]}))
+    refused(replace(parts, **{field: block + b"\0"}), "do not fill")
+    for n in (9, 11):
+        inner = grid_parts(n, dtype=FLOAT32, row=n, width=5)
+        refused(replace(parts, **{field: grid_block(inner)}))
+
+
 # --- the blocks in a payload ---------------------------------------------------------------------
 
 
@@ -324,6 +566,7 @@ def test_no_coded_item():
 def test_plain_items_where_there_are_none_and_none_where_there_are_some(dtype):
     some = replace(INTEGER, dtype=dtype)
     refused(replace(some, plain_block=b""), "size of the plain items")
+    refused(replace(SUMS, dtype=dtype, plain_block=b""), "size of the plain items")
     none = replace(TABLES, dtype=dtype)
     for block in (b"\0", bytes(WIDTHS[dtype]), nested_block(b"\1" * WIDTHS[dtype], WIDTHS[dtype])):
         refused(replace(none, plain_block=block), "size of the plain items")
@@ -342,10 +585,10 @@ def test_more_or_fewer_plain_items_than_there_are():
 @for_each("plane", range(4))
 def test_modes_of_scales(plane, mode):
     parts = replace(TABLES, scales_modes=[STORED] * plane + [mode] + [STORED] * (3 - plane))
-    refused(parts, "another mode of the scales")
+    refused(parts, "another mode of scales")
     uncoded = bytearray(nested_block(float32_bytes(TABLES.scales), 4, [STORED] * 4))
     uncoded[plane] = mode
-    refused(replace(TABLES, scales_block=bytes(uncoded)), "another mode of the scales")
+    refused(replace(TABLES, scales_block=bytes(uncoded)), "another mode of scales")
 
 
 @for_each("mode", [*OTHER_MODES, ZSTANDARD])
@@ -355,7 +598,7 @@ def test_modes_of_plain_items(dtype, mode):
     for plane in range(width):
         modes = [STORED] * plane + [mode] + [STORED] * (width - 1 - plane)
         parts = replace(INTEGER, dtype=dtype, plain_modes=modes)
-        refused(parts, "another mode of the scales or the plain items")
+        refused(parts, "another mode of scales, offsets or plain items")
 
 
 @for_each("mode", OTHER_MODES)
@@ -369,32 +612,39 @@ def test_modes_of_symbols(mode):
 def test_blocks_that_their_planes_do_not_fill():
     for field, items, width in (
         ("scales_block", float32_bytes(INTEGER.scales), 4),
+        ("offsets_block", float32_bytes(SUMS.offsets), 4),
         ("plain_block", struct.pack(f"<{len(INTEGER.plain)}H", *INTEGER.plain), 2),
     ):
+        parts = SUMS if field == "offsets_block" else INTEGER
         for mode in NESTED:
             if mode == CONSTANT:
                 continue
             block = nested_block(items, width, [mode] * width)
-            check_grid(replace(INTEGER, **{field: block}))
+            check_grid(replace(parts, **{field: block}))
             for damaged in (block + b"\0", block + bytes(40)):
-                refused(replace(INTEGER, **{field: damaged}), "do not fill")
+                refused(replace(parts, **{field: damaged}), "do not fill")
             for length in {0, 1, width - 1, width, len(block) // 2, len(block) - 1}:
                 match = "needs|the size of the plain" if length == 0 else "needs"
-                refused(replace(INTEGER, **{field: block[:length]}), match)
+                refused(replace(parts, **{field: block[:length]}), match)
 
 
-def test_damaged_planes_of_scales_and_plain_items():
+def test_damaged_planes_of_scales_offsets_and_plain_items():
     """They are planes as those of any block: a few of their rules."""
     n = 500
     parts = grid_parts(
         n, row=2, width=1, plain_every=3, scales_modes=[HUFFMAN, RANS_WIDE] * 2,
-        plain_modes=[RANS_WIDE, HUFFMAN],
+        plain_modes=[RANS_WIDE, HUFFMAN], family=OFFSETS, offsets_modes=[RANS_WIDE, HUFFMAN] * 2,
     )  # fmt: skip
     check_grid(parts)
     scales = nested_block(float32_bytes(parts.scales), 4, parts.scales_modes)
+    offsets = nested_block(float32_bytes(parts.offsets), 4, parts.offsets_modes)
     plain = struct.pack(f"<{len(parts.plain)}H", *parts.plain)
     plain = nested_block(plain, 2, parts.plain_modes)
-    for field, block, width in (("scales_block", scales, 4), ("plain_block", plain, 2)):
+    for field, block, width in (
+        ("scales_block", scales, 4),
+        ("offsets_block", offsets, 4),
+        ("plain_block", plain, 2),
+    ):
         at = 0
         for plane in range(width):
             size = int.from_bytes(block[width + 4 * plane :][:4], "little")
@@ -433,7 +683,7 @@ def test_low_bits_without_symbols():
     refused_payload(payload[:-2], one, "needs")
 
 
-@for_each("parts", [INTEGER, FLOAT, TABLES], ids=["integers", "floats", "table"])
+@for_each("parts", list(ALL.values()), ids=list(ALL))
 def test_stored_symbols_of_another_number(parts):
     symbols = bytes(symbol for symbol, _ in parts.codes)
     for other in (b"", symbols[:-1], symbols + b"\0", symbols * 2):
@@ -458,7 +708,7 @@ def test_coded_symbols_that_are_damaged(mode):
 # --- sizes ---------------------------------------------------------------------------------------
 
 
-@for_each("parts", [INTEGER, FLOAT, TABLES], ids=["integers", "floats", "table"])
+@for_each("parts", list(ALL.values()), ids=list(ALL))
 def test_payloads_of_another_size(parts):
     payload = grid_payload(parts)
     for length in range(len(payload)):
@@ -480,13 +730,14 @@ def test_sizes_that_exceed_the_payload():
 
 
 def test_grids_in_version_1():
-    for parts in (INTEGER, FLOAT, TABLES):
+    for parts in ALL.values():
         refused(parts, "version 1", version=1)
 
 
 def test_grids_by_byte():
     for dtype in ROUNDINGS:
-        refused(replace(INTEGER, dtype=dtype), "by byte", layout=dtype | 16)
+        for parts in (INTEGER, SUMS):
+            refused(replace(parts, dtype=dtype), "by byte", layout=dtype | 16)
 
 
 @for_each("layout", [3, 4, 5])
@@ -494,7 +745,7 @@ def test_grids_of_other_dtypes(layout):
     """The payload is that of each dtype which has grids."""
     width = WIDTHS[layout]
     for dtype in ROUNDINGS:
-        for parts in (INTEGER, TABLES):
+        for parts in (INTEGER, TABLES, SUMS):
             payload = grid_payload(replace(parts, dtype=dtype))
             block = block_of_payload(payload, width)
             frame = build.frame(N * width, [block], layout=layout, version=2)

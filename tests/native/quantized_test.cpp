@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "check.h"
 #include "kernels_test.h"
@@ -13,7 +14,8 @@ namespace {
 constexpr size_t kMost = size_t{1} << 14;
 
 struct Arenas {
-  Arena symbols{kMost}, low{kMost}, scales{4 * kMost}, items{4 * kMost}, values{4 * kMost};
+  Arena symbols{kMost}, low{kMost}, scales{4 * kMost}, offsets{4 * kMost}, items{4 * kMost},
+      values{4 * kMost};
 };
 
 Arenas& arenas() {
@@ -119,20 +121,25 @@ Bytes multiplied_by_runs(const QuantizedKernels& kernels, const Levels& levels, 
   return items.bytes();
 }
 
+// Fills parts with those of codes that have so many low bits; returns how many there are.
+unsigned random_parts(unsigned low_bits, LowBits parts[2], Random& random) {
+  if (low_bits == 0) return 0;
+  if (low_bits == 3) {
+    parts[0] = {nullptr, 2 * random.below(4), 2};
+    parts[1] = {nullptr, random.below(8), 1};
+    return 2;
+  }
+  parts[0] = {nullptr, low_bits * random.below(8 / low_bits), low_bits};
+  return 1;
+}
+
 // Items of random codes.
 Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
                     const Floats& scales, Random& random) {
   const size_t n = scales.size();
   const Bytes symbols = random.bytes(n), low = random.bytes(n);
   LowBits parts[2];
-  unsigned n_parts = 0;
-  if (levels.low_bits == 3) {
-    parts[n_parts++] = {nullptr, 2 * random.below(4), 2};
-    parts[n_parts++] = {nullptr, random.below(8), 1};
-  } else if (levels.low_bits != 0) {
-    parts[n_parts++] = {nullptr, levels.low_bits * random.below(8 / levels.low_bits),
-                        levels.low_bits};
-  }
+  const unsigned n_parts = random_parts(levels.low_bits, parts, random);
   const Bytes expected = multiplied(kScalarQuantizedKernels, levels, form, symbols, low, parts,
                                     n_parts, scales, Against::front);
   for (const Against side : kBothSides) {
@@ -194,6 +201,139 @@ void test_quantize(const QuantizedKernels& kernels, const Levels& levels, Precis
       quantized(kScalarQuantizedKernels, levels, precision, values, scales, Against::front);
   for (const Against side : kBothSides) {
     CHECK(quantized(kernels, levels, precision, values, scales, side) == expected);
+  }
+}
+
+Bytes multiplied_and_added(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
+                           const Bytes& symbols, const Bytes& low, const LowBits parts[],
+                           unsigned n_parts, const Floats& scales, const Floats& offsets,
+                           Against side) {
+  const size_t n = symbols.size();
+  uint8_t* const packed = arenas().low.holding(low, side);
+  LowBits placed[2];
+  for (unsigned p = 0; p < n_parts; ++p) placed[p] = {packed, parts[p].from, parts[p].bits};
+  const Output items(arenas().items, size_of(form.container) * n, 0, side);
+  kernels.multiply_and_add(levels, form.precision, form.container,
+                           arenas().symbols.holding(symbols, side), placed, n_parts,
+                           arenas().scales.holding(scales, side),
+                           arenas().offsets.holding(offsets, side), n, items.data());
+  return items.bytes();
+}
+
+// Items of random codes.
+Bytes test_multiply_and_add(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
+                            const Floats& scales, const Floats& offsets, Random& random) {
+  const size_t n = scales.size();
+  const Bytes symbols = random.bytes(n), low = random.bytes(n);
+  LowBits parts[2];
+  const unsigned n_parts = random_parts(levels.low_bits, parts, random);
+  const auto of = [&](const QuantizedKernels& tested, Against side) {
+    return multiplied_and_added(tested, levels, form, symbols, low, parts, n_parts, scales, offsets,
+                                side);
+  };
+  const Bytes expected = of(kScalarQuantizedKernels, Against::front);
+  for (const Against side : kBothSides) CHECK(of(kernels, side) == expected);
+  return expected;
+}
+
+Quantized test_quantize_with_offsets(const QuantizedKernels& kernels, const Levels& levels,
+                                     Precision precision, const Floats& values,
+                                     const Floats& scales, const Floats& offsets) {
+  const auto of = [&](const QuantizedKernels& tested, Against side) {
+    const size_t n = values.size();
+    const Output symbols(arenas().symbols, n, 0, side), low(arenas().low, n, 0, side);
+    const bool is_all = tested.quantize_with_offsets(
+        levels, precision, arenas().values.holding(values, side),
+        arenas().scales.holding(scales, side), arenas().offsets.holding(offsets, side), n,
+        {symbols.data(), low.data()});
+    return Quantized{is_all, symbols.bytes(), low.bytes()};
+  };
+  const Quantized expected = of(kScalarQuantizedKernels, Against::front);
+  for (const Against side : kBothSides) CHECK(of(kernels, side) == expected);
+  return expected;
+}
+
+// 0, what makes a level 0, or any number near the levels.
+float random_offset(const Levels& levels, float scale, Random& random) {
+  const float unit = levels.formula == Formula::difference ? 1 : scale;
+  const float level = static_cast<float>(random.below(31)) - 15;
+  switch (random.below(4)) {
+    case 0:
+      return 0;
+    case 1:
+      return level * unit;
+    default:
+      return (level + random_scale(random)) * unit;
+  }
+}
+
+void test_offsets(const QuantizedKernels& kernels, size_t n, Random& random) {
+  Levels levels;
+  levels.formula = Formula{static_cast<uint8_t>(1 + random.below(3))};
+  levels.low_bits = random.below(5);
+  const Form form = kForms[random.below(std::size(kForms))];
+  Floats scales(n), offsets(n);
+  const size_t same = 1 + random.below(40);
+  for (size_t i = 0; i < n; ++i) {
+    scales[i] = i % same == 0 ? random_scale(random) : scales[i - 1];
+    offsets[i] = i % same == 0 ? random_offset(levels, scales[i], random) : offsets[i - 1];
+  }
+  Bytes items = test_multiply_and_add(kernels, levels, form, scales, offsets, random);
+  const auto check = [&] {
+    const Floats values = test_load(kernels, form.container, items);
+    test_quantize_with_offsets(kernels, levels, form.precision, values, scales, offsets);
+  };
+  check();
+  for (size_t i = random.below(40); i < items.size(); i += 1 + random.below(40)) {
+    items[i] = random.byte();
+  }
+  check();
+}
+
+// What is no number, infinite or far away has no code.
+void test_offsets_of_strange_values(const QuantizedKernels& kernels) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float strange : {std::nanf(""), kInfinity, -kInfinity, 3e38f, -1e-40f, -0.0f}) {
+    for (unsigned formula = 1; formula <= 3; ++formula) {
+      Levels levels;
+      levels.formula = Formula{static_cast<uint8_t>(formula)};
+      for (size_t at = 0; at < 70; ++at) {
+        Floats values(70, 0.5f);
+        const Floats scales(70, 0.25f), offsets(70, formula == 3 ? 3.0f : -1.0f);
+        CHECK(test_quantize_with_offsets(kernels, levels, Precision::binary32, values, scales,
+                                         offsets)
+                  .is_all);
+        values[at] = strange;
+        CHECK(!test_quantize_with_offsets(kernels, levels, Precision::binary32, values, scales,
+                                          offsets)
+                   .is_all);
+      }
+    }
+  }
+}
+
+// Codes give items that have these codes.
+void test_offsets_there_and_back(const QuantizedKernels& kernels, Formula formula) {
+  Levels levels;
+  levels.formula = formula;
+  constexpr size_t kLevels = 31;  // and -0
+  Bytes symbols(kLevels);
+  for (size_t i = 0; i < kLevels; ++i) symbols[i] = static_cast<uint8_t>(i + 1);
+  for (const float offset : {0.0f, 2.5f, -7.0f}) {
+    const Floats scales(kLevels, -0.375f), offsets(kLevels, offset);
+    for (const Form& form : kForms) {
+      const Bytes items = multiplied_and_added(kernels, levels, form, symbols, symbols, nullptr, 0,
+                                               scales, offsets, Against::front);
+      const Floats values = loaded(kernels, form.container, items, Against::front);
+      for (size_t i = 0; i < kLevels; ++i) {
+        const float level = static_cast<float>(i) - 15;
+        CHECK(values[i] == (formula == Formula::difference ? (level - offset) * -0.375f
+                                                           : level * -0.375f + offset));
+      }
+      const Quantized found =
+          test_quantize_with_offsets(kernels, levels, form.precision, values, scales, offsets);
+      CHECK(found.is_all && found.symbols == symbols && found.low == Bytes(kLevels));
+    }
   }
 }
 
@@ -296,8 +436,14 @@ void test_quantized(const Kernels& kernels) {
     test_fill(tested, n);
     test_scales(tested, n, random);
     for (unsigned repeat = 0; repeat < 6; ++repeat) test_values(tested, n, random);
+    for (unsigned repeat = 0; repeat < 6; ++repeat) test_offsets(tested, n, random);
   }
   test_values(tested, 3001, random);
+  for (const size_t n : {511u, 512u, 513u, 1024u, 3001u}) test_offsets(tested, n, random);
+  test_offsets_of_strange_values(tested);
+  for (const Formula formula : {Formula::sum, Formula::rounded_sum, Formula::difference}) {
+    test_offsets_there_and_back(tested, formula);
+  }
 }
 
 }  // namespace bf16codecs::test

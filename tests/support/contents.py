@@ -133,10 +133,68 @@ def on_grid(rows: int, columns: int, dtype: int = 0, most: int = 7, width: int =
     codes = np.clip(bits.astype(np.int64) - 2 * most, -most, most).reshape(groups, width)
     codes[:, 3] = most
     scales = (lcg_words(groups, 9) >> 8 | 1 << 23).astype(np.float32) * np.float32(2**-30)
-    products = codes.astype(np.float32) * scales[:, None]
+    return rounded(codes.astype(np.float32) * scales[:, None], dtype)
+
+
+def rounded(numbers: np.ndarray, dtype: int) -> bytes:
+    """Return float32 numbers as bfloat16 (0), float16 (1) or float32 (2)."""
     if dtype == 2:
-        return products.astype("<f4").tobytes()
+        return numbers.astype("<f4").tobytes()
     if dtype == 1:
-        return products.astype("<f2").tobytes()
-    words = products.view(np.uint32)
+        return numbers.astype("<f2").tobytes()
+    words = numbers.view(np.uint32)
     return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype("<u2").tobytes()
+
+
+def half_rounded(numbers: np.ndarray, dtype: int) -> np.ndarray:
+    """Return float32 numbers, rounded to a data type."""
+    items = np.frombuffer(rounded(numbers, dtype), ("<u2", "<f2", "<f4")[dtype])
+    if dtype == 0:
+        items = (items.astype(np.uint32) << 16).view(np.float32)
+    return items.astype(np.float32).reshape(numbers.shape)
+
+
+def on_lines(
+    rows: int, columns: int, dtype: int, formula: str, most: int = 15, width: int = 32
+) -> bytes:
+    """Return integers of 0 to `most` with a scale and an offset for each `width` items of a row.
+
+    The formula is "sum", "rounded sum" or "difference".
+    """
+    groups = rows * columns // width
+    codes = integers(groups, width, most).astype(np.float32)
+    fractions = [(lcg_words(groups, seed) >> 8 | 1 << 23)[:, None] for seed in (9, 10)]
+    scale, share = (x.astype(np.float32) * np.float32(2**-24) for x in fractions)
+    scale *= np.float32(2**-6)
+    if formula == "difference":
+        zero = half_rounded(share * np.float32(most) - np.float32(4), dtype)
+        return rounded(half_rounded(codes - zero, dtype) * half_rounded(scale, dtype), dtype)
+    of = 1 if formula == "sum" else dtype
+    offset = half_rounded(share * scale * np.float32(-most), of)
+    products = codes * half_rounded(scale, of)
+    if formula == "rounded sum":
+        products = half_rounded(products, dtype)
+    return rounded(products + offset, dtype)
+
+
+def in_super_blocks(rows: int, columns: int, dtype: int = 2) -> bytes:
+    """Return what GGUF's Q4_K is: each 256 items have scales and offsets that are integers."""
+    groups = rows * columns // 32
+    codes = integers(groups, 32, 15).astype(np.float32)
+    numbers = []
+    for seed, exponent in ((9, 38), (10, 35)):
+        units = (lcg_words(groups // 8, seed) >> 8 | 1 << 23).astype(np.float32)
+        units = half_rounded(units * np.float32(2.0**-exponent), 1)
+        of_groups = (lcg_words(groups, seed + 2) >> 16) % 32 + 32
+        of_groups[::8] = 63
+        numbers.append((np.repeat(units, 8) * of_groups.astype(np.float32))[:, None])
+    scale, minimum = numbers
+    return rounded(codes * scale - minimum, dtype)
+
+
+def integers(groups: int, width: int, most: int) -> np.ndarray:
+    """Return integers of 0 to `most`, of which each group has both; those between are usual."""
+    words = sum((lcg_words(groups * width, seed) >> 16) % (most + 1) for seed in range(4))
+    codes = np.clip(words.astype(np.int64) - 3 * most // 2, 0, most).reshape(groups, width)
+    codes[:, 3], codes[:, 7] = most, 0
+    return codes

@@ -68,7 +68,17 @@ def features_of_grid(section: Grid) -> Iterator[str]:
 
 
 def features_of_levels(payload: bytes) -> Iterator[str]:
-    yield f"levels: {('integers', 'floats', 'table')[payload[0]]}, {payload[1]} low bits"
+    family = ("integers", "floats", "table", "integers")[payload[0]]
+    yield f"levels: {family}, {payload[1]} low bits"
+    scales = payload[25 + 4 * payload[2] * (payload[0] == 2) :]
+    if payload[0] == 3:
+        yield f"offsets: {('sum', 'rounded sum', 'difference')[payload[2]]}"
+        offsets = payload[29 + int.from_bytes(payload[17:21], "little") :]
+        scales = payload[29:]
+        if MODES[offsets[0]] == "grid":
+            yield "offsets on a grid"
+    if MODES[scales[0]] == "grid":
+        yield "scales on a grid"
     yield f"rounding {payload[3]}"
     yield "plain items" if any(payload[21:25]) else "no plain items"
 

@@ -25,11 +25,15 @@ from reference_decoder import WIDTHS
 from reference_differences import items_from
 from reference_grids import (
     BFLOAT16,
+    DIFFERENCE,
     DIRECT,
     FLOAT16,
     FLOAT32,
     FLOATS,
     INTEGERS,
+    OFFSETS,
+    ROUNDED_SUM,
+    SUM,
     TABLE,
     THROUGH_BFLOAT16,
     THROUGH_BINARY16,
@@ -64,6 +68,8 @@ class GridParts:
     family: int = INTEGERS
     b: int = 0
     bias: int = 0
+    formula: int = SUM  # of integers with offsets
+    offsets: Sequence[float] = ()  # of all groups
     rounding: int = DIRECT
     label: int = 0
     row: int = 16
@@ -71,12 +77,15 @@ class GridParts:
     width: int = 16
     levels: Sequence[int] = ()  # the bits of each level of a table
     scales_modes: Sequence[int] = ()  # of the planes; any that fits if there are none
+    offsets_modes: Sequence[int] = ()
     plain_modes: Sequence[int] = ()
     symbols_mode: int = STORED
     third: int | None = None  # byte 2 of the payload
     scales_size: int | None = None
     plain_size: int | None = None
+    offsets_size: int | None = None
     scales_block: bytes | None = None
+    offsets_block: bytes | None = None
     plain_block: bytes | None = None
     low_bits: bytes | None = None
     symbols: bytes | None = None  # in their mode
@@ -87,6 +96,7 @@ def grid_parts(
     n: int,
     *,
     scales: Sequence[float] | None = None,
+    offsets: Sequence[float] | None = None,
     plain_every: int = 0,
     largest_symbol: int = 31,
     seed: int = 0,
@@ -101,6 +111,10 @@ def grid_parts(
         scales = [0.0 if k % plain_every == plain_every - 1 else x for k, x in enumerate(scales)]
     assert len(scales) == n_groups <= n
     parts.scales = scales
+    if parts.family == OFFSETS:
+        if offsets is None:
+            offsets = [some_offset(parts, k, seed) for k in range(n_groups)]
+        parts.offsets = [y if x else 0.0 for x, y in zip(scales, offsets, strict=True)]
     of_items = [scales[group] for group in groups_of(parts)]
     m = sum(scale != 0 for scale in of_items)
     words = lcg_words(n, seed).tolist()
@@ -116,6 +130,17 @@ def some_scale(k: int, seed: int = 0) -> float:
     word = int(lcg_words(1, 1000 * seed + k + 7)[0])
     scale = math.ldexp(1 + (word >> 9) / (1 << 23), word % 14 - 12)
     return -scale if word >> 4 & 1 else scale
+
+
+def some_offset(parts: GridParts, k: int, seed: int = 0) -> float:
+    """Return an offset for a group: any, 0, or one that makes a level 0 or nearly 0."""
+    unit = 1.0 if parts.formula == DIFFERENCE else parts.scales[k]
+    any_number = some_scale(k + 500, seed)
+    level = (k + seed) % 13 - 6
+    choices = [any_number, 0.0, unit * any_number * (1 << parts.b), level * unit]
+    if parts.formula != DIFFERENCE:
+        choices[3] = -choices[3]
+    return float(np.float32(choices[k % 4])) or 0.0
 
 
 def group_count(parts: GridParts) -> int:
@@ -150,6 +175,8 @@ def grid_payload(parts: GridParts) -> bytes:
     third = parts.bias
     if parts.family == TABLE:
         third = len(parts.levels)
+    if parts.family == OFFSETS:
+        third = parts.formula
     scales, plain = parts.scales_block, parts.plain_block
     if scales is None:
         scales = nested_block(float32_bytes(parts.scales), 4, parts.scales_modes)
@@ -176,9 +203,20 @@ def grid_payload(parts: GridParts) -> bytes:
         len(scales) if parts.scales_size is None else parts.scales_size,
         len(plain) if parts.plain_size is None else parts.plain_size,
     )
-    levels = struct.pack(f"<{len(parts.levels)}I", *parts.levels)
+    head += struct.pack(f"<{len(parts.levels)}I", *parts.levels)
+    offsets = b""
+    if parts.family == OFFSETS:
+        offsets = offsets_block(parts)
+        size = len(offsets) if parts.offsets_size is None else parts.offsets_size
+        head += struct.pack("<I", size)
     mode = bytes([parts.symbols_mode])
-    return head + levels + scales + plain + low_bits + mode + symbols + parts.more
+    return head + scales + offsets + plain + low_bits + mode + symbols + parts.more
+
+
+def offsets_block(parts: GridParts) -> bytes:
+    if parts.offsets_block is not None:
+        return parts.offsets_block
+    return nested_block(float32_bytes(parts.offsets), 4, parts.offsets_modes)
 
 
 def float32_bytes(numbers: Sequence[float]) -> bytes:
@@ -276,6 +314,11 @@ def check_grid(parts: GridParts) -> None:
     assert both_decode(grid_frame(parts, sums=True)) == expected
 
 
+def floats_of(parts: GridParts) -> list[float]:
+    """Return the items of float32 parts as numbers."""
+    return np.array(items_of(parts), np.uint32).view(np.float32).tolist()
+
+
 def expected_of(parts: GridParts) -> bytes:
     """Return what such a frame decodes to."""
     width = WIDTHS[parts.dtype]
@@ -287,35 +330,36 @@ def expected_of(parts: GridParts) -> bytes:
 
 #: Bits of the exponent and of the fraction.
 SHAPES = {BFLOAT16: (8, 7), FLOAT16: (5, 10), FLOAT32: (8, 23)}
-#: The formats that a product is rounded to before the dtype.
-THROUGH = {
-    DIRECT: (FLOAT32,),
-    THROUGH_BINARY16: (FLOAT32, FLOAT16),
-    THROUGH_BFLOAT16: (FLOAT32, BFLOAT16),
-}
+#: The format that numbers are rounded to before the dtype.
+THROUGH = {THROUGH_BINARY16: FLOAT16, THROUGH_BFLOAT16: BFLOAT16}
+#: Whether a number is negative, and its magnitude. So zeros have signs.
+Number = tuple[bool, Fraction | float]
 
 
 def items_of(parts: GridParts) -> list[int]:
     """Return the bits of all items."""
     codes, plain = iter(parts.codes), iter(parts.plain)
+    formula = parts.formula if parts.family == OFFSETS else None
     found = []
     for group in groups_of(parts):
-        scale = parts.scales[group]
-        if scale == 0:
+        if parts.scales[group] == 0:
             found.append(next(plain))
             continue
-        negative, level = level_of(parts, *next(codes))
-        negative ^= scale < 0
-        bits = item_of(level, float(np.float32(abs(scale))), parts.rounding, parts.dtype)
-        found.append(bits | negative << 8 * WIDTHS[parts.dtype] - 1)
+        level, scale = level_of(parts, *next(codes)), number_of(parts.scales[group])
+        offset = None if formula is None else number_of(parts.offsets[group])
+        found.append(item_of(level, scale, offset, formula, parts.rounding, parts.dtype))
     assert next(codes, None) is next(plain, None) is None
     return found
 
 
-def level_of(parts: GridParts, symbol: int, low: int) -> tuple[bool, Fraction]:
-    """Return whether a level is negative, and its magnitude."""
+def number_of(x: float) -> Number:
+    x = float(np.float32(x))
+    return math.copysign(1, x) < 0, Fraction(abs(x))
+
+
+def level_of(parts: GridParts, symbol: int, low: int) -> Number:
     s, b = symbol % 32, parts.b
-    if parts.family == INTEGERS:
+    if parts.family in (INTEGERS, OFFSETS):
         if s == low == 0:
             return True, Fraction(0)
         level = (s - 16) * 2**b + low
@@ -334,12 +378,46 @@ def level_of(parts: GridParts, symbol: int, low: int) -> tuple[bool, Fraction]:
 
 
 @functools.lru_cache(1 << 16)
-def item_of(level: Fraction, scale: float, rounding: int, dtype: int) -> int:
-    """Return the bits of an item of two magnitudes."""
-    value: Fraction | float = level * Fraction(scale)
-    for form in THROUGH[rounding]:
-        value = value_of(rounded(value, form), form)
-    return rounded(value, dtype)
+def item_of(
+    level: Number,
+    scale: Number,
+    offset: Number | None,
+    formula: int | None,
+    rounding: int,
+    dtype: int,
+) -> int:
+    """Return the bits of an item; without offsets, there is no formula."""
+    half = THROUGH.get(rounding, dtype)
+    if formula == DIFFERENCE:
+        negative, magnitude = offset
+        difference = added(level, (not negative, magnitude))
+        number = multiplied(to_format(difference, half), scale)
+    else:
+        number = multiplied(level, scale)
+        if formula == ROUNDED_SUM:
+            number = to_format(number, half)
+        if formula is not None:
+            number = added(number, offset)
+    negative, magnitude = to_format(number, half)
+    return rounded(magnitude, dtype) | negative << 8 * WIDTHS[dtype] - 1
+
+
+def multiplied(a: Number, b: Number) -> Number:
+    """Return the product in binary32."""
+    return to_format((a[0] != b[0], a[1] * b[1]), FLOAT32)
+
+
+def added(a: Number, b: Number) -> Number:
+    """Return the sum in binary32, which is 0 or -0 if both are 0, and 0 if they cancel out."""
+    if a[1] == b[1] == 0:
+        return a[0] and b[0], Fraction(0)
+    total = (-a[1] if a[0] else a[1]) + (-b[1] if b[0] else b[1])
+    return to_format((total < 0, abs(total)), FLOAT32)
+
+
+def to_format(number: Number, form: int) -> Number:
+    negative, magnitude = number
+    return negative, value_of(rounded(magnitude, form), form)
 
 
 def rounded(value: Fraction | float, form: int) -> int:

@@ -23,10 +23,12 @@ from contents import (
     SUBNORMAL,
     falling,
     gaussian,
+    in_super_blocks,
     lcg_bytes,
     lcg_words,
     matrix,
     on_grid,
+    on_lines,
     pruned,
     weights,
     with_zeros,
@@ -77,6 +79,18 @@ def grid_cases() -> Iterator[tuple[bytes, dict]]:
             rest = gaussian(2, columns, dtype)
             for codec, level in ((3, 0), (2, 0), (3, 1)):
                 yield raw + rest, {"codec": codec, "dtype": dtype, "level": level, "row": columns}
+
+
+def offset_cases() -> Iterator[tuple[bytes, dict]]:
+    """Yield integers with offsets, the last rows of which are plain."""
+    formulas = ("sum", 15, 32), ("sum", 31, 32), ("rounded sum", 15, 128), ("difference", 7, 64)
+    for dtype, (formula, most, width) in product(range(3), formulas):
+        for rows, columns in ((16, 256), (90, 512)):
+            raw = on_lines(rows, columns, dtype, formula, most, width)
+            how = {"codec": 3, "dtype": dtype, "row": columns}
+            yield raw + gaussian(2, columns, dtype), how
+    for dtype in range(3):
+        yield in_super_blocks(90, 512, dtype), {"codec": 3, "dtype": dtype, "row": 512}
 
 
 def near(base: bytes, dtype: int, seed: int, shift: int, seldom: int) -> bytes:
@@ -144,7 +158,9 @@ def main() -> None:
     encoded, decoded = hashlib.sha256(), hashlib.sha256()
     rng = random.Random(0)
     every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    sample = islice(chain(cases(), difference_cases(), grid_cases()), 0, None, every)
+    sample = islice(
+        chain(cases(), difference_cases(), grid_cases(), offset_cases()), 0, None, every
+    )
     for raw, how in chain(sample, cases_of_every_sample()):
         frame, base = core.encode(raw, checksum=False, **how), how.get("base")
         encoded.update(frame)

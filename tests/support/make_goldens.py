@@ -32,10 +32,12 @@ from contents import (
     choose,
     column_bytes,
     gaussian,
+    in_super_blocks,
     lcg_bytes,
     lcg_words,
     matrix,
     on_grid,
+    on_lines,
     pruned,
     weights,
 )
@@ -374,6 +376,21 @@ def grids() -> dict[str, Golden]:
         ),
         "grid-huffman": Golden("huffman", int4, options={"row": 256}, has=few, version=2),
         "grid-best": grid_golden(int4, set(few), level=1),
+        "grid-q4-1": grid_golden(partial(on_lines, 8, 256, 0, "sum"), {"offsets: sum"}),
+        "grid-k": grid_golden(
+            partial(in_super_blocks, 9, 256),
+            {"offsets: sum", "scales on a grid", "offsets on a grid"},
+            "float32",
+            block=4096,
+        ),
+        "grid-shift": grid_golden(
+            partial(on_lines, 8, 256, 0, "rounded sum", width=128), {"offsets: rounded sum"}
+        ),
+        "grid-zero": grid_golden(
+            partial(on_lines, 8, 256, 1, "difference", width=64),
+            {"offsets: difference"},
+            "float16",
+        ),
         "grid-tail": grid_golden(
             lambda: int4() + b"\1", {"tail 1", "no checksums"}, checksum=False
         ),

@@ -13,7 +13,9 @@ from reference_difference_model import WIDTHS
 from reference_planes import (
     CONSTANT,
     DECODERS,
+    GRID,
     HUFFMAN,
+    JOINED,
     RANS_PAIRS,
     RANS_WIDE,
     STORED,
@@ -24,7 +26,8 @@ from reference_planes import (
 )
 
 BFLOAT16, FLOAT16, FLOAT32 = range(3)  # dtypes
-INTEGERS, FLOATS, TABLE = range(3)  # families
+INTEGERS, FLOATS, TABLE, OFFSETS = range(4)  # families
+SUM, ROUNDED_SUM, DIFFERENCE = range(3)  # formulas of integers with offsets
 DIRECT, THROUGH_BINARY16, THROUGH_BFLOAT16 = range(3)  # roundings
 ROUNDINGS = {
     BFLOAT16: (DIRECT, THROUGH_BINARY16),
@@ -33,7 +36,11 @@ ROUNDINGS = {
 }
 LEVELS = 32  # of a table, at most
 LARGEST_BIAS = 15
-NESTED = (STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE)  # modes of scales and plain items
+NESTED = (STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE)  # modes of blocks in a payload
+#: The least magnitude of a number that is not 0, and what magnitudes are below.
+RANGE = 2.0**-100, 2.0**90
+SCALES_OF_DIFFERENCES = 2.0**-80, 2.0**90
+OFFSETS_OF_DIFFERENCES = 2.0**-20, 2.0**20
 
 # --- Payload -------------------------------------------------------------------------------------
 
@@ -44,7 +51,8 @@ class GridFields:
 
     family: int
     b: int
-    bias: int
+    bias: int  # of floats
+    formula: int  # of integers with offsets
     rounding: int
     row: int
     height: int
@@ -52,12 +60,13 @@ class GridFields:
     scales_size: int
     plain_size: int
     table: np.ndarray  # of 32 levels
+    offsets_size: int
 
     @classmethod
     def read(cls, reader: Reader, dtype: int) -> GridFields:
         family, b, third, rounding, _label = (reader.number(1) for _ in range(5))
         row, height, width, scales_size, plain_size = (reader.number(4) for _ in range(5))
-        must(family in (INTEGERS, FLOATS, TABLE), "the family")
+        must(family in (INTEGERS, FLOATS, TABLE, OFFSETS), "the family")
         must(b <= 4, "b is above 4")
         must(b >= 1 or family != FLOATS, "floats without a sign")
         must(b == 0 or family != TABLE, "low bits of a table")
@@ -65,16 +74,19 @@ class GridFields:
         must(row >= 1, "a row of no items")
         must(height >= 1, "a group of no rows")
         must(1 <= width <= row, "the width of a group")
-        table = np.zeros(LEVELS, np.float32)
+        table, offsets_size = np.zeros(LEVELS, np.float32), 0
         if family == INTEGERS:
             must(third == 0, "a bias of integers")
         elif family == FLOATS:
             must(third <= LARGEST_BIAS, "the bias")
-        else:
+        elif family == TABLE:
             must(2 <= third <= LEVELS, "the number of levels")
             table[:third] = read_levels(reader, third)
+        else:
+            must(third in (SUM, ROUNDED_SUM, DIFFERENCE), "the formula")
+            offsets_size = reader.number(4)
         sizes = row, height, width, scales_size, plain_size
-        return cls(family, b, third, rounding, *sizes, table)
+        return cls(family, b, third, third, rounding, *sizes, table, offsets_size)
 
 
 def read_levels(reader: Reader, n: int) -> np.ndarray:
@@ -87,14 +99,18 @@ def read_levels(reader: Reader, n: int) -> np.ndarray:
     return levels
 
 
-def decode_grid(payload: bytes, dtype: int, first: int, n: int) -> bytes:
+def decode_grid(payload: bytes, dtype: int, first: int, n: int, is_inner: bool = False) -> bytes:
     """Return the items of a block of `n`, the first of which has that number in its version."""
     must(dtype in ROUNDINGS, "a grid of another dtype")
     reader = Reader(payload)
     fields = GridFields.read(reader, dtype)
     group, n_groups = groups_of(fields, first, n)
     must(n_groups <= n, "more groups than items")
-    scale = read_scales(reader.take(fields.scales_size), n_groups)[group]
+    scales = read_scales(reader.take(fields.scales_size), n_groups, fields, is_inner)
+    offsets = np.zeros(n_groups, np.float32)
+    if fields.family == OFFSETS:
+        offsets = read_offsets(reader.take(fields.offsets_size), scales, fields, is_inner)
+    scale, offset = scales[group], offsets[group]
 
     is_coded = scale != 0
     m = int(is_coded.sum())
@@ -106,8 +122,8 @@ def decode_grid(payload: bytes, dtype: int, first: int, n: int) -> bytes:
 
     items = np.empty(n, f"<u{WIDTHS[dtype]}")
     items[~is_coded] = plain
-    product = levels_of(fields, symbols, low) * scale[is_coded]
-    items[is_coded] = rounded(product, fields.rounding, dtype)
+    levels, scale, offset = levels_of(fields, symbols, low), scale[is_coded], offset[is_coded]
+    items[is_coded] = rounded(combined(levels, scale, offset, fields, dtype), fields, dtype)
     return items.tobytes()
 
 
@@ -125,13 +141,43 @@ def groups_of(fields: GridFields, first: int, n: int) -> tuple[np.ndarray, int]:
     return place, (last_band - first_band + 1) * in_band
 
 
-def read_scales(data: bytes, n: int) -> np.ndarray:
-    bits = np.frombuffer(decode_nested(data, WIDTHS[FLOAT32], n), "<u4")
-    scales = bits.view("<f4")
-    magnitude = np.abs(scales)
-    in_range = (2.0**-100 <= magnitude) & (magnitude < 2.0**90)
-    must((in_range | (bits == 0)).all(), "a scale outside of its range")
-    return scales
+def read_scales(data: bytes, n: int, fields: GridFields, is_inner: bool) -> np.ndarray:
+    is_difference = fields.family == OFFSETS and fields.formula == DIFFERENCE
+    limits = SCALES_OF_DIFFERENCES if is_difference else RANGE
+    return read_numbers(data, n, is_inner, limits, "a scale")
+
+
+def read_offsets(data: bytes, scales: np.ndarray, fields: GridFields, is_inner: bool) -> np.ndarray:
+    limits = OFFSETS_OF_DIFFERENCES if fields.formula == DIFFERENCE else RANGE
+    offsets = read_numbers(data, len(scales), is_inner, limits, "an offset")
+    must(((scales != 0) | (offsets == 0)).all(), "an offset of a group without a scale")
+    return offsets
+
+
+def read_numbers(
+    data: bytes, n: int, is_inner: bool, limits: tuple[float, float], name: str
+) -> np.ndarray:
+    """Return float32 numbers, which may be a grid that is not itself an inner one."""
+    modes = list(data[: WIDTHS[FLOAT32]])
+    if modes == [GRID, JOINED, JOINED, JOINED] and not is_inner:
+        items = decode_inner(data, n)
+    else:
+        items = decode_nested(data, WIDTHS[FLOAT32], n)
+    bits = np.frombuffer(items, "<u4")
+    numbers = bits.view("<f4")
+    magnitude = np.abs(numbers)
+    in_range = (limits[0] <= magnitude) & (magnitude < limits[1])
+    must((in_range | (bits == 0)).all(), f"{name} outside of its range")
+    return numbers
+
+
+def decode_inner(data: bytes, n: int) -> bytes:
+    """Decode a block that is a grid; joined planes have no size."""
+    reader = Reader(data)
+    reader.take(WIDTHS[FLOAT32])
+    payload = reader.take(reader.number(4))
+    must(reader.left == 0, "planes do not fill scales, offsets or plain items")
+    return decode_grid(payload, FLOAT32, 0, n, is_inner=True)
 
 
 def read_plain(data: bytes, dtype: int, n: int) -> np.ndarray:
@@ -144,11 +190,11 @@ def decode_nested(data: bytes, width: int, n: int) -> bytes:
     """Decode a block that is part of a payload."""
     reader = Reader(data)
     modes = reader.take(width)
-    must(all(mode in NESTED for mode in modes), "another mode of the scales or the plain items")
+    must(all(mode in NESTED for mode in modes), "another mode of scales, offsets or plain items")
     uncoded = {STORED: n, CONSTANT: 1}
     sizes = [uncoded[mode] if mode in uncoded else reader.number(4) for mode in modes]
     payloads = [reader.take(size) for size in reversed(sizes)][::-1]
-    must(reader.left == 0, "planes do not fill the scales or the plain items")
+    must(reader.left == 0, "planes do not fill scales, offsets or plain items")
     planes = [DECODERS[mode](coded, n) for mode, coded in zip(modes, payloads, strict=True)]
     return join_planes(planes, by_byte=False)
 
@@ -188,7 +234,7 @@ def decode_symbols(mode: int, payload: bytes, m: int) -> np.ndarray:
 def levels_of(fields: GridFields, s: np.ndarray, low: np.ndarray) -> np.ndarray:
     if fields.family == TABLE:
         return fields.table[s]
-    if fields.family == INTEGERS:
+    if fields.family in (INTEGERS, OFFSETS):
         level = ((s << fields.b) + low - (16 << fields.b)).astype(np.float32)
         level[(s == 0) & (low == 0)] = -0.0
         return level
@@ -203,24 +249,40 @@ def levels_of(fields: GridFields, s: np.ndarray, low: np.ndarray) -> np.ndarray:
 # --- Items ---------------------------------------------------------------------------------------
 
 
-def rounded(product: np.ndarray, rounding: int, dtype: int) -> np.ndarray:
+def combined(
+    level: np.ndarray, scale: np.ndarray, offset: np.ndarray, fields: GridFields, dtype: int
+) -> np.ndarray:
+    """Return what is rounded to items."""
+    if fields.family != OFFSETS:
+        return level * scale
+    if fields.formula == DIFFERENCE:
+        return half_rounded(level - offset, fields, dtype) * scale
+    product = level * scale
+    if fields.formula == ROUNDED_SUM:
+        product = half_rounded(product, fields, dtype)
+    return product + offset
+
+
+def half_rounded(x: np.ndarray, fields: GridFields, dtype: int) -> np.ndarray:
+    form = {DIRECT: dtype, THROUGH_BINARY16: FLOAT16, THROUGH_BFLOAT16: BFLOAT16}[fields.rounding]
+    return to_format(x, form)
+
+
+def rounded(x: np.ndarray, fields: GridFields, dtype: int) -> np.ndarray:
     """Return the bits of items."""
-    assert product.dtype == np.float32
-    if rounding == THROUGH_BINARY16:
-        product = to_binary16(product).astype(np.float32)
-    elif rounding == THROUGH_BFLOAT16:
-        product = (to_bfloat16(product) << 16).view(np.float32)
+    x = to_format(half_rounded(x, fields, dtype), dtype)
     if dtype == BFLOAT16:
-        return to_bfloat16(product)
-    return (to_binary16(product) if dtype == FLOAT16 else product).view(f"<u{WIDTHS[dtype]}")
+        return x.view("<u4") >> 16
+    return (x.astype("<f2") if dtype == FLOAT16 else x).view(f"<u{WIDTHS[dtype]}")
 
 
-def to_binary16(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # infinity is meant
-        return x.astype(np.float16)
-
-
-def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    """Return the upper halves of binary32 numbers that are not NaN, rounded to even."""
-    bits = x.view(np.uint32)
-    return bits + 0x7FFF + (bits >> 16 & 1) >> 16
+def to_format(x: np.ndarray, form: int) -> np.ndarray:
+    """Round binary32 numbers that are not NaN to a format; return them as binary32 numbers."""
+    assert x.dtype == np.float32
+    if form == BFLOAT16:
+        bits = x.view(np.uint32)
+        return (bits + 0x7FFF + (bits >> 16 & 1) >> 16 << 16).view(np.float32)
+    if form == FLOAT16:
+        with np.errstate(over="ignore"):  # infinity is meant
+            return x.astype(np.float16).astype(np.float32)
+    return x

@@ -15,16 +15,26 @@ enum class Family : uint8_t { integers = 0, floats = 1, table = 2 };
 inline constexpr unsigned kMostLevels = 32;    // of a table, and most symbols of a code
 inline constexpr unsigned kMostSearched = 16;  // levels of a table that an encoder uses
 
+// How an item is made of a level, a scale and, but for products, an offset. Where it says rounded,
+// products are rounded to what items are rounded to first, as the differences are.
+enum class Formula : uint8_t { product, sum, rounded_sum, difference };
+
 struct Levels {
   Family family = Family::integers;
-  unsigned low_bits = 0;  // of a code, 0 to 4
-  int bias = 0;           // of floats
-  unsigned count = 0;     // of a table
+  Formula formula = Formula::product;  // of integers; of others it is the product
+  unsigned low_bits = 0;               // of a code, 0 to 4
+  int bias = 0;                        // of floats
+  unsigned count = 0;                  // of a table
   float table[kMostLevels] = {};
 };
 
 // What a product of level and scale is rounded to. The last is to binary16, and then to bfloat16.
 enum class Precision : uint8_t { binary32, binary16, bfloat16, binary16_bfloat16 };
+
+// What products and differences are rounded to before an offset or a scale is used.
+constexpr Precision half(Precision precision) {
+  return precision == Precision::binary16_bfloat16 ? Precision::binary16 : precision;
+}
 
 // Numbers from low to high, both positive; none if low > high.
 struct Interval {
@@ -92,6 +102,14 @@ struct QuantizedKernels {
   // have one. Numbers that are infinite or not a number have none.
   bool (*quantize)(const Levels& levels, Precision precision, const float* values,
                    const float* scales, size_t n, const LevelCodes& codes);
+
+  // The same for integers with an offset for each item. They need not have a code for -0.
+  void (*multiply_and_add)(const Levels& levels, Precision precision, Container container,
+                           const uint8_t* symbols, const LowBits low[], unsigned parts,
+                           const float* scales, const float* offsets, size_t n, uint8_t* items);
+  bool (*quantize_with_offsets)(const Levels& levels, Precision precision, const float* values,
+                                const float* scales, const float* offsets, size_t n,
+                                const LevelCodes& codes);
 
   // Of fewer than 2^32 values.
   Magnitudes (*magnitudes)(const float* values, size_t n);

@@ -472,17 +472,20 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
 }
 
 }  // namespace
+}  // namespace bf16codecs
+
+#include "kernels/quantized_offset_loops.h"
 
 // With functions for runs.
-#define BF16CODECS_QUANTIZED_KERNELS(least, runs) \
-  {.load = load,                                  \
-   .scales = merge_scales,                        \
-   .fill = fill,                                  \
-   .multiply = multiply,                          \
-   .least_run = least,                            \
-   .multiply_runs = runs,                         \
-   .quantize = quantize,                          \
-   .magnitudes = magnitudes,                      \
+#define BF16CODECS_QUANTIZED_KERNELS(least, runs)  \
+  {.load = load,                                   \
+   .scales = merge_scales,                         \
+   .fill = fill,                                   \
+   .multiply = multiply,                           \
+   .least_run = least,                             \
+   .multiply_runs = runs,                          \
+   .quantize = quantize,                           \
+   .multiply_and_add = multiply_and_add,           \
+   .quantize_with_offsets = quantize_with_offsets, \
+   .magnitudes = magnitudes,                       \
    .narrow = narrow}
-
-}  // namespace bf16codecs

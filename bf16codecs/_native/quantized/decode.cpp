@@ -1,6 +1,7 @@
 #include "quantized/decode.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -38,10 +39,20 @@ void Scales::add(const uint8_t* const planes[], size_t at, size_t n) {
   has_zero |= counts.zeros != 0;
 }
 
-void Scales::finish(const Groups& groups, uint64_t first, size_t n) {
+void Scales::add_offsets(const uint8_t* const planes[], size_t at, size_t n) {
+  kernels().quantized->scales(planes, n, {0, kMostScale}, offsets + at);
+}
+
+void Scales::finish(uint64_t first, size_t n) {
+  for (size_t g = 0; g < count && offsets != nullptr; ++g) {
+    const bool is_possible = of_group[g] == 0
+                                 ? std::bit_cast<uint32_t>(offsets[g]) == 0
+                                 : are_within(grid.levels.formula, of_group[g], offsets[g]);
+    if (!is_possible) corrupt("an offset that is out of range");
+  }
   coded = n;
   if (!has_zero) return;
-  Runs runs(groups, first, n);
+  Runs runs(grid.groups, first, n);
   for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
     if (of_group[run.group] == 0) coded -= run.length;
   }
@@ -68,12 +79,21 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
   }
 }
 
-void Items::expand_scales(size_t n) {
-  if (!has_plain_) return runs_.expand(scales_.of_group, n, strip_scales_);
+// Puts the scales of the next n codes, and their offsets, into strips.
+void Items::expand(size_t n) {
+  const float* const offsets = scales_.offsets;
+  if (!has_plain_) {
+    Runs again = runs_;
+    if (offsets != nullptr) again.expand(offsets, n, strip_offsets_);
+    return runs_.expand(scales_.of_group, n, strip_scales_);
+  }
   for (size_t i = 0; i < n;) {
     const ScaleRuns runs = next_runs(n - i);
+    const ptrdiff_t group = runs.scales - scales_.of_group;
     for (size_t r = 0; r < runs.count; ++r, i += runs.length) {
       std::fill_n(strip_scales_ + i, runs.length, runs.scales[r]);
+      if (offsets == nullptr) continue;
+      std::fill_n(strip_offsets_ + i, runs.length, offsets[group + static_cast<ptrdiff_t>(r)]);
     }
   }
 }
@@ -113,20 +133,26 @@ void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
 
 // Decodes codes whose low bits are in the same fields.
 void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
+  const auto parts = static_cast<unsigned>(parts_.size());
+  if (grid_.has_offsets()) {
+    expand(n);
+    return kernels().quantized->multiply_and_add(grid_.levels, precision_, container_, symbols, low,
+                                                 parts, strip_scales_, strip_offsets_, n, items);
+  }
   // Scales of narrow groups are read item by item: a run of a few items costs more.
   constexpr size_t kNarrow = 16;
   const size_t width = grid_.groups.width;
   if (width >= std::max(least_run_, kNarrow) || (width == 1 && least_run_ == 1))
     return decode_runs(symbols, low, n, items);
-  expand_scales(n);
+  expand(n);
   const QuantizedKernels& kernel = *kernels().quantized;
   if (least_run_ == 1) {
     const ScaleRuns each{strip_scales_, 1, n};
     return kernel.multiply_runs(grid_.levels, precision_, container_, symbols, low, &each, 1,
                                 items);
   }
-  kernel.multiply(grid_.levels, precision_, container_, symbols, low,
-                  static_cast<unsigned>(parts_.size()), strip_scales_, n, items);
+  kernel.multiply(grid_.levels, precision_, container_, symbols, low, parts, strip_scales_, n,
+                  items);
 }
 
 void Items::decode_runs(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {

@@ -11,19 +11,27 @@
 
 namespace bf16codecs::quantized {
 
-// The scales of a block's groups.
+// The scales of a block's groups, and their offsets.
 struct Scales {
-  float* of_group;
-  size_t coded = 0;  // the items that have codes
+  const Grid& grid;
+  size_t count;               // of groups
+  float *of_group, *offsets;  // no offsets: null
+  size_t coded = 0;           // the items that have codes
   bool has_zero = false;
 
-  explicit Scales(float* room) : of_group(room) {}
+  // There is room for one or two numbers of each group.
+  Scales(const Grid& of_grid, float* room, size_t groups)
+      : grid(of_grid),
+        count(groups),
+        of_group(room),
+        offsets(of_grid.has_offsets() ? room + groups : nullptr) {}
 
-  // Adds the next n scales, from number `at` on, of the planes of their bytes. Throws
+  // Adds the next n scales or offsets, from number `at` on, of the planes of their bytes. Throws
   // CorruptDataError.
   void add(const uint8_t* const planes[], size_t at, size_t n);
+  void add_offsets(const uint8_t* const planes[], size_t at, size_t n);
   // Counts the codes, of n items from `first` on. Throws CorruptDataError.
-  void finish(const Groups& groups, uint64_t first, size_t n);
+  void finish(uint64_t first, size_t n);
 
   bool has_plain(size_t n) const { return coded != n; }
 };
@@ -43,7 +51,7 @@ class Items {
 
  private:
   ScaleRuns next_runs(size_t n);
-  void expand_scales(size_t n);
+  void expand(size_t n);
   void decode_runs(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   void decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items);
   size_t find_low(size_t n, LowBits low[2]) const;
@@ -59,7 +67,7 @@ class Items {
   std::vector<Packed> parts_;
   const uint8_t* packed_;
   size_t at_ = 0;  // the next code
-  alignas(64) float strip_scales_[kStrip];
+  alignas(64) float strip_scales_[kStrip], strip_offsets_[kStrip];
 };
 
 // The bytes of the low bits of m codes.

@@ -52,7 +52,8 @@ std::string groups_of(const Groups& groups, size_t row) {
 
 std::string describe(const Grid& grid, size_t row) {
   if (grid.label == Label::palette) return levels_of(grid);
-  return levels_of(grid) + ", " + groups_of(grid.groups, row);
+  const std::string offsets = grid.has_offsets() ? " with offsets, " : ", ";
+  return levels_of(grid) + offsets + groups_of(grid.groups, row);
 }
 
 }  // namespace bf16codecs::quantized

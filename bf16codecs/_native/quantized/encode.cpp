@@ -6,32 +6,44 @@
 
 #include "format/little_endian.h"
 #include "kernels/kernels.h"
+#include "quantized/groups.h"
 #include "quantized/runs.h"
+#include "quantized/super_blocks.h"
 #include "quantized/values.h"
 
 namespace bf16codecs::quantized {
 namespace {
 
-// The scales of all groups of a block, 0 for those that have none.
-std::vector<float> find_scales(const Found& found, Precision precision, uint64_t first,
-                               const float* values, size_t n) {
+// The numbers of all groups of a block: scales of 0 for those that have none.
+struct Numbers {
+  std::vector<float> scales, offsets;
+};
+
+Numbers find_numbers(const Found& found, Precision precision, uint64_t first, const float* values,
+                     size_t n) {
   const Groups& groups = found.grid.groups;
   const Bands bands(groups, first, n);
-  std::vector<float> scales(static_cast<size_t>(bands.groups()));
+  const auto count = static_cast<size_t>(bands.groups());
+  Numbers numbers{std::vector<float>(count), std::vector<float>(count)};
   constexpr size_t kFailures = 64;
-  ScaleFinder finder(found.kind, precision, kFailures);
+  GroupFinder finder(found.kind, precision, kFailures);
   std::vector<float> collected;
-  for (size_t g = 0; g < scales.size(); ++g) {
+  for (size_t g = 0; g < count; ++g) {
     const GroupValues group(groups, bands, first, values, n, g, collected);
-    scales[g] = group.size == 0 ? 0 : finder.find(group.values, group.size, group.is_whole);
+    if (group.size == 0) continue;
+    const GroupNumbers of_group = finder.find(group.values, group.size, group.is_whole);
+    numbers.scales[g] = of_group.scale;
+    numbers.offsets[g] = of_group.offset;
   }
-  return scales;
+  find_super_blocks(found, precision, first, values, n, numbers.scales.data(),
+                    numbers.offsets.data());
+  return numbers;
 }
 
-void write_scales(const std::vector<float>& scales, std::vector<uint8_t>& bytes) {
-  bytes.resize(4 * scales.size());
-  for (size_t g = 0; g < scales.size(); ++g) {
-    store_le(bytes.data() + 4 * g, std::bit_cast<uint32_t>(scales[g]));
+void write_numbers(const std::vector<float>& numbers, std::vector<uint8_t>& bytes) {
+  bytes.resize(4 * numbers.size());
+  for (size_t g = 0; g < numbers.size(); ++g) {
+    store_le(bytes.data() + 4 * g, std::bit_cast<uint32_t>(numbers[g]));
   }
 }
 
@@ -61,17 +73,23 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   if (bands.count > n || bands.columns > n / bands.count) return false;
   const Precision precision = precision_of(layout, found.grid.rounding);
   const size_t width = layout.planes();
-  float* const values = reinterpret_cast<float*>(scratch.at_least((2 * sizeof(float) + 1) * n));
+  float* const values = reinterpret_cast<float*>(scratch.at_least((3 * sizeof(float) + 1) * n));
   float* const item_scales = values + n;
-  uint8_t* const low = reinterpret_cast<uint8_t*>(item_scales + n);
+  float* const item_offsets = item_scales + n;
+  uint8_t* const low = reinterpret_cast<uint8_t*>(item_offsets + n);
   load_values(layout, items, n, values);
-  const std::vector<float> scales = find_scales(found, precision, first, values, n);
+  const auto [scales, offsets] = find_numbers(found, precision, first, values, n);
+  const bool has_offsets = found.kind.has_offsets();
 
   // Coded values move to the front, each with its scale.
   size_t m = 0;
   Runs runs(found.grid.groups, first, n);
   const bool is_all = std::find(scales.begin(), scales.end(), 0.0f) == scales.end();
-  if (is_all) runs.expand(scales.data(), m = n, item_scales);
+  if (is_all) {
+    Runs again = runs;
+    runs.expand(scales.data(), m = n, item_scales);
+    if (has_offsets) again.expand(offsets.data(), n, item_offsets);
+  }
   for (size_t i = 0; i < n && !is_all;) {
     const Run run = runs.next(n);
     const float scale = scales[run.group];
@@ -80,17 +98,19 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
     } else {
       if (m != i) std::copy_n(values + i, run.length, values + m);
       std::fill_n(item_scales + m, run.length, scale);
+      if (has_offsets) std::fill_n(item_offsets + m, run.length, offsets[run.group]);
       m += run.length;
     }
     i += run.length;
   }
   if (4 * m < n) return false;
   parts.symbols.resize(m);
-  if (!kernels().quantized->quantize(found.grid.levels, precision, values, item_scales, m,
-                                     {parts.symbols.data(), low}))
+  if (!quantize_values(found.grid.levels, precision, values, item_scales, item_offsets, m,
+                       {parts.symbols.data(), low}))
     return false;
   pack(low, found.grid.levels.low_bits, m, parts.low);
-  write_scales(scales, parts.scales);
+  write_numbers(scales, parts.scales);
+  if (has_offsets) write_numbers(offsets, parts.offsets);
   return true;
 }
 

@@ -13,9 +13,10 @@
 namespace bf16codecs::quantized {
 
 struct Parts {
-  std::vector<uint8_t> scales;  // little-endian binary32
-  std::vector<uint8_t> plain;   // the items of groups without a scale
-  std::vector<uint8_t> low;     // the packed low bits
+  std::vector<uint8_t> scales;   // little-endian binary32
+  std::vector<uint8_t> offsets;  // as scales, empty if the kind has none
+  std::vector<uint8_t> plain;    // the items of groups without a scale
+  std::vector<uint8_t> low;      // the packed low bits
   std::vector<uint8_t> symbols;
 };
 

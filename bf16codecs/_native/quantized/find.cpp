@@ -9,9 +9,11 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 #include "format/little_endian.h"
 #include "kernels/kernels.h"
+#include "quantized/groups.h"
 #include "quantized/kinds.h"
 #include "quantized/values.h"
 #include "rans/rans.h"
@@ -113,7 +115,7 @@ size_t failures_for(const Array& array) {
 bool explains_runs(const Array& array, const Kind& kind, Precision precision, size_t step) {
   const size_t length = (array.n - 1) / step + 1;  // of the longest run
   if (length < kRunItems) return false;
-  ScaleFinder finder(kind, precision, failures_for(array));
+  GroupFinder finder(kind, precision, failures_for(array));
   unsigned found = 0;
   for (size_t k = 0; k < kRuns; ++k) {
     // It begins at a multiple of kRunItems, as groups do, of items or of rows, and is longer where
@@ -127,7 +129,7 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
       others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
       if (others >= kLeastOthers) break;
     }
-    if (others >= kLeastOthers && finder.find(values, n, false) != 0) ++found;
+    if (others >= kLeastOthers && finder.find(values, n, false).scale != 0) ++found;
     if (found == 2) return true;
     if (found == 0 && k + 1 == kRuns / 2) return false;
   }
@@ -170,7 +172,10 @@ std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool al
   return groups;
 }
 
-constexpr size_t kGroupsTried = 8, kGroupItems = 1024, kFirstItems = 64;
+constexpr size_t kGroupsTried = 32, kGroupItems = 1024, kFirstItems = 64;
+// If all of these have a scale, no more are tried. Of groups with offsets, most may have them by
+// chance.
+constexpr size_t kFewGroups = 8;
 
 // Loads at most `most` values of the group that item `at` is in, spread over it; returns whether
 // these are all.
@@ -196,19 +201,40 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
 }
 
 struct Trial {
-  unsigned found = 0, tried = 0;
+  unsigned found = 0, tried = 0;     // groups that are not all zeros
   std::map<int, uint32_t> integers;  // how often each occurs
   int spread = 0;                    // the largest difference of two integers of a group
+
+  bool is_all() const { return found == tried; }
+
+  // Of a code: the entropy of the integers, or else of codes as they usually are.
+  double bits(const Levels& levels) const {
+    double bits = 0, all = 0;
+    for (const auto& [integer, count] : integers) all += count;
+    for (const auto& [integer, count] : integers) bits += count * std::log2(all / count);
+    return integers.empty() ? 4.0 + levels.low_bits : bits / all;
+  }
 };
+
+// About the bits that an item takes less than a plain one.
+double saved_bits(const Array& array, const Kind& kind, const Groups& groups, const Trial& trial) {
+  constexpr double kOfPlainByte = 5.5, kOfNumber = 16;
+  const double plain = kOfPlainByte * static_cast<double>(array.layout.planes());
+  const auto width = static_cast<double>(std::min<size_t>(groups.width, array.row));
+  const double size = width * groups.height;
+  const double numbers = kind.has_offsets() ? 2 * kOfNumber : kOfNumber;
+  return (plain - trial.bits(kind.levels)) * trial.found / trial.tried - numbers / size;
+}
 
 // Counts the integers of a group.
 void count_integers(const Kind& kind, Precision precision, const std::vector<float>& values,
-                    float scale, Trial& trial) {
+                    const GroupNumbers& numbers, Trial& trial) {
   if (kind.levels.family != Family::integers) return;
-  std::vector<float> scales(values.size(), scale);
-  std::vector<uint8_t> symbols(values.size()), low(values.size());
-  kernels().quantized->quantize(kind.levels, precision, values.data(), scales.data(), values.size(),
-                                {symbols.data(), low.data()});
+  const size_t n = values.size();
+  std::vector<float> scales(n, numbers.scale), offsets(n, numbers.offset);
+  std::vector<uint8_t> symbols(n), low(n);
+  quantize_values(kind.levels, precision, values.data(), scales.data(), offsets.data(), n,
+                  {symbols.data(), low.data()});
   int least = 0, most = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = symbols[i] << kind.levels.low_bits | low[i];
@@ -239,52 +265,58 @@ Label label_of(const Trial& trial) {
 }
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {
-  ScaleFinder finder(kind, precision, failures_for(array));
+  GroupFinder finder(kind, precision, failures_for(array));
   std::vector<float> values;
   Trial trial;
   for (size_t k = 0; k < kGroupsTried; ++k) {
-    float scale = 0;
+    if (k == kFewGroups && (trial.found == 0 || (trial.is_all() && !kind.has_offsets()))) break;
+    GroupNumbers numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {
       const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
-      scale = finder.find(values.data(), values.size(), is_all);
-      if (scale == 0 || is_all) break;
+      numbers = finder.find(values.data(), values.size(), is_all);
+      if (numbers.scale == 0 || is_all) break;
     }
     const auto zeros = std::count(values.begin(), values.end(), 0.0f);
     if (zeros == static_cast<long>(values.size())) continue;
     ++trial.tried;
-    if (scale == 0) continue;
+    if (numbers.scale == 0) continue;
     ++trial.found;
-    count_integers(kind, precision, values, scale, trial);
+    count_integers(kind, precision, values, numbers, trial);
   }
   return trial;
 }
 
-// What explains most, and how many of a hundred groups that is.
+// What saves most, and whether it explains all groups that were tried.
 struct Best {
   std::optional<Found> found;
-  unsigned share = 20;  // less is not worth the time
-  bool is_all() const { return share == 100; }
+  double saved = 1;  // less is not worth the time
+  bool is_all = false;
 };
 
-// Tries groups, until one of them explains all that are tried.
-void find_groups(const Array& array, const Kind& kind, Rounding rounding,
-                 const std::vector<Groups>& possible, Best& best) {
-  const Precision precision = precision_of(array.layout, rounding);
-  for (const Groups& groups : possible) {
-    // Codes of eight bits and a scale for so few items take what plain items take.
-    const bool is_small = uint64_t{groups.width} * groups.height < 32;
-    if (is_small && kind.label == Label::int8) continue;
-    const Trial trial = try_groups(array, kind, precision, groups);
-    if (trial.found < 2) continue;
-    const unsigned share = 100 * trial.found / trial.tried;
-    if (share <= best.share) continue;
-    best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, share};
+// A kind and a rounding that explain runs along rows or columns.
+struct Candidate {
+  const Kind& kind;
+  Rounding rounding;
+  bool in_rows, in_columns;
+};
+
+// Tries groups; returns whether all that were tried have a scale.
+bool consider(const Array& array, const Candidate& candidate, const Groups& groups, Best& best) {
+  const auto& [kind, rounding, in_rows, in_columns] = candidate;
+  // Codes of eight bits and a scale for so few items take what plain items take.
+  const bool is_small = uint64_t{groups.width} * groups.height < 32;
+  if (is_small && kind.label == Label::int8) return false;
+  const Trial trial = try_groups(array, kind, precision_of(array.layout, rounding), groups);
+  if (trial.found < 2) return false;
+  const double saved = saved_bits(array, kind, groups, trial);
+  if (saved > best.saved) {
+    best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
     if (kind.levels.family == Family::integers) {
       best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
       best.found->grid = {best.found->kind.levels, rounding, label_of(trial), groups};
     }
-    if (best.is_all()) return;
   }
+  return trial.is_all();
 }
 
 // --- palettes
@@ -339,6 +371,61 @@ std::vector<Rounding> roundings_of(const Layout& layout) {
   }
 }
 
+// Where few significands differ.
+struct Axes {
+  bool along_rows, along_columns;
+};
+
+// Integers of eight bits explain small groups of any few values, as a line with an offset has.
+bool may_be_by_chance(const Found& found) {
+  constexpr uint64_t kSmall = 64;
+  const Groups& groups = found.grid.groups;
+  return found.grid.label == Label::int8 && uint64_t{groups.width} * groups.height <= kSmall;
+}
+
+// Of some kinds, with each rounding.
+std::vector<Candidate> candidates(const Array& array, std::span<const Kind> kinds,
+                                  const Axes& axes) {
+  std::vector<Candidate> found;
+  for (const Kind& kind : kinds) {
+    for (const Rounding rounding : roundings_of(array.layout)) {
+      const Precision precision = precision_of(array.layout, rounding);
+      const bool in_rows = axes.along_rows && explains_runs(array, kind, precision, 1);
+      const bool in_columns =
+          axes.along_columns && explains_runs(array, kind, precision, array.row);
+      if (in_rows || in_columns) found.push_back({kind, rounding, in_rows, in_columns});
+    }
+  }
+  return found;
+}
+
+// Tries one kind after the other, each with the largest groups first, until one explains all.
+void find_products(const Array& array, const Axes& axes, Best& best) {
+  for (const Kind& kind : known_kinds()) {
+    for (const Candidate& candidate : candidates(array, {&kind, 1}, axes)) {
+      for (const Groups& groups : possible_groups(array, candidate.in_rows, candidate.in_columns)) {
+        if (consider(array, candidate, groups, best)) break;
+      }
+      if (best.is_all) return;
+    }
+  }
+}
+
+// Tries the largest groups first, each with all kinds: lines through the values of small groups are
+// easily found.
+void find_lines(const Array& array, const Axes& axes, Best& best) {
+  const auto found = candidates(array, kinds_with_offsets(), axes);
+  const auto has = [&](bool Candidate::* axis) {
+    return std::any_of(found.begin(), found.end(), [=](const Candidate& of) { return of.*axis; });
+  };
+  for (const Groups& groups :
+       possible_groups(array, has(&Candidate::in_rows), has(&Candidate::in_columns))) {
+    for (const Candidate& candidate : found) {
+      if (consider(array, candidate, groups, best)) return;
+    }
+  }
+}
+
 constexpr size_t kLeastItems = 1024;
 
 }  // namespace
@@ -353,19 +440,12 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   const bool along_rows = is_suspicious(array, 1, places);
   const bool along_columns = has_columns && is_suspicious(array, row, places);
   if (!along_rows && !along_columns) return std::nullopt;
+  const Axes axes{along_rows, along_columns};
   Best best;
-  for (const Kind& kind : known_kinds()) {
-    for (const Rounding rounding : roundings_of(layout)) {
-      const Precision precision = precision_of(layout, rounding);
-      const bool in_rows = along_rows && explains_runs(array, kind, precision, 1);
-      const bool in_columns = along_columns && explains_runs(array, kind, precision, row);
-      if (!in_rows && !in_columns) continue;
-      const auto possible = possible_groups(array, in_rows, in_columns);
-      find_groups(array, kind, rounding, possible, best);
-      if (best.is_all()) return best.found;
-    }
-  }
+  find_products(array, axes, best);
+  if (best.is_all && !may_be_by_chance(*best.found)) return best.found;
   if (auto palette = find_palette(array)) return palette;
+  find_lines(array, axes, best);
   return best.found;
 }
 

@@ -24,13 +24,21 @@ void check_rounding(const Layout& layout, Rounding rounding) {
   if (!is_possible) corrupt("a rounding that its dtype does not have");
 }
 
-// `detail` is the bias of floats, or the number of a table's levels.
+// The family of integers with offsets, which have a formula.
+constexpr uint8_t kWithOffsets = 3;
+
+// `detail` is the bias of floats, the number of a table's levels, or a formula with offsets.
 Levels read_levels(uint8_t family, uint8_t low_bits, uint8_t detail) {
-  if (family > static_cast<uint8_t>(Family::table)) corrupt("an unknown family");
+  if (family > kWithOffsets) corrupt("an unknown family");
   if (low_bits > kMostLowBits) corrupt("codes of too many low bits");
   Levels levels;
-  levels.family = Family{family};
   levels.low_bits = low_bits;
+  if (family == kWithOffsets) {
+    if (detail >= static_cast<uint8_t>(Formula::difference)) corrupt("an unknown formula");
+    levels.formula = Formula{static_cast<uint8_t>(detail + 1)};
+    return levels;
+  }
+  levels.family = Family{family};
   switch (levels.family) {
     case Family::integers:
       if (detail != 0) corrupt("integers with a bias");
@@ -101,6 +109,16 @@ Precision precision_of(const Layout& layout, Rounding rounding) {
   }
 }
 
+bool are_within(Formula formula, float scale, float offset) {
+  const bool is_difference = formula == Formula::difference;
+  const float least_scale = is_difference ? 0x1p-80f : kLeastScale;
+  const float least = is_difference ? 0x1p-20f : kLeastScale;
+  const float most = is_difference ? 0x1p20f : kMostScale;
+  const bool is_zero = std::bit_cast<uint32_t>(offset) == 0;
+  return is_within(std::fabs(scale), least_scale, kMostScale) &&
+         (is_zero || is_within(std::fabs(offset), least, most));
+}
+
 std::vector<Packed> packed_parts(unsigned low_bits, size_t m) {
   const auto part = [m](unsigned bits) { return Packed{bits, (m * bits + 7) / 8}; };
   if (low_bits == 0) return {};
@@ -127,6 +145,7 @@ Payload read_fields(const Layout& layout, uint64_t first, size_t n, Fields& fiel
   parts.scales_size = fields.number<uint32_t>();
   parts.plain_size = fields.number<uint32_t>();
   read_table(fields, grid.levels);
+  if (grid.has_offsets()) parts.offsets_size = fields.number<uint32_t>();
   return parts;
 }
 
@@ -143,19 +162,23 @@ Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8
   Fields fields("grid", payload, size);
   Payload parts = read_fields(layout, first, n, fields);
   parts.scales = fields.take(parts.scales_size);
+  parts.offsets = fields.take(parts.offsets_size);
   parts.plain = fields.take(parts.plain_size);
   parts.rest_size = fields.left();
   parts.rest = fields.take(parts.rest_size);
   return parts;
 }
 
-std::vector<uint8_t> write_head(const Grid& grid, size_t scales_size, size_t plain_size) {
+std::vector<uint8_t> write_head(const Grid& grid, size_t scales_size, size_t offsets_size,
+                                size_t plain_size) {
   const Levels& levels = grid.levels;
-  const unsigned detail =
-      levels.family == Family::floats ? static_cast<unsigned>(levels.bias) : levels.count;
-  std::vector<uint8_t> head{static_cast<uint8_t>(levels.family),
-                            static_cast<uint8_t>(levels.low_bits), static_cast<uint8_t>(detail),
-                            static_cast<uint8_t>(grid.rounding), static_cast<uint8_t>(grid.label)};
+  const unsigned detail = grid.has_offsets() ? static_cast<unsigned>(levels.formula) - 1
+                          : levels.family == Family::floats ? static_cast<unsigned>(levels.bias)
+                                                            : levels.count;
+  const uint8_t family = grid.has_offsets() ? kWithOffsets : static_cast<uint8_t>(levels.family);
+  std::vector<uint8_t> head{family, static_cast<uint8_t>(levels.low_bits),
+                            static_cast<uint8_t>(detail), static_cast<uint8_t>(grid.rounding),
+                            static_cast<uint8_t>(grid.label)};
   const auto add = [&head](uint32_t number) {
     head.resize(head.size() + sizeof number);
     store_le(head.data() + head.size() - sizeof number, number);
@@ -166,6 +189,7 @@ std::vector<uint8_t> write_head(const Grid& grid, size_t scales_size, size_t pla
   add(static_cast<uint32_t>(scales_size));
   add(static_cast<uint32_t>(plain_size));
   for (unsigned i = 0; i < levels.count; ++i) add(std::bit_cast<uint32_t>(levels.table[i]));
+  if (grid.has_offsets()) add(static_cast<uint32_t>(offsets_size));
   return head;
 }
 

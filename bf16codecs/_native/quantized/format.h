@@ -49,6 +49,8 @@ struct Grid {
   Rounding rounding = Rounding::direct;
   Label label = Label::none;
   Groups groups;
+
+  bool has_offsets() const { return levels.formula != Formula::product; }
 };
 
 // The bands of groups of which a block has items, and the groups in each.
@@ -73,12 +75,16 @@ inline constexpr float kLeastLevel = 0x1p-16f, kMostLevel = 0x1p16f;
 inline bool is_within(float magnitude, float least, float most) {
   return magnitude >= least && magnitude < most;
 }
+// Whether a group may have such a scale, which is not 0, and such an offset.
+bool are_within(Formula formula, float scale, float offset);
 
 // The parts of a payload.
 struct Payload {
   Grid grid;
   const uint8_t* scales;
   size_t scales_size;
+  const uint8_t* offsets;
+  size_t offsets_size;
   const uint8_t* plain;
   size_t plain_size;
   const uint8_t* rest;  // low bits and symbols
@@ -102,6 +108,7 @@ Payload read_payload(const Layout& layout, uint64_t first, size_t n, const uint8
                      size_t size);
 
 // Writes all up to the scales.
-std::vector<uint8_t> write_head(const Grid& grid, size_t scales_size, size_t plain_size);
+std::vector<uint8_t> write_head(const Grid& grid, size_t scales_size, size_t offsets_size,
+                                size_t plain_size);
 
 }  // namespace bf16codecs::quantized

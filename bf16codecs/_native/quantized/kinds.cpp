@@ -75,6 +75,15 @@ Kind floats(Label label, unsigned mantissa, int bias, float most) {
   return kind;
 }
 
+Kind with_offsets(Formula formula, unsigned low_bits, int first, int levels) {
+  Kind kind;
+  kind.levels.low_bits = low_bits;
+  kind.levels.formula = formula;
+  kind.tops = {static_cast<float>(levels)};
+  kind.first = first;
+  return kind;
+}
+
 Kind table(Label label, std::span<const float> levels) {
   Kind kind;
   kind.levels.family = Family::table;
@@ -97,6 +106,26 @@ const std::vector<Kind>& known_kinds() {
       table(Label::fp4, kFp4),        integers(Label::int5, 1, 15),
       integers(Label::int6, 2, 31),   floats(Label::e5m2, 2, 15, 57344),
       floats(Label::e4m3, 3, 7, 448), integers(Label::int8, 4, 127),
+  };
+  return kinds;
+}
+
+const std::vector<Kind>& kinds_with_offsets() {
+  static const std::vector<Kind> kinds{
+      // GGUF's with minimums; quanto's, with float shifts; tinygemm's; HQQ's.
+      with_offsets(Formula::sum, 0, 0, 15),         with_offsets(Formula::sum, 1, 0, 31),
+      with_offsets(Formula::rounded_sum, 0, 0, 15), with_offsets(Formula::rounded_sum, 0, -8, 15),
+      with_offsets(Formula::difference, 0, 0, 15),  with_offsets(Formula::difference, 1, 0, 31),
+  };
+  return kinds;
+}
+
+const std::vector<InnerKind>& inner_kinds() {
+  static const std::vector<InnerKind> kinds{
+      {floats(Label::e4m3, 3, 7, 448), kAllItems}, {integers(Label::int4, 0, 15), 16},  // Q2_K
+      {integers(Label::int6, 2, 63), 8},    // Q4_K, Q5_K
+      {integers(Label::int6, 2, 32), 16},   // Q3_K
+      {integers(Label::int8, 4, 128), 16},  // Q6_K
   };
   return kinds;
 }

@@ -13,6 +13,16 @@ namespace bf16codecs::quantized {
 // codes comes first.
 const std::vector<Kind>& known_kinds();
 
+// Those with offsets, which explain some of the items that others explain, too.
+const std::vector<Kind>& kinds_with_offsets();
+
+// The kinds that scales are quantised to, and how many of them have a scale together.
+struct InnerKind {
+  Kind kind;
+  uint32_t width;
+};
+const std::vector<InnerKind>& inner_kinds();
+
 // What integers are called by the magnitudes that occur, and the largest difference of two in a
 // group.
 Label label_of_integers(const std::set<int>& magnitudes, int spread);

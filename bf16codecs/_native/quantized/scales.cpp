@@ -30,16 +30,6 @@ float relative_error(Precision precision) {
   }
 }
 
-// The number of an interval whose significand has the most zeros at its end.
-float simplest(const Interval& interval) {
-  const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
-  for (unsigned zeros = 23; zeros != 0; --zeros) {
-    const uint32_t number = (low + (1u << zeros) - 1) >> zeros << zeros;
-    if (number <= high) return float_of(number);
-  }
-  return interval.low;
-}
-
 constexpr size_t kStrip = 1024;
 // Values that refuse most wrong scales.
 constexpr size_t kFewValues = 32;
@@ -59,6 +49,14 @@ uint32_t tries(Precision precision) {
 }
 
 }  // namespace
+
+// Up to the highest bit in which its ends differ, the upper end is a number of it.
+float simplest(const Interval& interval) {
+  const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
+  if (low == high) return interval.low;
+  const uint32_t below = std::bit_floor(low ^ high) - 1;
+  return float_of((low & (below << 1 | 1)) == 0 ? low : high & ~below);
+}
 
 ScaleFinder::ScaleFinder(const Kind& kind, Precision precision, size_t failures)
     : kind_(kind),

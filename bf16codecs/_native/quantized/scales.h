@@ -18,7 +18,20 @@ struct Kind {
   // Levels that a group's largest magnitude may have, likely ones first.
   std::vector<float> tops = {};
   float fixed_scale = 0;  // of all groups; 0: each group has its own
+  // Of integers with offsets: the smallest one. The only top is how many levels are above it.
+  int first = 0;
+
+  bool has_offsets() const { return levels.formula != Formula::product; }
 };
+
+// What a group has beside its codes. Its scale is 0 if it is not on a grid.
+struct GroupNumbers {
+  float scale = 0, offset = 0;
+};
+
+// The number of an interval, both ends of which are positive, whose significand has the most zeros
+// at its end.
+float simplest(const Interval& interval);
 
 class ScaleFinder {
  public:

@@ -1,0 +1,60 @@
+#pragma once
+
+// The search for the scale and the offset of a group: those with which every value is made of an
+// integer, by the kind's formula.
+
+#include <cstddef>
+
+#include "quantized/scales.h"
+
+namespace bf16codecs::quantized {
+
+struct Range {
+  double low, high;  // none if low > high
+
+  void limit(double least, double most);
+};
+
+class OffsetFinder {
+ public:
+  // After so many failures that took many tries, only few are made.
+  OffsetFinder(const Kind& kind, Precision precision, size_t failures);
+
+  // Returns a scale of 0 if there are none.
+  GroupNumbers find(const float* values, size_t n);
+
+  // Of sums: the scales that a group may have that was found, and with one of these, its offsets.
+  Range scales_near(const float* values, size_t n, const GroupNumbers& numbers);
+  Range offsets_with(float scale) const;
+  // The numbers if the values of that group are made of them, or else a scale of 0.
+  GroupNumbers if_exact(const GroupNumbers& numbers);
+
+ private:
+  // Values of a group that differ: more are no integers of five bits.
+  static constexpr size_t kMostValues = 32;
+
+  bool has_occurred(float value) const;
+  bool collect(const float* values, size_t n);
+  GroupNumbers of_constant();
+  GroupNumbers find_with(double levels);
+  template <typename Function>
+  GroupNumbers try_range(const Range& range, Function function);
+  GroupNumbers with_scale(float scale);
+  GroupNumbers with_zeros(double scale);
+  GroupNumbers with_zero(float zero);
+  Range scales() const;
+
+  const Kind& kind_;
+  Precision precision_, half_;
+  float last_scale_ = 1;  // of the group that was found last
+  size_t failures_;       // that are left
+  unsigned tries_ = 0;    // that are left for a group
+
+  // The group's values that differ, in their order; by how much each may differ from what was
+  // rounded to it, by one rounding and by both; and their levels.
+  size_t n_ = 0;
+  float values_[kMostValues];
+  double error_[kMostValues], both_errors_[kMostValues], level_[kMostValues];
+};
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,174 @@
+#include "quantized/super_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "quantized/groups.h"
+#include "quantized/kinds.h"
+#include "quantized/shape.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+constexpr size_t kItems = 256, kMostGroups = 16;
+
+// Whether a group may have any number.
+bool is_any(const Range& range) {
+  return range.high == std::numeric_limits<double>::infinity();
+}
+
+// Puts an integer times the unit into each range; returns false if there is none.
+bool fit_with(double unit, const Range* ranges, size_t n, float* numbers) {
+  for (size_t i = 0; i < n; ++i) {
+    const double middle = (ranges[i].low + ranges[i].high) / 2;
+    numbers[i] =
+        static_cast<float>(is_any(ranges[i]) ? unit : std::nearbyint(middle / unit) * unit);
+    if (numbers[i] < ranges[i].low || numbers[i] > ranges[i].high) return false;
+  }
+  return true;
+}
+
+// Finds numbers, one in each range, that are integers times one number of binary16 and that
+// `accepts` returns true for. The largest integer is `most`, as llama.cpp chooses it.
+template <typename Function>
+bool fit(const Range* ranges, size_t n, double most, float* numbers, Function accepts) {
+  // Offsets are negative.
+  const auto magnitude = [](const Range& range) {
+    return is_any(range) ? Range{0, 0}
+                         : Range{std::min(std::fabs(range.low), std::fabs(range.high)),
+                                 std::max(std::fabs(range.low), std::fabs(range.high))};
+  };
+  Range largest{0, 0};
+  for (size_t i = 0; i < n; ++i) {
+    const Range of_group = magnitude(ranges[i]);
+    if (of_group.low + of_group.high > largest.low + largest.high) largest = of_group;
+  }
+  const double step = shape_of(Precision::binary16).step(largest.high / most);
+  double unit = std::max(std::ceil(largest.low / most / step), 1.0) * step;
+  constexpr int kMostUnits = 16;
+  for (int k = 0; k < kMostUnits && unit * most <= largest.high; ++k, unit += step) {
+    if (fit_with(unit, ranges, n, numbers) && accepts()) return true;
+  }
+  return false;
+}
+
+class SuperBlocks {
+ public:
+  SuperBlocks(const Kind& kind, Precision precision, const InnerKind& inner)
+      : kind_(kind),
+        precision_(precision),
+        groups_(inner.width),
+        size_(kItems / inner.width),
+        most_(inner.kind.tops.front()),
+        finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, 0)) {}
+
+  // Of the 256 items at `values`; returns false, and changes nothing, if the numbers don't fit.
+  bool replace(const float* values, float* scales, float* offsets) {
+    if (std::count(scales, scales + groups_, 0.0f) != 0) return false;
+    return kind_.has_offsets() ? replace_both(values, scales, offsets)
+                               : replace_scales(values, scales);
+  }
+
+ private:
+  bool replace_scales(const float* values, float* scales) const {
+    const QuantizedKernels& kernel = *kernels().quantized;
+    constexpr float kLess = 1 - 0x1p-7f, kMore = 1 + 0x1p-7f;
+    Range ranges[kMostGroups] = {};
+    for (size_t g = 0; g < groups_; ++g) {
+      const float scale = std::fabs(scales[g]);
+      const Interval left = kernel.narrow(kind_.levels, precision_, values + g * size_, size_,
+                                          {scale * kLess, scale * kMore});
+      ranges[g] = {left.low, left.high};
+    }
+    float found[kMostGroups];
+    const auto is_exact = [&] {
+      float item_scales[kItems];
+      uint8_t symbols[kItems], low[kItems];
+      for (size_t g = 0; g < groups_; ++g) {
+        if (found[g] == 0) return false;
+        found[g] = std::copysign(found[g], scales[g]);
+        std::fill_n(item_scales + g * size_, size_, found[g]);
+      }
+      return kernel.quantize(kind_.levels, precision_, values, item_scales, kItems, {symbols, low});
+    };
+    if (!fit(ranges, groups_, most_, found, is_exact)) return false;
+    std::copy_n(found, groups_, scales);
+    return true;
+  }
+
+  bool replace_both(const float* values, float* scales, float* offsets) {
+    Range ranges[kMostGroups] = {}, of_offsets[kMostGroups] = {};
+    float found[kMostGroups], found_offsets[kMostGroups];
+    for (size_t g = 0; g < groups_; ++g)
+      ranges[g] = finders_[g].scales_near(values + g * size_, size_, {scales[g], offsets[g]});
+    const auto is_exact = [&] {
+      for (size_t g = 0; g < groups_; ++g) {
+        if (finders_[g].if_exact({found[g], found_offsets[g]}).scale == 0) return false;
+      }
+      return true;
+    };
+    const auto has_offsets = [&] {
+      for (size_t g = 0; g < groups_; ++g) {
+        of_offsets[g] = finders_[g].offsets_with(found[g]);
+        if (found[g] == 0 || of_offsets[g].low > of_offsets[g].high) return false;
+      }
+      return fit(of_offsets, groups_, most_, found_offsets, is_exact);
+    };
+    if (!fit(ranges, groups_, most_, found, has_offsets)) return false;
+    std::copy_n(found, groups_, scales);
+    std::copy_n(found_offsets, groups_, offsets);
+    return true;
+  }
+
+  const Kind& kind_;
+  Precision precision_;
+  size_t groups_, size_;  // groups of a super-block, and items of a group
+  double most_;           // the largest integer
+  std::vector<OffsetFinder> finders_;
+};
+
+// The first few tell whether there are any.
+constexpr size_t kFirst = 8;
+
+// Whether the scales of the first groups differ: powers of two, as MXFP4 has, take fewer bits as
+// they are.
+bool do_differ(const float* scales, size_t n) {
+  std::vector<float> sorted(scales, scales + n);
+  std::sort(sorted.begin(), sorted.end());
+  const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+  return 4 * static_cast<size_t>(distinct) > n;
+}
+
+bool may_have_super_blocks(const Found& found, Precision precision, uint64_t first) {
+  const Groups& groups = found.grid.groups;
+  const Formula formula = found.kind.levels.formula;
+  // Products' scales are found exactly in binary32.
+  const bool is_product = formula == Formula::product && precision != Precision::binary32;
+  return (is_product || formula == Formula::sum) && groups.height == 1 && first % kItems == 0 &&
+         (groups.row % kItems == 0 || groups.row == groups.width);
+}
+
+}  // namespace
+
+void find_super_blocks(const Found& found, Precision precision, uint64_t first, const float* values,
+                       size_t n, float* scales, float* offsets) {
+  if (!may_have_super_blocks(found, precision, first)) return;
+  for (const InnerKind& inner : inner_kinds()) {
+    if (uint64_t{inner.width} * found.grid.groups.width != kItems) continue;
+    SuperBlocks super_blocks(found.kind, precision, inner);
+    const size_t count = n / kItems, width = inner.width;
+    if (!do_differ(scales, std::min(count, kFirst) * width)) return;
+    size_t replaced = 0;
+    for (size_t k = 0; k < count; ++k) {
+      float* const of_scales = scales + k * width;
+      replaced += super_blocks.replace(values + k * kItems, of_scales, offsets + k * width) ? 1 : 0;
+      if (k + 1 == kFirst && 2 * replaced < kFirst) break;
+    }
+    if (replaced != 0) return;
+  }
+}
+
+}  // namespace bf16codecs::quantized
