@@ -147,7 +147,7 @@ Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const
           expected);
     if (kernels.least_run == nullptr) continue;
     const size_t least = kernels.least_run(levels, form.precision, form.container);
-    if (least == SIZE_MAX) continue;
+    if (least == kNoRuns) continue;
     for (const size_t most : {1, 16, 67, 256}) {
       if (most < least) continue;
       CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts,

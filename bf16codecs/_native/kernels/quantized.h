@@ -67,6 +67,7 @@ struct ScaleRuns {
   const float* scales;
   size_t length, count;
 };
+inline constexpr size_t kNoRuns = SIZE_MAX;  // as the length of the shortest
 
 // Of scales, how many are 0, and how many others are not of a magnitude that they may have.
 struct ScaleCounts {
@@ -90,7 +91,7 @@ struct QuantizedKernels {
                    size_t n, uint8_t* items);
 
   // The shortest runs of one scale that multiply_runs() multiplies such levels by faster than
-  // multiply(); SIZE_MAX if there are none. Null where there is no multiply_runs().
+  // multiply(); kNoRuns if there are none. Null where there is no multiply_runs().
   size_t (*least_run)(const Levels& levels, Precision precision, Container container);
   // Does the same as multiply(), of runs. Those of other lengths, such as the ends of groups, are
   // right too.

@@ -68,7 +68,7 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
       scales_(scales),
       runs_(grid.groups, first, n),
       has_plain_(scales.has_plain(n)),
-      least_run_(SIZE_MAX),
+      least_run_(kNoRuns),
       parts_(packed_parts(grid.levels.low_bits, scales.coded)),
       packed_(low) {
   const auto least_run = kernels().quantized->least_run;
@@ -142,7 +142,8 @@ void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, 
   // Scales of narrow groups are read item by item: a run of a few items costs more.
   constexpr size_t kNarrow = 16;
   const size_t width = grid_.groups.width;
-  if (width >= std::max(least_run_, kNarrow) || (width == 1 && least_run_ == 1))
+  const bool is_wide = width >= std::max(least_run_, kNarrow);
+  if (least_run_ != kNoRuns && (is_wide || (width == 1 && least_run_ == 1)))
     return decode_runs(symbols, low, n, items);
   expand(n);
   const QuantizedKernels& kernel = *kernels().quantized;

@@ -350,12 +350,13 @@ void multiply_small_integers(const Levels& levels, const LowBits low[], const Ca
 }
 
 size_t least_run(const Levels& levels, Precision precision, Container container) {
-  constexpr size_t kNone = SIZE_MAX, kOfProducts = 16;
-  if (container == Container::float32) return kNone;
+  constexpr size_t kOfProducts = 16;
+  if (container == Container::float32) return kNoRuns;
   const bool is_bfloat16 = precision == Precision::bfloat16;
   if (levels.family == Family::integers && is_bfloat16) return 1;
-  return levels.low_bits == 0 || (levels.family == Family::floats && is_bfloat16) ? kOfProducts
-                                                                                  : kNone;
+  const bool is_looked_up =
+      levels.low_bits == 0 || (levels.family == Family::floats && is_bfloat16);
+  return is_looked_up ? kOfProducts : kNoRuns;
 }
 
 void multiply_symbols(const Levels& levels, const LowBits low[], Precision precision,

@@ -378,7 +378,7 @@ void multiply_rounded(const Levels& levels, const LowBits low[], const ScaleRuns
 }
 
 size_t least_run(const Levels&, Precision, Container container) {
-  return container == Container::float32 ? SIZE_MAX : 1;
+  return container == Container::float32 ? kNoRuns : 1;
 }
 
 void multiply_runs(const Levels& levels, Precision precision, Container, const uint8_t* symbols,
