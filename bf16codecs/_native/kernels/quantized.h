@@ -52,6 +52,38 @@ struct Magnitudes {
   uint32_t most, zeros, negative_zeros;
 };
 
+// Values of a group that lie one behind the other, from `offset` on. The first one follows again,
+// up to a multiple of kRunUnit.
+struct GroupRun {
+  uint32_t group, length;
+  size_t offset;
+};
+inline constexpr size_t kRunUnit = 16;  // binary32 in the widest vectors
+
+// Values of many groups: in runs or, if `rows` is not 0, in rows of a value of each group.
+struct GroupedValues {
+  const float* values;
+  size_t groups;
+  const GroupRun* runs;
+  size_t n_runs;
+  size_t rows;
+};
+
+// What the search for scales knows of each group.
+struct GroupNumbers {
+  // Of the group's magnitudes, as bits of binary32: the largest, and the smallest one that is not
+  // 0, less 1. And how many more zeros are -0 than 0.
+  int32_t* most;
+  uint32_t* least;
+  int32_t* balance;
+  // The interval of scales that are possible, as bits; none if low > high.
+  int32_t *low, *high;
+  float *inverse, *spread;  // of the interval: 1 / middle, and its half width as a share of it
+  float* scale;             // 0 if there is none
+  uint32_t* codes;          // all codes, connected by "or"
+};
+inline constexpr size_t kGroupNumbers = 9;
+
 // Consecutive codes of one scale.
 struct ScaleRun {
   float scale;
@@ -89,6 +121,18 @@ struct QuantizedKernels {
   // that may be one of two neighbouring levels say nothing.
   Interval (*narrow)(const Levels& levels, Precision precision, const float* values, size_t n,
                      const Interval& scales);
+
+  // Finds the magnitudes and zeros of each group.
+  void (*measure)(const GroupedValues& of, const GroupNumbers& numbers);
+
+  // Finds a scale in each group's interval, if the simplest one is right, and the codes, in the
+  // places of the values. `is_narrow` says that the interval leaves no doubt about levels, but for
+  // values near the middle of two.
+  void (*search)(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
+                 const GroupNumbers& numbers, uint32_t* codes);
+
+  // Splits codes into symbols and low bits.
+  void (*split_codes)(const uint32_t* codes, size_t n, unsigned low_bits, const LevelCodes& split);
 };
 
 // The definition, which compilers make vectors of where the baseline of the processor has them, as

@@ -463,6 +463,9 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
    .multiply_runs = runs,                         \
    .quantize = quantize,                          \
    .magnitudes = magnitudes,                      \
-   .narrow = narrow}
+   .narrow = narrow,                              \
+   .measure = measure,                            \
+   .search = search,                              \
+   .split_codes = split_codes}
 
 }  // namespace bf16codecs

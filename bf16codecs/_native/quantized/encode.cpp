@@ -2,31 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <utility>
 
 #include "format/little_endian.h"
-#include "kernels/kernels.h"
-#include "quantized/runs.h"
-#include "quantized/values.h"
+#include "quantized/search.h"
+#include "quantized/section.h"
 
 namespace bf16codecs::quantized {
 namespace {
-
-// The scales of all groups of a block, 0 for those that have none.
-std::vector<float> find_scales(const Found& found, Precision precision, uint64_t first,
-                               const float* values, size_t n) {
-  const Groups& groups = found.grid.groups;
-  const Bands bands(groups, first, n);
-  std::vector<float> scales(static_cast<size_t>(bands.groups()));
-  constexpr size_t kFailures = 64;
-  ScaleFinder finder(found.kind, precision, kFailures);
-  std::vector<float> collected;
-  for (size_t g = 0; g < scales.size(); ++g) {
-    const GroupValues group(groups, bands, first, values, n, g, collected);
-    scales[g] = group.size == 0 ? 0 : finder.find(group.values, group.size, group.is_whole);
-  }
-  return scales;
-}
 
 void write_scales(const std::vector<float>& scales, std::vector<uint8_t>& bytes) {
   bytes.resize(4 * scales.size());
@@ -59,38 +42,24 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
               size_t n, Scratch& scratch, Parts& parts) {
   const Bands bands(found.grid.groups, first, n);
   if (bands.count > n || bands.columns > n / bands.count) return false;
-  const Precision precision = precision_of(layout, found.grid.rounding);
-  const size_t width = layout.planes();
-  float* const values = reinterpret_cast<float*>(scratch.at_least((2 * sizeof(float) + 1) * n));
-  float* const item_scales = values + n;
-  uint8_t* const low = reinterpret_cast<uint8_t*>(item_scales + n);
-  load_values(layout, items, n, values);
-  const std::vector<float> scales = find_scales(found, precision, first, values, n);
-
-  // Coded values move to the front, each with its scale.
-  size_t m = 0;
-  Runs runs(found.grid.groups, first, n);
-  const bool is_all = std::find(scales.begin(), scales.end(), 0.0f) == scales.end();
-  if (is_all) runs.expand(scales.data(), m = n, item_scales);
-  for (size_t i = 0; i < n && !is_all;) {
-    const Run run = runs.next(n);
-    const float scale = scales[run.group];
-    if (scale == 0) {
-      parts.plain.insert(parts.plain.end(), items + width * i, items + width * (i + run.length));
-    } else {
-      if (m != i) std::copy_n(values + i, run.length, values + m);
-      std::fill_n(item_scales + m, run.length, scale);
-      m += run.length;
-    }
-    i += run.length;
+  const Block block{layout, found.grid.groups, first, items, n};
+  Section section(block, scratch);
+  constexpr size_t kFailures = 64;
+  Search search(found.kind, precision_of(layout, found.grid.rounding), kFailures);
+  std::vector<float> scales(static_cast<size_t>(bands.groups()));
+  Codes codes(n);
+  while (section.next()) {
+    float* const of_section = scales.data() + section.first_group();
+    search.find(section, of_section);
+    section.append(of_section, found.grid.levels.low_bits, codes);
   }
+  const size_t m = codes.count;
   if (4 * m < n) return false;
-  parts.symbols.resize(m);
-  if (!kernels().quantized->quantize(found.grid.levels, precision, values, item_scales, m,
-                                     {parts.symbols.data(), low}))
-    return false;
-  pack(low, found.grid.levels.low_bits, m, parts.low);
+  pack(codes.low.data(), found.grid.levels.low_bits, m, parts.low);
   write_scales(scales, parts.scales);
+  codes.symbols.resize(m);
+  parts.symbols = std::move(codes.symbols);
+  parts.plain = std::move(codes.plain);
   return true;
 }
 

@@ -16,20 +16,6 @@ float float_of(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 
-// By how much a number may differ from the product that was rounded to it, as a share of it.
-float relative_error(Precision precision) {
-  switch (precision) {
-    case Precision::binary32:
-      return 0x1p-23f;
-    case Precision::binary16:
-      return 0x1p-11f;
-    case Precision::bfloat16:
-      return 0x1p-8f;
-    default:
-      return 0x1p-8f + 0x1p-11f;
-  }
-}
-
 // The number of an interval whose significand has the most zeros at its end.
 float simplest(const Interval& interval) {
   const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
@@ -59,6 +45,19 @@ uint32_t tries(Precision precision) {
 }
 
 }  // namespace
+
+float relative_error(Precision precision) {
+  switch (precision) {
+    case Precision::binary32:
+      return 0x1p-23f;
+    case Precision::binary16:
+      return 0x1p-11f;
+    case Precision::bfloat16:
+      return 0x1p-8f;
+    default:
+      return 0x1p-8f + 0x1p-11f;
+  }
+}
 
 ScaleFinder::ScaleFinder(const Kind& kind, Precision precision, size_t failures)
     : kind_(kind),

@@ -20,6 +20,9 @@ struct Kind {
   float fixed_scale = 0;  // of all groups; 0: each group has its own
 };
 
+// By how much a number may differ from the product that was rounded to it, as a share of it.
+float relative_error(Precision precision);
+
 class ScaleFinder {
  public:
   // Trying all levels in vain takes up to 10 us: after so many failures, only likely ones are
@@ -29,6 +32,11 @@ class ScaleFinder {
   // Returns 0 if there is no scale. Of a group of zeros, any is right. In a part of a group, the
   // largest magnitude may have any level; in a whole one, only likely levels are tried.
   float find(const float* values, size_t n, bool is_whole);
+
+  // The level that the largest magnitude of the last group had.
+  float last_top() const { return last_top_; }
+  // Says that the last group has this scale.
+  void set_last(float scale) { last_ = scale; }
 
  private:
   std::vector<float> likely_tops(const float* values, size_t n, float most) const;

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/quantized_loops.h"
+#include "kernels/quantized_search.h"
 
 namespace bf16codecs {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/x86/avx512.h"
 
-#include "kernels/quantized_loops.h"
+#include "kernels/quantized_search.h"
 
 namespace bf16codecs {
 namespace {

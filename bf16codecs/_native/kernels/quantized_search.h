@@ -1,0 +1,354 @@
+#pragma once
+
+// The loops of the search for the scales of many groups at once (quantized.h): for groups that are
+// as usual, whose values are then quantised in the same pass that checks the scale. Neighbours that
+// may both be right, and scales that are not the simplest ones, are left to the slower search.
+
+#include "kernels/quantized_loops.h"
+
+namespace bf16codecs {
+namespace {
+
+// Below all levels but 0, of which there is no reciprocal.
+constexpr float kNoLevel = 1.0f / (1 << 20);
+
+constexpr uint32_t kOne = 127u << 23;  // the bits of 1
+
+// --- levels
+// ---------------------------------------------------------------------------------------
+
+// What the search needs of a family: the level nearest to x >= 0 or, for a table, to x; and of x
+// with either sign, the level, and its code, whose sign bit says that there is none.
+
+struct LevelCode {
+  float level;
+  uint32_t code;
+};
+
+template <typename Of>
+struct Searched : Of {
+  static constexpr bool kIsSymmetric = true;
+  static constexpr bool kIsInteger = Of::kHasNeighbours;
+
+  explicit Searched(const Levels& levels) : Of(levels) {}
+
+  BF16CODECS_INLINE LevelCode find(float x) const {
+    const float nearest = this->nearest(x);
+    const uint32_t code = this->code(nearest, x);
+    const float level = float_of(bits_of(nearest) | (bits_of(x) & kSign));
+    return {level, this->is_level(magnitude_of(nearest)) ? code : kSign};
+  }
+};
+
+// Levels in order, and the middles between them. 0 and -0 are one.
+template <>
+struct Searched<Table> {
+  static constexpr bool kIsSymmetric = false;
+  static constexpr bool kIsInteger = false;
+
+  float levels[kMostSearched] = {}, middles[kMostSearched] = {};
+  uint32_t codes[kMostSearched] = {}, zero = kSign, negative_zero = kSign;
+
+  explicit Searched(const Levels& of) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < of.count && i < kMostSearched; ++i) {
+      const float level = of.table[i];
+      if (level == 0) (bits_of(level) == 0 ? zero : negative_zero) = i;
+      unsigned at = count;
+      bool is_new = true;
+      for (unsigned j = 0; j < count; ++j) is_new = is_new && levels[j] != level;
+      if (!is_new) continue;
+      for (; at > 0 && levels[at - 1] > level; --at) {
+        levels[at] = levels[at - 1], codes[at] = codes[at - 1];
+      }
+      levels[at] = level, codes[at] = i;
+      ++count;
+    }
+    for (unsigned i = 0; i + 1 < count; ++i) {
+      middles[i + 1] = levels[i] + (levels[i + 1] - levels[i]) * 0.5f;
+    }
+    for (unsigned i = count; i < kMostSearched; ++i) {
+      levels[i] = levels[0], codes[i] = codes[0], middles[i] = float_of(kInfinity);
+    }
+  }
+
+  BF16CODECS_INLINE float nearest(float x) const {
+    float best = levels[0];
+    BF16CODECS_UNROLL16
+    for (unsigned i = 1; i < kMostSearched; ++i) best = x >= middles[i] ? levels[i] : best;
+    return best;
+  }
+  BF16CODECS_INLINE LevelCode find(float x) const {
+    float best = levels[0];
+    uint32_t code = codes[0];
+    BF16CODECS_UNROLL16
+    for (unsigned i = 1; i < kMostSearched; ++i) {
+      best = x >= middles[i] ? levels[i] : best;
+      code = x >= middles[i] ? codes[i] : code;
+    }
+    const uint32_t of_zero = bits_of(x) >> 31 != 0 ? negative_zero : zero;
+    const uint32_t sign = best == 0 ? bits_of(x) & kSign : 0;
+    return {float_of(bits_of(best) | sign), best == 0 ? of_zero : code};
+  }
+};
+
+// --- one value
+// ------------------------------------------------------------------------------------
+
+struct Measured {
+  int32_t most;
+  uint32_t least;
+  int32_t balance;
+
+  BF16CODECS_INLINE void add(float value) {
+    const uint32_t bits = bits_of(value), magnitude = bits & ~kSign, less = magnitude - 1;
+    const auto positive = static_cast<int32_t>(magnitude);
+    const int32_t of_zero = bits != 0 ? 1 : -1;
+    most = positive > most ? positive : most;
+    least = less < least ? less : least;
+    balance += magnitude != 0 ? 0 : of_zero;
+  }
+};
+
+// The products that are rounded to a magnitude: between its middles to the next numbers, of which
+// ties to even has both or neither. The ends are moved by 2^-22 or more, which is more than what
+// rounding takes of quotients: without the middles, out or in. (Middles are simple numbers. Where
+// those of odd numbers were left in, a third of the groups of INT4 had no scale at first.)
+template <Precision kPrecision>
+BF16CODECS_INLINE Interval products_of(float magnitude) {
+  const uint32_t bits = bits_of(magnitude);
+  if constexpr (kPrecision == Precision::binary32) return {float_of(bits - 4), float_of(bits + 4)};
+  if constexpr (kPrecision == Precision::bfloat16) {
+    const uint32_t less = bits >> 13 & 8;  // of an odd number
+    return {float_of(bits - 0x8004 + less), float_of(bits + 0x8004 - less)};
+  }
+  constexpr float kLess = 1 - 1.0f / (1 << 22), kMore = 1 + 1.0f / (1 << 22);
+  float half = half_step<kPrecision>(magnitude);
+  if constexpr (kPrecision == Precision::binary16) {
+    constexpr float kOdd = 1 - 1.0f / (1 << 9);
+    half = (bits >> 13 & 1) != 0 ? half * kOdd : half;
+  }
+  return {(magnitude - half) * kLess, (magnitude + half) * kMore};
+}
+
+// All bounds are positive, so that their bits are in the same order.
+struct Bounds {
+  int32_t low, high;
+
+  // Values near the middle of two integers say nothing.
+  template <typename Of, Precision kPrecision>
+  BF16CODECS_INLINE void add(const Of& of, float value, float inverse, float spread) {
+    const float magnitude = magnitude_of(value),
+                x = (Of::kIsSymmetric ? magnitude : value) * inverse;
+    const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;  // where conversions are defined
+    const float nearest = of.nearest(inside), level = magnitude_of(nearest);
+    const float reciprocal = 1 / (level > kNoLevel ? level : kNoLevel);
+    const Interval products = products_of<kPrecision>(magnitude);
+    const auto of_least = static_cast<int32_t>(bits_of(products.low * reciprocal));
+    const auto of_largest = static_cast<int32_t>(bits_of(products.high * reciprocal));
+    bool is_unsure = magnitude == 0;
+    if constexpr (Of::kIsInteger) {
+      is_unsure = is_unsure || magnitude_of(inside - level) > 0.5f - inside * spread;
+    }
+    const int32_t least = is_unsure ? 0 : of_least;
+    const int32_t largest = is_unsure ? static_cast<int32_t>(kInfinity) : of_largest;
+    low = least > low ? least : low;
+    high = largest < high ? largest : high;
+  }
+};
+
+// The code of a value; its sign bit says that there is none.
+template <typename Of, Precision kPrecision>
+BF16CODECS_INLINE uint32_t code_of(const Of& of, float value, float scale, float inverse) {
+  const float x = value * inverse;
+  const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;
+  const LevelCode found = of.find(inside);
+  const float product = rounded<kPrecision>(found.level * scale);
+  return bits_of(product) == bits_of(value) ? found.code : kSign;
+}
+
+// --- all values
+// -----------------------------------------------------------------------------------
+
+// Lengths are multiples of kRunUnit, for which compilers make one loop only.
+BF16CODECS_INLINE size_t padded(size_t length) {
+  return (length + kRunUnit - 1) / kRunUnit * kRunUnit;
+}
+
+void measure_row(const float* values, size_t groups, const GroupNumbers& numbers) {
+  int32_t* __restrict const most = numbers.most;
+  uint32_t* __restrict const least = numbers.least;
+  int32_t* __restrict const balance = numbers.balance;
+  for (size_t g = 0; g < groups; ++g) {
+    Measured measured{most[g], least[g], balance[g]};
+    measured.add(values[g]);
+    most[g] = measured.most;
+    least[g] = measured.least;
+    balance[g] = measured.balance;
+  }
+}
+
+void measure(const GroupedValues& of, const GroupNumbers& numbers) {
+  for (size_t g = 0; g < of.groups; ++g) {
+    numbers.most[g] = 0;
+    numbers.least[g] = 0xFFFFFFFF;
+    numbers.balance[g] = 0;
+  }
+  for (size_t r = 0; r < of.rows; ++r) measure_row(of.values + r * of.groups, of.groups, numbers);
+  for (size_t r = 0; r < of.n_runs; ++r) {
+    const GroupRun run = of.runs[r];
+    const float* const values = of.values + run.offset;
+    const size_t g = run.group, n = padded(run.length);
+    Measured padding{}, measured{numbers.most[g], numbers.least[g], numbers.balance[g]};
+    padding.add(values[0]);
+    for (size_t i = 0; i < n; ++i) measured.add(values[i]);
+    numbers.most[g] = measured.most;
+    numbers.least[g] = measured.least;
+    numbers.balance[g] = measured.balance - padding.balance * static_cast<int32_t>(n - run.length);
+  }
+}
+
+void find_middles(size_t groups, const GroupNumbers& numbers) {
+  float* __restrict const inverse = numbers.inverse;
+  float* __restrict const spread = numbers.spread;
+  for (size_t g = 0; g < groups; ++g) {
+    const float low = float_of(static_cast<uint32_t>(numbers.low[g]));
+    const float high = float_of(static_cast<uint32_t>(numbers.high[g]));
+    const float half = (high - low) * 0.5f;
+    inverse[g] = 1 / (low + half);
+    spread[g] = half * inverse[g];
+  }
+}
+
+template <typename Of, Precision kPrecision>
+BF16CODECS_INLINE void narrow_row(const Of& levels, const float* values, size_t groups,
+                                  const GroupNumbers& numbers) {
+  int32_t* __restrict const low = numbers.low;
+  int32_t* __restrict const high = numbers.high;
+  for (size_t g = 0; g < groups; ++g) {
+    Bounds bounds{low[g], high[g]};
+    bounds.add<Of, kPrecision>(levels, values[g], numbers.inverse[g], numbers.spread[g]);
+    low[g] = bounds.low;
+    high[g] = bounds.high;
+  }
+}
+
+// Narrows the intervals by at most `most` values of each run, and of each column.
+template <typename Of, Precision kPrecision>
+void narrow_all(const Levels& of_family, const GroupedValues& of, size_t most,
+                const GroupNumbers& numbers) {
+  const Of levels(of_family);
+  for (size_t r = 0; r < of.rows && r < most; ++r) {
+    narrow_row<Of, kPrecision>(levels, of.values + r * of.groups, of.groups, numbers);
+  }
+  for (size_t r = 0; r < of.n_runs; ++r) {
+    const GroupRun run = of.runs[r];
+    const float* const values = of.values + run.offset;
+    const float inverse = numbers.inverse[run.group], spread = numbers.spread[run.group];
+    Bounds bounds{numbers.low[run.group], numbers.high[run.group]};
+    const size_t n = padded(run.length < most ? run.length : most);
+    for (size_t i = 0; i < n; ++i) bounds.add<Of, kPrecision>(levels, values[i], inverse, spread);
+    numbers.low[run.group] = bounds.low;
+    numbers.high[run.group] = bounds.high;
+  }
+}
+
+// The number of an interval whose significand has the most zeros at its end: the bits that the
+// bounds have in common, then a one.
+BF16CODECS_INLINE uint32_t simplest_of(uint32_t low, uint32_t high) {
+  uint32_t below = (low - 1) ^ high;
+  below |= below >> 1;
+  below |= below >> 2;
+  below |= below >> 4;
+  below |= below >> 8;
+  below |= below >> 16;
+  return high & ~(below >> 1);
+}
+
+// Integers have no -0: it comes from a scale that is negative.
+void choose(bool has_negative, size_t groups, const GroupNumbers& numbers) {
+  float* __restrict const scales = numbers.scale;
+  float* __restrict const inverses = numbers.inverse;
+  uint32_t* __restrict const codes = numbers.codes;
+  for (size_t g = 0; g < groups; ++g) {
+    const auto low = static_cast<uint32_t>(numbers.low[g]);
+    const auto high = static_cast<uint32_t>(numbers.high[g]);
+    const bool is_any = numbers.low[g] <= numbers.high[g];
+    const uint32_t sign = has_negative && numbers.balance[g] > 0 ? kSign : 0;
+    const uint32_t scale = simplest_of(low, high) | sign;
+    scales[g] = float_of(is_any ? scale : 0);
+    inverses[g] = 1 / float_of(is_any ? scale : kOne);
+    codes[g] = is_any ? 0 : kSign;
+  }
+}
+
+template <typename Of, Precision kPrecision>
+BF16CODECS_INLINE void quantize_row(const Of& levels, const float* values, size_t groups,
+                                    const GroupNumbers& numbers, uint32_t* codes) {
+  uint32_t* __restrict const of_groups = numbers.codes;
+  uint32_t* __restrict const of_values = codes;
+  for (size_t g = 0; g < groups; ++g) {
+    const uint32_t code =
+        code_of<Of, kPrecision>(levels, values[g], numbers.scale[g], numbers.inverse[g]);
+    of_values[g] = code;
+    of_groups[g] |= code;
+  }
+}
+
+template <typename Of, Precision kPrecision>
+void quantize_all(const Levels& of_family, const GroupedValues& of, const GroupNumbers& numbers,
+                  uint32_t* codes) {
+  const Of levels(of_family);
+  for (size_t r = 0; r < of.rows; ++r) {
+    const size_t first = r * of.groups;
+    quantize_row<Of, kPrecision>(levels, of.values + first, of.groups, numbers, codes + first);
+  }
+  for (size_t r = 0; r < of.n_runs; ++r) {
+    const GroupRun run = of.runs[r];
+    const float* const values = of.values + run.offset;
+    uint32_t* __restrict const of_values = codes + run.offset;
+    const float scale = numbers.scale[run.group], inverse = numbers.inverse[run.group];
+    uint32_t all = numbers.codes[run.group];
+    const size_t n = padded(run.length);
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t code = code_of<Of, kPrecision>(levels, values[i], scale, inverse);
+      of_values[i] = code;
+      all |= code;
+    }
+    numbers.codes[run.group] = all;
+  }
+}
+
+void search(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
+            const GroupNumbers& numbers, uint32_t* codes) {
+  constexpr size_t kFew = 32, kAll = SIZE_MAX;
+  bool is_last = is_narrow;
+  for (;;) {
+    find_middles(of.groups, numbers);
+    with_family(levels, precision, [&]<typename Of, Precision kPrecision>() {
+      narrow_all<Searched<Of>, kPrecision>(levels, of, is_last ? kAll : kFew, numbers);
+    });
+    if (is_last) break;
+    is_last = true;
+  }
+  choose(levels.family == Family::integers, of.groups, numbers);
+  with_family(levels, precision, [&]<typename Of, Precision kPrecision>() {
+    quantize_all<Searched<Of>, kPrecision>(levels, of, numbers, codes);
+  });
+  for (size_t g = 0; g < of.groups; ++g) {
+    numbers.scale[g] = numbers.codes[g] >> 31 != 0 ? 0 : numbers.scale[g];
+  }
+}
+
+void split_codes(const uint32_t* codes, size_t n, unsigned low_bits, const LevelCodes& split) {
+  uint8_t* __restrict const symbols = split.symbols;
+  uint8_t* __restrict const low = split.low;
+  const uint32_t mask = (1u << low_bits) - 1;
+  for (size_t i = 0; i < n; ++i) {
+    symbols[i] = static_cast<uint8_t>(codes[i] >> low_bits);
+    low[i] = static_cast<uint8_t>(codes[i] & mask);
+  }
+}
+
+}  // namespace
+}  // namespace bf16codecs

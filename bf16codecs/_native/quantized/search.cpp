@@ -1,0 +1,198 @@
+#include "quantized/search.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+// Values that refuse most wrong guesses.
+constexpr size_t kFewValues = 32;
+// In groups of fewer values, ScaleFinder takes little more than a guess.
+constexpr size_t kManyValues = 512;
+// The share of its interval up to which an integer is known: the rounding of the value itself takes
+// as much again, and the half is the middle of two.
+constexpr float kNarrow = 0.2f;
+
+float float_of(int32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+int32_t bits_of(float x) {
+  return std::bit_cast<int32_t>(x);
+}
+
+GroupNumbers numbers_in(Scratch& scratch, size_t groups) {
+  uint8_t* memory = scratch.at_least(kGroupNumbers * sizeof(float) * groups);
+  const auto next = [&]<typename T>(T*& numbers) {
+    numbers = reinterpret_cast<T*>(memory);
+    memory += sizeof(T) * groups;
+  };
+  GroupNumbers numbers;
+  next(numbers.most), next(numbers.least), next(numbers.balance);
+  next(numbers.low), next(numbers.high), next(numbers.inverse), next(numbers.spread);
+  next(numbers.scale), next(numbers.codes);
+  return numbers;
+}
+
+float most_of(const GroupNumbers& numbers, size_t group) {
+  return float_of(numbers.most[group]);
+}
+float least_of(const GroupNumbers& numbers, size_t group) {
+  return std::bit_cast<float>(numbers.least[group] + 1);
+}
+
+// Whether all integers of a group may be multiples of one. Most groups have a one.
+bool is_reducible(const GroupNumbers& numbers, size_t group) {
+  const float inverse = std::fabs(numbers.inverse[group]);
+  const float least = least_of(numbers, group) * inverse;
+  if (least < 1.5f) return false;
+  const auto smallest = static_cast<int>(least + 0.5f);
+  const auto largest = static_cast<int>(most_of(numbers, group) * inverse + 0.5f);
+  const bool is_odd = (numbers.codes[group] & 1) != 0;
+  for (const int factor : {2, 3, 5, 7}) {
+    const bool is_possible = smallest % factor == 0 && largest % factor == 0;
+    if (is_possible && !(factor == 2 && is_odd)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Search::Search(const Kind& kind, Precision precision, size_t failures)
+    : kind_(kind),
+      precision_(precision),
+      finder_(kind, precision, failures),
+      is_narrow_(kind.levels.family != Family::integers ||
+                 static_cast<float>(16 << kind.levels.low_bits) * relative_error(precision) <
+                     kNarrow),
+      usual_{false, finder_.last_top()} {}
+
+Interval Search::start(const GroupNumbers& numbers, size_t group, const Guess& guess) const {
+  constexpr Interval kNone{1, 0};
+  const float most = most_of(numbers, group);
+  if (!(most > 0 && std::isfinite(most))) return kNone;
+  if (kind_.fixed_scale != 0) return {kind_.fixed_scale, kind_.fixed_scale};
+  const float least = least_of(numbers, group);
+  // Twice the levels with half the scale are possible, too, but take more.
+  const bool is_finer = guess.is_least && guess.level > 1;
+  if (is_finer && most / least * guess.level > kind_.tops.front() + 0.5f) return kNone;
+  const float middle = (guess.is_least ? least : most) / guess.level;
+  const float error = relative_error(precision_);
+  const Interval scales{middle * (1 - error), middle * (1 + error)};
+  const bool is_possible = is_within(scales.low, 2 * kLeastScale, kMostScale / 2);
+  return is_possible ? scales : kNone;
+}
+
+void Search::find(Section& section, float* scales) {
+  const size_t groups = section.groups();
+  const GroupNumbers numbers = numbers_in(all_, groups);
+  const GroupedValues values = section.values();
+  const QuantizedKernels& kernel = *kernels().quantized;
+  kernel.measure(values, numbers);
+  const bool may_reduce = kind_.levels.family == Family::integers;
+  // Parts of groups may have any largest level.
+  if (may_reduce && !section.is_whole(0)) usual_ = kLeastIsOne;
+  for (size_t g = 0; g < groups; ++g) {
+    const Interval interval = start(numbers, g, usual_);
+    numbers.low[g] = bits_of(interval.low), numbers.high[g] = bits_of(interval.high);
+  }
+  kernel.search(kind_.levels, precision_, values, is_narrow_, numbers, section.codes());
+  size_t n_alone = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    scales[g] = numbers.scale[g];
+    const bool is_right = scales[g] != 0 && !(may_reduce && is_reducible(numbers, g));
+    if (!is_right) scales[g] = find_alone(section, g, numbers);
+    if (scales[g] == 0) continue;
+    if (!is_right) ++n_alone;
+    finder_.set_last(scales[g]);
+  }
+  if (8 * n_alone > groups) learn(numbers, scales, groups);
+}
+
+// Of the last group's largest level, and 1 as the smallest one, the guess that is right for more
+// groups.
+void Search::learn(const GroupNumbers& numbers, const float* scales, size_t groups) {
+  size_t as_last = 0, with_one = 0;
+  float last = 0;
+  for (size_t g = groups; g-- > 0;) {
+    if (scales[g] == 0) continue;
+    const float inverse = 1 / std::fabs(scales[g]);
+    const float largest = std::nearbyint(most_of(numbers, g) * inverse);
+    if (last == 0) last = largest;
+    as_last += largest == last ? 1 : 0;
+    with_one += least_of(numbers, g) * inverse < 1.5f ? 1 : 0;
+  }
+  const bool may_have_one = kind_.levels.family == Family::integers;
+  usual_ = may_have_one && with_one > as_last ? kLeastIsOne : Guess{false, last};
+}
+
+// Of integers, most groups have a one.
+std::vector<Search::Guess> Search::other_guesses() const {
+  if (kind_.fixed_scale != 0) return {};
+  std::vector<Guess> guesses;
+  if (kind_.levels.family == Family::integers) {
+    guesses = {{false, kind_.tops.front()}, kLeastIsOne, {true, 2}, {true, 3}};
+  } else if (values_.size() >= kManyValues) {
+    for (const float top : kind_.tops) guesses.push_back({false, top});
+  }
+  std::erase(guesses, usual_);
+  return guesses;
+}
+
+float Search::try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group) {
+  const QuantizedKernels& kernel = *kernels().quantized;
+  const Interval interval = start(numbers, group, guess);
+  if (interval.low > interval.high) return 0;
+  const size_t n = values_.size();
+  const Interval few =
+      kernel.narrow(kind_.levels, precision_, values_.data(), std::min(n, kFewValues), interval);
+  if (few.low > few.high) return 0;
+  const GroupNumbers one = numbers_in(one_, 1);
+  *one.most = numbers.most[group], *one.least = numbers.least[group];
+  *one.balance = numbers.balance[group];
+  *one.low = bits_of(interval.low), *one.high = bits_of(interval.high);
+  const size_t padded = (n + kRunUnit - 1) / kRunUnit * kRunUnit;
+  std::vector<float>& values = values_;
+  values.resize(padded, values[0]);
+  codes_.resize(padded);
+  const GroupRun run{0, static_cast<uint32_t>(n), 0};
+  kernel.search(kind_.levels, precision_, {values.data(), 1, &run, 1, 0}, is_narrow_, one,
+                codes_.data());
+  values.resize(n);
+  const bool may_reduce = kind_.levels.family == Family::integers;
+  return *one.scale != 0 && may_reduce && is_reducible(one, 0) ? 0 : *one.scale;
+}
+
+float Search::find_alone(Section& section, size_t group, const GroupNumbers& numbers) {
+  section.collect(group, SIZE_MAX, values_);
+  if (values_.empty()) return 0;
+  for (const Guess& guess : other_guesses()) {
+    const float scale = try_guess(guess, numbers, group);
+    if (scale == 0) continue;
+    section.set_codes(group, codes_.data());
+    return scale;
+  }
+  return find_slowly(section, group);
+}
+
+float Search::find_slowly(Section& section, size_t group) {
+  section.collect(group, SIZE_MAX, values_);
+  const size_t n = values_.size();
+  const float scale = finder_.find(values_.data(), n, section.is_whole(group));
+  if (scale == 0) return 0;
+  const std::vector<float> scales(n, scale);
+  std::vector<uint8_t> symbols(n), low(n);
+  kernels().quantized->quantize(kind_.levels, precision_, values_.data(), scales.data(), n,
+                                {symbols.data(), low.data()});
+  codes_.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    codes_[i] = static_cast<uint32_t>(symbols[i] << kind_.levels.low_bits | low[i]);
+  }
+  section.set_codes(group, codes_.data());
+  return scale;
+}
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,51 @@
+#pragma once
+
+// The scales of a section's groups: of all at once, with what is usual. Groups that are not usual
+// are tried one by one, with other levels of their largest or smallest magnitude, and in the end by
+// ScaleFinder.
+
+#include <cstddef>
+#include <vector>
+
+#include "quantized/scales.h"
+#include "quantized/section.h"
+#include "workspace.h"
+
+namespace bf16codecs::quantized {
+
+class Search {
+ public:
+  Search(const Kind& kind, Precision precision, size_t failures);
+
+  // Finds the scales and codes of a section's groups; the scales of those that have none are 0.
+  void find(Section& section, float* scales);
+
+ private:
+  // The level of a group's largest magnitude, or of its smallest one but 0.
+  struct Guess {
+    bool is_least;
+    float level;
+    bool operator==(const Guess&) const = default;
+  };
+
+  static constexpr Guess kLeastIsOne{true, 1};
+
+  void learn(const GroupNumbers& numbers, const float* scales, size_t groups);
+  // Where the scale is, if the guess is right.
+  Interval start(const GroupNumbers& numbers, size_t group, const Guess& guess) const;
+  float find_alone(Section& section, size_t group, const GroupNumbers& numbers);
+  float try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group);
+  float find_slowly(Section& section, size_t group);
+  std::vector<Guess> other_guesses() const;
+
+  const Kind& kind_;
+  Precision precision_;
+  ScaleFinder finder_;
+  bool is_narrow_;
+  Guess usual_;                // that all groups are tried with
+  Scratch all_, one_;          // numbers of groups
+  std::vector<float> values_;  // of a group alone
+  std::vector<uint32_t> codes_;
+};
+
+}  // namespace bf16codecs::quantized
