@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "format/little_endian.h"
@@ -27,7 +26,10 @@ struct Array {
   size_t row;  // at least 1
   size_t rows;
 
-  // Copies items first, first + step, ...
+  void load(size_t first, size_t count, float* values) const {
+    load_values(layout, items + layout.planes() * first, count, values);
+  }
+  // Items first, first + step, ...
   void load(size_t first, size_t step, size_t count, float* values) const {
     const size_t width = layout.planes();
     uint8_t bytes[4];
@@ -123,7 +125,8 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
     float values[kMostRunItems];
     size_t n = kRunItems, others = 0;
     for (; n <= kMostRunItems && first + (n - 1) * step < array.n; n *= 2) {
-      array.load(first, step, n, values);
+      if (step == 1) array.load(first, n, values);
+      if (step != 1) array.load(first, step, n, values);
       others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
       if (others >= kLeastOthers) break;
     }
@@ -185,11 +188,14 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   values.clear();
   for (uint64_t k = 0; k * run < count; ++k) {
     const uint64_t begin = count == size ? k * run : (size - run) * k / (count / run);
-    for (uint64_t i = begin; i < std::min(begin + run, size); ++i) {
+    const uint64_t end = std::min(begin + run, size);
+    for (uint64_t i = begin, length; i < end; i += length) {
       const uint64_t item = (row + i / width) * of_row + column + i % width;
       if (item >= array.n) break;
-      values.emplace_back();
-      array.load(static_cast<size_t>(item), 1, 1, &values.back());
+      length = std::min({end - i, width - i % width, array.n - item});
+      values.resize(values.size() + static_cast<size_t>(length));
+      array.load(static_cast<size_t>(item), static_cast<size_t>(length),
+                 values.data() + values.size() - length);
     }
   }
   return count == size;
@@ -197,8 +203,8 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
 
 struct Trial {
   unsigned found = 0, tried = 0;
-  std::map<int, uint32_t> integers;  // how often each occurs
-  int spread = 0;                    // the largest difference of two integers of a group
+  std::vector<uint32_t> integers;  // how often each occurs, from the least one on
+  int spread = 0;                  // the largest difference of two integers of a group
 };
 
 // Counts the integers of a group.
@@ -209,11 +215,13 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
   std::vector<uint8_t> symbols(values.size()), low(values.size());
   kernels().quantized->quantize(kind.levels, precision, values.data(), scales.data(), values.size(),
                                 {symbols.data(), low.data()});
+  const int zero = 16 << kind.levels.low_bits;
+  trial.integers.resize(static_cast<size_t>(2 * zero));
   int least = 0, most = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = symbols[i] << kind.levels.low_bits | low[i];
-    const int integer = code == 0 ? 0 : code - (16 << kind.levels.low_bits);
-    ++trial.integers[integer];
+    const int integer = code == 0 ? 0 : code - zero;
+    ++trial.integers[static_cast<size_t>(integer + zero)];
     least = std::min(least, integer), most = std::max(most, integer);
   }
   trial.spread = std::max(trial.spread, most - least);
@@ -221,11 +229,14 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
 
 // The levels with the fewest low bits with which symbols are coded as pairs: wider tables save
 // little, and decode several times slower.
-Levels with_low_bits(Levels levels, const std::map<int, uint32_t>& integers) {
+Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
+  const int zero = static_cast<int>(integers.size() / 2);
   for (; levels.low_bits < 4; ++levels.low_bits) {
     uint32_t counts[256] = {};
-    for (const auto& [integer, count] : integers) {
-      counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += count;
+    for (size_t i = 0; i < integers.size(); ++i) {
+      const int integer = static_cast<int>(i) - zero;
+      if (integers[i] != 0)
+        counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += integers[i];
     }
     if (has_good_pairs(counts)) break;
   }
@@ -234,7 +245,10 @@ Levels with_low_bits(Levels levels, const std::map<int, uint32_t>& integers) {
 
 Label label_of(const Trial& trial) {
   std::set<int> magnitudes;
-  for (const auto& [integer, count] : trial.integers) magnitudes.insert(std::abs(integer));
+  const int zero = static_cast<int>(trial.integers.size() / 2);
+  for (size_t i = 0; i < trial.integers.size(); ++i) {
+    if (trial.integers[i] != 0) magnitudes.insert(std::abs(static_cast<int>(i) - zero));
+  }
   return label_of_integers(magnitudes, trial.spread);
 }
 
@@ -296,7 +310,7 @@ std::optional<Found> find_palette(const Array& array) {
   std::vector<float> levels;
   for (size_t k = 0; k < std::min(kSampled, array.n); ++k) {
     float value;
-    array.load(place(k, array.n), 1, 1, &value);
+    array.load(place(k, array.n), 1, &value);
     const auto is_same = [value](float level) {
       return std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(value);
     };

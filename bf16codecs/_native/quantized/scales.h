@@ -41,6 +41,7 @@ class ScaleFinder {
  private:
   std::vector<float> likely_tops(const float* values, size_t n, float most) const;
   float find_with_any(std::span<const float> tops, const float* values, size_t n, float most);
+  float find_by_least(const float* values, size_t n, float most);
   float reduced(float scale, float top, const float* values, size_t n, float most) const;
   float find_with(float top, const float* values, size_t n, float most) const;
   bool is_exact(const float* values, size_t n, float scale) const;
