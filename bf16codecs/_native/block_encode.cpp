@@ -317,23 +317,22 @@ std::vector<uint8_t> encode_inner(const EncodeOptions& options, const Layout& la
 size_t encode_grid(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
                    size_t n, uint8_t* out, size_t capacity) {
   quantized::Parts parts;
-  if (!quantized::quantize(options.layout, *context.grid, context.first, items, n,
-                           context.workspace.values, parts))
-    return 0;
   Workspace& workspace = context.workspace;
+  if (!quantized::quantize(options.layout, *context.grid, context.first, items, n, workspace,
+                           parts))
+    return 0;
   const auto scales = encode_inner(options, {DType::float32, false}, workspace, parts.scales);
   std::vector<uint8_t> plain;
   if (!parts.plain.empty()) plain = encode_inner(options, options.layout, workspace, parts.plain);
   const size_t m = parts.symbols.size();
-  std::vector<uint8_t> symbols(m + kCodedOverhead);
-  const Coded coded = code_plane(options, parts.symbols.data(), m, symbols.data(), workspace, true);
+  uint8_t* const symbols = workspace.planes.at_least(m + kCodedOverhead);
+  const Coded coded = code_plane(options, parts.symbols.data(), m, symbols, workspace, true);
   const bool is_stored = coded.mode == Mode::stored;
   const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
   const auto head = quantized::write_head(context.grid->grid, scales.size(), plain.size());
   const std::span<const uint8_t> payload[] = {
-      head,  scales,
-      plain, parts.low,
-      mode,  {is_stored ? parts.symbols.data() : symbols.data(), is_stored ? m : coded.size}};
+      head,      scales, plain,
+      parts.low, mode,   {is_stored ? parts.symbols.data() : symbols, is_stored ? m : coded.size}};
 
   const size_t width = options.layout.planes();
   size_t size = 0;

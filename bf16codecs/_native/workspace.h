@@ -39,10 +39,12 @@ struct Workspace {
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols
-  Scratch values;      // a block's items as numbers, with their scales, for the grid mode's encoder
+  Scratch values;  // some of a block's items as numbers, with codes, for the grid mode's encoder
+  Scratch codes;   // a block's codes: symbols, low bits, and these packed
 
   size_t size() const {
-    return block.size() + planes.size() + words.size() + code_pairs.size() + values.size();
+    return block.size() + planes.size() + words.size() + code_pairs.size() + values.size() +
+           codes.size();
   }
 };
 

@@ -18,25 +18,75 @@ constexpr uint32_t kOne = 127u << 23;  // the bits of 1
 // ---------------------------------------------------------------------------------------
 
 // What the search needs of a family: the level nearest to x >= 0 or, for a table, to x; and of x
-// with either sign, the level, and its code, whose sign bit says that there is none.
+// with either sign, the level, and its code, whose sign bit says that there is none. Numbers that
+// are too large, infinite or none have any level: products tell that it is wrong.
 
 struct LevelCode {
   float level;
   uint32_t code;
 };
 
+// The nearest integer of |x| < 2^22: it is the sum's last bits.
+constexpr float kIntegers = 12582912;  // 1.5 x 2^23
+BF16CODECS_INLINE uint32_t integer_in(float sum) {
+  return bits_of(sum) - 0x4B400000;
+}
+BF16CODECS_INLINE float with_sign_of(float x, float magnitude) {
+  return float_of(bits_of(magnitude) | (bits_of(x) & kSign));
+}
+
 template <typename Of>
-struct Searched : Of {
+struct Searched;
+
+template <>
+struct Searched<Integers> {
   static constexpr bool kIsSymmetric = true;
-  static constexpr bool kIsInteger = Of::kHasNeighbours;
+  static constexpr bool kIsInteger = true;
 
-  explicit Searched(const Levels& levels) : Of(levels) {}
+  uint32_t zero;
+  float most;
 
+  explicit Searched(const Levels& levels)
+      : zero(16u << levels.low_bits), most(static_cast<float>(16 << levels.low_bits)) {}
+
+  BF16CODECS_INLINE float nearest(float x) const { return (x + kIntegers) - kIntegers; }
   BF16CODECS_INLINE LevelCode find(float x) const {
-    const float nearest = this->nearest(x);
-    const uint32_t code = this->code(nearest, x);
-    const float level = float_of(bits_of(nearest) | (bits_of(x) & kSign));
-    return {level, this->is_level(magnitude_of(nearest)) ? code : kSign};
+    const float sum = x + kIntegers, level = with_sign_of(x, sum - kIntegers);
+    const uint32_t code = bits_of(x) == kSign ? 0 : integer_in(sum) + zero;
+    return {level, magnitude_of(level) < most ? code : kSign};
+  }
+};
+
+template <>
+struct Searched<Floats> {
+  static constexpr bool kIsSymmetric = true;
+  static constexpr bool kIsInteger = false;
+
+  uint32_t mantissa, least;  // bits of a mantissa, and those of the smallest normal level
+  float most;
+
+  explicit Searched(const Levels& levels)
+      : mantissa(levels.low_bits - 1), least(Floats(levels).least), most(Floats(levels).most) {}
+
+  BF16CODECS_INLINE uint32_t octave(float x) const {
+    const uint32_t bits = bits_of(x) & kInfinity;
+    return bits > least ? bits : least;
+  }
+  BF16CODECS_INLINE float nearest(float x) const {
+    const uint32_t step = octave(x) - (mantissa << 23);
+    const float sum = x * float_of((254u << 23) - step) + kIntegers;
+    return (sum - kIntegers) * float_of(step);
+  }
+  // Exponent and mantissa are a number: an octave's first one and steps from there on.
+  BF16CODECS_INLINE LevelCode find(float x) const {
+    const float magnitude = magnitude_of(x);
+    const uint32_t of_octave = octave(x), step = of_octave - (mantissa << 23);
+    const float sum = magnitude * float_of((254u << 23) - step) + kIntegers;
+    const float level = (sum - kIntegers) * float_of(step);
+    const uint32_t number = ((of_octave - least) >> (23 - mantissa)) + integer_in(sum);
+    const uint32_t exponent = number >> mantissa << mantissa, sign = bits_of(x) >> 31 << mantissa;
+    const uint32_t code = (number + exponent) | sign;
+    return {with_sign_of(x, level), level < most ? code : kSign};
   }
 };
 
@@ -140,15 +190,14 @@ struct Bounds {
   BF16CODECS_INLINE void add(const Of& of, float value, float inverse, float spread) {
     const float magnitude = magnitude_of(value),
                 x = (Of::kIsSymmetric ? magnitude : value) * inverse;
-    const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;  // where conversions are defined
-    const float nearest = of.nearest(inside), level = magnitude_of(nearest);
+    const float nearest = of.nearest(x), level = Of::kIsSymmetric ? nearest : magnitude_of(nearest);
     const float reciprocal = 1 / (level > kNoLevel ? level : kNoLevel);
     const Interval products = products_of<kPrecision>(magnitude);
     const auto of_least = static_cast<int32_t>(bits_of(products.low * reciprocal));
     const auto of_largest = static_cast<int32_t>(bits_of(products.high * reciprocal));
     bool is_unsure = magnitude == 0;
     if constexpr (Of::kIsInteger) {
-      is_unsure = is_unsure || magnitude_of(inside - level) > 0.5f - inside * spread;
+      is_unsure = is_unsure || magnitude_of(x - level) > 0.5f - x * spread;
     }
     const int32_t least = is_unsure ? 0 : of_least;
     const int32_t largest = is_unsure ? static_cast<int32_t>(kInfinity) : of_largest;
@@ -160,9 +209,7 @@ struct Bounds {
 // The code of a value; its sign bit says that there is none.
 template <typename Of, Precision kPrecision>
 BF16CODECS_INLINE uint32_t code_of(const Of& of, float value, float scale, float inverse) {
-  const float x = value * inverse;
-  const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;
-  const LevelCode found = of.find(inside);
+  const LevelCode found = of.find(value * inverse);
   const float product = rounded<kPrecision>(found.level * scale);
   return bits_of(product) == bits_of(value) ? found.code : kSign;
 }

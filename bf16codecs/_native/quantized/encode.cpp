@@ -18,36 +18,59 @@ void write_scales(const std::vector<float>& scales, std::vector<uint8_t>& bytes)
   }
 }
 
-void pack(const uint8_t* low, unsigned low_bits, size_t m, std::vector<uint8_t>& packed) {
-  unsigned above = low_bits;
-  for (const Packed& part : packed_parts(low_bits, m)) {
-    above -= part.bits;
-    const size_t begin = packed.size();
-    packed.resize(begin + part.size);
-    uint8_t* const out = packed.data() + begin;
-    for (size_t field = 0; field * part.size < m; ++field) {
-      const uint8_t* const from = low + field * part.size;
-      const size_t count = std::min(part.size, m - field * part.size);
-      const unsigned mask = (1u << part.bits) - 1, shift = static_cast<unsigned>(field) * part.bits;
-      for (size_t i = 0; i < count; ++i) {
-        out[i] = static_cast<uint8_t>(out[i] | (from[i] >> above & mask) << shift);
-      }
+// Packs kBits bits of each of m low bits, from bit kFrom on; returns their end.
+template <unsigned kBits, unsigned kFrom>
+uint8_t* pack_part(const uint8_t* low, size_t m, uint8_t* out) {
+  constexpr unsigned kFields = 8 / kBits, kMask = (1u << kBits) - 1;
+  const size_t size = (m * kBits + 7) / 8, last = (kFields - 1) * size;
+  const size_t whole = m > last ? m - last : 0;  // bytes that have all fields
+  for (size_t i = 0; i < whole; ++i) {
+    unsigned byte = 0;
+    for (unsigned field = 0; field < kFields; ++field) {
+      byte |= (low[field * size + i] >> kFrom & kMask) << (field * kBits);
     }
+    out[i] = static_cast<uint8_t>(byte);
+  }
+  for (size_t i = whole; i < size; ++i) {
+    unsigned byte = 0;
+    for (unsigned field = 0; field < kFields && field * size + i < m; ++field) {
+      byte |= (low[field * size + i] >> kFrom & kMask) << (field * kBits);
+    }
+    out[i] = static_cast<uint8_t>(byte);
+  }
+  return out + size;
+}
+
+// Packs the low bits of m codes; returns their end.
+uint8_t* pack(const uint8_t* low, unsigned low_bits, size_t m, uint8_t* out) {
+  switch (low_bits) {
+    case 0:
+      return out;
+    case 1:
+      return pack_part<1, 0>(low, m, out);
+    case 2:
+      return pack_part<2, 0>(low, m, out);
+    case 3:
+      return pack_part<1, 0>(low, m, pack_part<2, 1>(low, m, out));
+    default:
+      return pack_part<4, 0>(low, m, out);
   }
 }
 
 }  // namespace
 
 bool quantize(const Layout& layout, const Found& found, uint64_t first, const uint8_t* items,
-              size_t n, Scratch& scratch, Parts& parts) {
+              size_t n, Workspace& workspace, Parts& parts) {
   const Bands bands(found.grid.groups, first, n);
   if (bands.count > n || bands.columns > n / bands.count) return false;
   const Block block{layout, found.grid.groups, first, items, n};
-  Section section(block, scratch);
+  Section section(block, workspace.values);
   constexpr size_t kFailures = 64;
   Search search(found.kind, precision_of(layout, found.grid.rounding), kFailures);
   std::vector<float> scales(static_cast<size_t>(bands.groups()));
-  Codes codes(n);
+  // Two parts of low bits may take a byte more than half a byte for each code.
+  uint8_t* const symbols = workspace.codes.at_least(2 * n + n / 2 + 2);
+  Codes codes{symbols, symbols + n, 0, {}};
   while (section.next()) {
     float* const of_section = scales.data() + section.first_group();
     search.find(section, of_section);
@@ -55,10 +78,11 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   }
   const size_t m = codes.count;
   if (4 * m < n) return false;
-  pack(codes.low.data(), found.grid.levels.low_bits, m, parts.low);
+  uint8_t* const packed = symbols + 2 * n;
+  uint8_t* const end = pack(codes.low, found.grid.levels.low_bits, m, packed);
   write_scales(scales, parts.scales);
-  codes.symbols.resize(m);
-  parts.symbols = std::move(codes.symbols);
+  parts.low = {packed, end};
+  parts.symbols = {symbols, m};
   parts.plain = std::move(codes.plain);
   return true;
 }

@@ -64,10 +64,10 @@ bool is_reducible(const GroupNumbers& numbers, size_t group) {
 Search::Search(const Kind& kind, Precision precision, size_t failures)
     : kind_(kind),
       precision_(precision),
+      error_(relative_error(precision)),
       finder_(kind, precision, failures),
       is_narrow_(kind.levels.family != Family::integers ||
-                 static_cast<float>(16 << kind.levels.low_bits) * relative_error(precision) <
-                     kNarrow),
+                 static_cast<float>(16 << kind.levels.low_bits) * error_ < kNarrow),
       usual_{false, finder_.last_top()} {}
 
 Interval Search::start(const GroupNumbers& numbers, size_t group, const Guess& guess) const {
@@ -80,8 +80,7 @@ Interval Search::start(const GroupNumbers& numbers, size_t group, const Guess& g
   const bool is_finer = guess.is_least && guess.level > 1;
   if (is_finer && most / least * guess.level > kind_.tops.front() + 0.5f) return kNone;
   const float middle = (guess.is_least ? least : most) / guess.level;
-  const float error = relative_error(precision_);
-  const Interval scales{middle * (1 - error), middle * (1 + error)};
+  const Interval scales{middle * (1 - error_), middle * (1 + error_)};
   const bool is_possible = is_within(scales.low, 2 * kLeastScale, kMostScale / 2);
   return is_possible ? scales : kNone;
 }

@@ -40,6 +40,7 @@ class Search {
 
   const Kind& kind_;
   Precision precision_;
+  float error_;  // relative, of values
   ScaleFinder finder_;
   bool is_narrow_;
   Guess usual_;                // that all groups are tried with

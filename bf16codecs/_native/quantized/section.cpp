@@ -130,9 +130,8 @@ void Section::set_codes(size_t group, const uint32_t* codes) {
 
 void Section::append(const float* scales, unsigned low_bits, Codes& codes) const {
   const auto append_run = [&](size_t offset, size_t length) {
-    kernels().quantized->split_codes(
-        codes_ + offset, length, low_bits,
-        {codes.symbols.data() + codes.count, codes.low.data() + codes.count});
+    kernels().quantized->split_codes(codes_ + offset, length, low_bits,
+                                     {codes.symbols + codes.count, codes.low + codes.count});
     codes.count += length;
   };
   const bool is_all = std::find(scales, scales + groups_, 0.0f) == scales + groups_;

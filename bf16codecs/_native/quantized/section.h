@@ -23,10 +23,9 @@ struct Block {
 
 // The codes of a block, and the items that have none.
 struct Codes {
-  std::vector<uint8_t> symbols, low, plain;
-  size_t count = 0;
-
-  explicit Codes(size_t n) : symbols(n), low(n) {}
+  uint8_t *symbols, *low;  // of all items
+  size_t count;
+  std::vector<uint8_t> plain;
 };
 
 // Whole groups, as far as the block has them: those of a band or, of groups in one row each, as
