@@ -206,7 +206,7 @@ void test_fill(const QuantizedKernels& kernels, size_t n) {
 
 // What is found of groups, as bytes.
 struct Searched {
-  Bytes numbers, codes, symbols, low;
+  Bytes started, numbers, codes, symbols, low;
   bool operator==(const Searched&) const = default;
 };
 
@@ -217,6 +217,7 @@ struct Search {
   size_t size;  // of all values
   std::vector<Interval> intervals;
   bool is_narrow;
+  Guess guess;
 };
 
 Searched searched(const QuantizedKernels& kernels, const Search& search) {
@@ -232,16 +233,19 @@ Searched searched(const QuantizedKernels& kernels, const Search& search) {
   take(numbers.high), take(numbers.inverse), take(numbers.spread), take(numbers.scale);
   take(numbers.codes);
   kernels.measure(search.of, numbers);
+  kernels.start(groups, search.guess, 0x1p-8f, numbers);
+  const Bytes started = memory;
   for (size_t g = 0; g < groups; ++g) {
     numbers.low[g] = std::bit_cast<int32_t>(search.intervals[g].low);
     numbers.high[g] = std::bit_cast<int32_t>(search.intervals[g].high);
   }
   std::vector<uint32_t> codes(search.size);
+  std::vector<float> levels(search.size);
   kernels.search(search.levels, search.precision, search.of, search.is_narrow, numbers,
-                 codes.data());
+                 {codes.data(), levels.data()});
   const auto* const bytes = reinterpret_cast<const uint8_t*>(codes.data());
-  Searched found{memory, Bytes(bytes, bytes + sizeof(uint32_t) * codes.size()), Bytes(codes.size()),
-                 Bytes(codes.size())};
+  Searched found{started, memory, Bytes(bytes, bytes + sizeof(uint32_t) * codes.size()),
+                 Bytes(codes.size()), Bytes(codes.size())};
   kernels.split_codes(codes.data(), codes.size(), search.levels.low_bits,
                       {found.symbols.data(), found.low.data()});
   return found;
@@ -265,18 +269,21 @@ void test_search(const QuantizedKernels& kernels, const Levels& levels, Precisio
   for (const float width : {0x1p-22f, 0x1p-9f, 0x1p-4f}) {
     const std::vector<Interval> intervals(columns + 2, {scale * (1 - width), scale * (1 + width)});
     const bool is_narrow = random.below(2) == 0;
+    const Guess guess{random.below(2) == 0, static_cast<float>(1 + random.below(300))};
     for (const Search& search : {Search{levels,
                                         precision,
                                         {in_runs.data(), 2, runs.data(), runs.size(), 0},
                                         in_runs.size(),
                                         intervals,
-                                        is_narrow},
+                                        is_narrow,
+                                        guess},
                                  Search{levels,
                                         precision,
                                         {values.data(), columns, nullptr, 0, rows},
                                         columns * rows,
                                         intervals,
-                                        is_narrow}}) {
+                                        is_narrow,
+                                        guess}}) {
       CHECK(searched(kernels, search) == searched(kScalarQuantizedKernels, search));
     }
   }

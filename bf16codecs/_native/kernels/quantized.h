@@ -84,6 +84,19 @@ struct GroupNumbers {
 };
 inline constexpr size_t kGroupNumbers = 9;
 
+// The level of each group's largest magnitude, or of its smallest one but 0.
+struct Guess {
+  bool is_least;
+  float level;
+  bool operator==(const Guess&) const = default;
+};
+
+// Codes that are found, each in the place of its value; and memory for as many levels.
+struct FoundCodes {
+  uint32_t* codes;
+  float* levels;
+};
+
 // Consecutive codes of one scale.
 struct ScaleRun {
   float scale;
@@ -125,11 +138,15 @@ struct QuantizedKernels {
   // Finds the magnitudes and zeros of each group.
   void (*measure)(const GroupedValues& of, const GroupNumbers& numbers);
 
-  // Finds a scale in each group's interval, if the simplest one is right, and the codes, in the
-  // places of the values. `is_narrow` says that the interval leaves no doubt about levels, but for
-  // values near the middle of two.
+  // Begins each group's interval: where its scale is, if the guess is right. `error` is the
+  // relative one of values.
+  void (*start)(size_t groups, const Guess& guess, float error, const GroupNumbers& numbers);
+
+  // Finds a scale in each group's interval, if the simplest one is right and, of integers, they are
+  // not likely to be multiples of one; and the codes, in the places of the values. `is_narrow` says
+  // that the interval leaves no doubt about levels, but for values near the middle of two.
   void (*search)(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
-                 const GroupNumbers& numbers, uint32_t* codes);
+                 const GroupNumbers& numbers, const FoundCodes& found);
 
   // Splits codes into symbols and low bits.
   void (*split_codes)(const uint32_t* codes, size_t n, unsigned low_bits, const LevelCodes& split);

@@ -465,6 +465,7 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
    .magnitudes = magnitudes,                      \
    .narrow = narrow,                              \
    .measure = measure,                            \
+   .start = start,                                \
    .search = search,                              \
    .split_codes = split_codes}
 

@@ -140,14 +140,14 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
 // --- groups
 // ---------------------------------------------------------------------------------------
 
-// Groups to try, the largest first.
+// Groups to try, the largest first, but for the usual tiles.
 std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool along_columns) {
   const auto row = static_cast<uint32_t>(array.row);
   const bool has_rows = array.rows > 1;
   std::vector<Groups> groups;
   if (along_rows && (along_columns || !has_rows)) groups.push_back({kAllItems, 1, kAllItems});
   if (along_rows && along_columns && has_rows) {
-    for (const uint32_t side : {256u, 128u, 64u, 32u}) {
+    for (const uint32_t side : {128u, 256u, 64u, 32u}) {
       if (side < row && side < array.rows) groups.push_back({row, side, side});
     }
   }
@@ -205,7 +205,20 @@ struct Trial {
   unsigned found = 0, tried = 0;
   std::vector<uint32_t> integers;  // how often each occurs, from the least one on
   int spread = 0;                  // the largest difference of two integers of a group
+  std::set<float> tops;            // levels of the largest magnitudes
+  unsigned with_one = 0;           // groups whose smallest magnitude but 0 has the level 1
 };
+
+void count_levels(const std::vector<float>& values, float scale, Trial& trial) {
+  float least = HUGE_VALF, most = 0;
+  for (const float value : values) {
+    const float magnitude = std::fabs(value);
+    if (magnitude == 0) continue;
+    least = std::min(least, magnitude), most = std::max(most, magnitude);
+  }
+  trial.tops.insert(std::nearbyint(most / std::fabs(scale)));
+  trial.with_one += std::nearbyint(least / std::fabs(scale)) == 1 ? 1 : 0;
+}
 
 // Counts the integers of a group.
 void count_integers(const Kind& kind, Precision precision, const std::vector<float>& values,
@@ -268,6 +281,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     ++trial.tried;
     if (scale == 0) continue;
     ++trial.found;
+    count_levels(values, scale, trial);
     count_integers(kind, precision, values, scale, trial);
   }
   return trial;
@@ -296,6 +310,9 @@ void find_groups(const Array& array, const Kind& kind, Rounding rounding,
     if (kind.levels.family == Family::integers) {
       best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
       best.found->grid = {best.found->kind.levels, rounding, label_of(trial), groups};
+      std::vector<float>& tops = best.found->kind.tops;
+      if (trial.tops.size() == 1) tops.insert(tops.begin(), *trial.tops.begin());
+      best.found->kind.has_ones = trial.tops.size() > 1 && trial.with_one == trial.found;
     }
     if (best.is_all()) return;
   }

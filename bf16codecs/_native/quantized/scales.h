@@ -18,6 +18,7 @@ struct Kind {
   // Levels that a group's largest magnitude may have, likely ones first.
   std::vector<float> tops = {};
   float fixed_scale = 0;  // of all groups; 0: each group has its own
+  bool has_ones = false;  // whether 1 is the level of most groups' smallest magnitude but 0
 };
 
 // By how much a number may differ from the product that was rounded to it, as a share of it.

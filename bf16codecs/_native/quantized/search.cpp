@@ -44,21 +44,6 @@ float least_of(const GroupNumbers& numbers, size_t group) {
   return std::bit_cast<float>(numbers.least[group] + 1);
 }
 
-// Whether all integers of a group may be multiples of one. Most groups have a one.
-bool is_reducible(const GroupNumbers& numbers, size_t group) {
-  const float inverse = std::fabs(numbers.inverse[group]);
-  const float least = least_of(numbers, group) * inverse;
-  if (least < 1.5f) return false;
-  const auto smallest = static_cast<int>(least + 0.5f);
-  const auto largest = static_cast<int>(most_of(numbers, group) * inverse + 0.5f);
-  const bool is_odd = (numbers.codes[group] & 1) != 0;
-  for (const int factor : {2, 3, 5, 7}) {
-    const bool is_possible = smallest % factor == 0 && largest % factor == 0;
-    if (is_possible && !(factor == 2 && is_odd)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Search::Search(const Kind& kind, Precision precision, size_t failures)
@@ -68,21 +53,14 @@ Search::Search(const Kind& kind, Precision precision, size_t failures)
       finder_(kind, precision, failures),
       is_narrow_(kind.levels.family != Family::integers ||
                  static_cast<float>(16 << kind.levels.low_bits) * error_ < kNarrow),
-      usual_{false, finder_.last_top()} {}
+      usual_(kind.has_ones ? kLeastIsOne : Guess{false, finder_.last_top()}) {}
 
-Interval Search::start(const GroupNumbers& numbers, size_t group, const Guess& guess) const {
-  constexpr Interval kNone{1, 0};
-  const float most = most_of(numbers, group);
-  if (!(most > 0 && std::isfinite(most))) return kNone;
-  if (kind_.fixed_scale != 0) return {kind_.fixed_scale, kind_.fixed_scale};
-  const float least = least_of(numbers, group);
-  // Twice the levels with half the scale are possible, too, but take more.
-  const bool is_finer = guess.is_least && guess.level > 1;
-  if (is_finer && most / least * guess.level > kind_.tops.front() + 0.5f) return kNone;
-  const float middle = (guess.is_least ? least : most) / guess.level;
-  const Interval scales{middle * (1 - error_), middle * (1 + error_)};
-  const bool is_possible = is_within(scales.low, 2 * kLeastScale, kMostScale / 2);
-  return is_possible ? scales : kNone;
+void Search::start(const Guess& guess, size_t groups, const GroupNumbers& numbers) const {
+  if (kind_.fixed_scale == 0) {
+    return kernels().quantized->start(groups, guess, error_, numbers);
+  }
+  std::fill_n(numbers.low, groups, bits_of(kind_.fixed_scale));
+  std::fill_n(numbers.high, groups, bits_of(kind_.fixed_scale));
 }
 
 void Search::find(Section& section, float* scales) {
@@ -91,21 +69,19 @@ void Search::find(Section& section, float* scales) {
   const GroupedValues values = section.values();
   const QuantizedKernels& kernel = *kernels().quantized;
   kernel.measure(values, numbers);
-  const bool may_reduce = kind_.levels.family == Family::integers;
   // Parts of groups may have any largest level.
-  if (may_reduce && !section.is_whole(0)) usual_ = kLeastIsOne;
-  for (size_t g = 0; g < groups; ++g) {
-    const Interval interval = start(numbers, g, usual_);
-    numbers.low[g] = bits_of(interval.low), numbers.high[g] = bits_of(interval.high);
-  }
+  const bool is_integers = kind_.levels.family == Family::integers;
+  if (is_integers && !section.is_whole(0)) usual_ = kLeastIsOne;
+  start(usual_, groups, numbers);
   kernel.search(kind_.levels, precision_, values, is_narrow_, numbers, section.codes());
   size_t n_alone = 0;
   for (size_t g = 0; g < groups; ++g) {
     scales[g] = numbers.scale[g];
-    const bool is_right = scales[g] != 0 && !(may_reduce && is_reducible(numbers, g));
-    if (!is_right) scales[g] = find_alone(section, g, numbers);
-    if (scales[g] == 0) continue;
-    if (!is_right) ++n_alone;
+    if (scales[g] == 0) {
+      scales[g] = find_alone(section, g, numbers);
+      if (scales[g] == 0) continue;
+      ++n_alone;
+    }
     finder_.set_last(scales[g]);
   }
   if (8 * n_alone > groups) learn(numbers, scales, groups);
@@ -129,7 +105,7 @@ void Search::learn(const GroupNumbers& numbers, const float* scales, size_t grou
 }
 
 // Of integers, most groups have a one.
-std::vector<Search::Guess> Search::other_guesses() const {
+std::vector<Guess> Search::other_guesses() const {
   if (kind_.fixed_scale != 0) return {};
   std::vector<Guess> guesses;
   if (kind_.levels.family == Family::integers) {
@@ -143,26 +119,29 @@ std::vector<Search::Guess> Search::other_guesses() const {
 
 float Search::try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group) {
   const QuantizedKernels& kernel = *kernels().quantized;
-  const Interval interval = start(numbers, group, guess);
+  const float least = least_of(numbers, group), most = most_of(numbers, group);
+  // Twice the levels with half the scale are possible, too, but take more.
+  const bool is_finer = guess.is_least && guess.level > 1;
+  if (is_finer && most / least * guess.level > kind_.tops.front() + 0.5f) return 0;
+  const GroupNumbers one = numbers_in(one_, 1);
+  *one.most = numbers.most[group], *one.least = numbers.least[group];
+  *one.balance = numbers.balance[group];
+  start(guess, 1, one);
+  const Interval interval{float_of(*one.low), float_of(*one.high)};
   if (interval.low > interval.high) return 0;
   const size_t n = values_.size();
   const Interval few =
       kernel.narrow(kind_.levels, precision_, values_.data(), std::min(n, kFewValues), interval);
   if (few.low > few.high) return 0;
-  const GroupNumbers one = numbers_in(one_, 1);
-  *one.most = numbers.most[group], *one.least = numbers.least[group];
-  *one.balance = numbers.balance[group];
-  *one.low = bits_of(interval.low), *one.high = bits_of(interval.high);
   const size_t padded = (n + kRunUnit - 1) / kRunUnit * kRunUnit;
   std::vector<float>& values = values_;
   values.resize(padded, values[0]);
-  codes_.resize(padded);
+  codes_.resize(padded), levels_.resize(padded);
   const GroupRun run{0, static_cast<uint32_t>(n), 0};
   kernel.search(kind_.levels, precision_, {values.data(), 1, &run, 1, 0}, is_narrow_, one,
-                codes_.data());
+                {codes_.data(), levels_.data()});
   values.resize(n);
-  const bool may_reduce = kind_.levels.family == Family::integers;
-  return *one.scale != 0 && may_reduce && is_reducible(one, 0) ? 0 : *one.scale;
+  return *one.scale;
 }
 
 float Search::find_alone(Section& section, size_t group, const GroupNumbers& numbers) {

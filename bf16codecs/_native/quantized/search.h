@@ -21,18 +21,10 @@ class Search {
   void find(Section& section, float* scales);
 
  private:
-  // The level of a group's largest magnitude, or of its smallest one but 0.
-  struct Guess {
-    bool is_least;
-    float level;
-    bool operator==(const Guess&) const = default;
-  };
-
   static constexpr Guess kLeastIsOne{true, 1};
 
   void learn(const GroupNumbers& numbers, const float* scales, size_t groups);
-  // Where the scale is, if the guess is right.
-  Interval start(const GroupNumbers& numbers, size_t group, const Guess& guess) const;
+  void start(const Guess& guess, size_t groups, const GroupNumbers& numbers) const;
   float find_alone(Section& section, size_t group, const GroupNumbers& numbers);
   float try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group);
   float find_slowly(Section& section, size_t group);
@@ -43,9 +35,9 @@ class Search {
   float error_;  // relative, of values
   ScaleFinder finder_;
   bool is_narrow_;
-  Guess usual_;                // that all groups are tried with
-  Scratch all_, one_;          // numbers of groups
-  std::vector<float> values_;  // of a group alone
+  Guess usual_;                         // that all groups are tried with
+  Scratch all_, one_;                   // numbers of groups
+  std::vector<float> values_, levels_;  // of a group alone
   std::vector<uint32_t> codes_;
 };
 

@@ -66,9 +66,14 @@ void Section::add_runs() {
 }
 
 void Section::load() {
-  uint8_t* const memory = scratch_.at_least((sizeof *values_ + sizeof *codes_) * size_);
+  // From the start of a line on, vectors do not meet two lines.
+  constexpr size_t kLine = 64;
+  const size_t bytes = sizeof *values_ * ((size_ + kRunUnit - 1) / kRunUnit * kRunUnit);
+  uint8_t* memory = scratch_.at_least(3 * bytes + kLine);
+  memory += -reinterpret_cast<uintptr_t>(memory) % kLine;
   values_ = reinterpret_cast<float*>(memory);
-  codes_ = reinterpret_cast<uint32_t*>(memory + sizeof *values_ * size_);
+  codes_ = reinterpret_cast<uint32_t*>(memory + bytes);
+  levels_ = reinterpret_cast<float*>(memory + 2 * bytes);
   const size_t width = block_.layout.planes();
   const uint8_t* items = block_.items + width * begin_;
   const size_t n = end_ - begin_;

@@ -40,7 +40,7 @@ class Section {
   size_t first_group() const { return first_group_; }
   size_t groups() const { return groups_; }
   GroupedValues values() const;
-  uint32_t* codes() const { return codes_; }  // in the places of the values
+  FoundCodes codes() const { return {codes_, levels_}; }
 
   // Copies the values of a group, at most `most`.
   void collect(size_t group, size_t most, std::vector<float>& values) const;
@@ -68,7 +68,7 @@ class Section {
   std::vector<GroupRun> runs_;
   size_t size_ = 0;    // of all values, with those that are added to runs and rows
   size_t before_ = 0;  // values that are added to the first row
-  float* values_ = nullptr;
+  float *values_ = nullptr, *levels_ = nullptr;
   uint32_t* codes_ = nullptr;
 };
 
