@@ -74,6 +74,7 @@ void Search::find(Section& section, float* scales) {
   if (is_integers && !section.is_whole(0)) usual_ = kLeastIsOne;
   start(usual_, groups, numbers);
   kernel.search(kind_.levels, precision_, values, is_narrow_, numbers, section.codes());
+  if (is_integers && values.rows != 0) search_columns(section, numbers);
   size_t n_alone = 0;
   for (size_t g = 0; g < groups; ++g) {
     scales[g] = numbers.scale[g];
@@ -85,6 +86,35 @@ void Search::find(Section& section, float* scales) {
     finder_.set_last(scales[g]);
   }
   if (8 * n_alone > groups) learn(numbers, scales, groups);
+}
+
+// Parts of columns may be so short that no level is 1: of 32 Gaussian values in 255 levels, in half
+// of the cases. One by one, columns take some ten times as long.
+void Search::search_columns(Section& section, const GroupNumbers& numbers) {
+  const size_t groups = section.groups();
+  std::vector<float> found(groups);
+  for (float level = 2; level <= 4; ++level) {
+    std::copy_n(numbers.scale, groups, found.data());
+    const auto missing = static_cast<size_t>(std::count(found.begin(), found.end(), 0.0f));
+    if (16 * missing < groups) return;
+    start({true, level}, groups, numbers);
+    for (size_t g = 0; g < groups; ++g) {
+      const float scale = std::fabs(found[g]);
+      const bool is_too_fine = !is_usual(numbers, g, level);
+      if (scale == 0 && !is_too_fine) continue;
+      numbers.low[g] = bits_of(scale == 0 ? 1.0f : scale);
+      numbers.high[g] = bits_of(scale);
+    }
+    kernels().quantized->search(kind_.levels, precision_, section.values(), is_narrow_, numbers,
+                                section.codes());
+  }
+}
+
+// Whether a level of the smallest magnitude but 0 makes the largest one no more than usual. Twice
+// the levels with half the scale are possible, too, but take more.
+bool Search::is_usual(const GroupNumbers& numbers, size_t group, float level) const {
+  const float ratio = most_of(numbers, group) / least_of(numbers, group);
+  return ratio * level <= kind_.tops.front() + 0.5f;
 }
 
 // Of the last group's largest level, and 1 as the smallest one, the guess that is right for more
@@ -119,10 +149,8 @@ std::vector<Guess> Search::other_guesses() const {
 
 float Search::try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group) {
   const QuantizedKernels& kernel = *kernels().quantized;
-  const float least = least_of(numbers, group), most = most_of(numbers, group);
-  // Twice the levels with half the scale are possible, too, but take more.
   const bool is_finer = guess.is_least && guess.level > 1;
-  if (is_finer && most / least * guess.level > kind_.tops.front() + 0.5f) return 0;
+  if (is_finer && !is_usual(numbers, group, guess.level)) return 0;
   const GroupNumbers one = numbers_in(one_, 1);
   *one.most = numbers.most[group], *one.least = numbers.least[group];
   *one.balance = numbers.balance[group];

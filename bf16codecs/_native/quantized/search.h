@@ -24,6 +24,8 @@ class Search {
   static constexpr Guess kLeastIsOne{true, 1};
 
   void learn(const GroupNumbers& numbers, const float* scales, size_t groups);
+  void search_columns(Section& section, const GroupNumbers& numbers);
+  bool is_usual(const GroupNumbers& numbers, size_t group, float level) const;
   void start(const Guess& guess, size_t groups, const GroupNumbers& numbers) const;
   float find_alone(Section& section, size_t group, const GroupNumbers& numbers);
   float try_guess(const Guess& guess, const GroupNumbers& numbers, size_t group);
