@@ -391,6 +391,91 @@ void test_scales(const QuantizedKernels& kernels, size_t n, Random& random) {
   for (const Against side : kBothSides) CHECK(is_same(scales_of(kernels, side), expected));
 }
 
+// What is found of groups, as bytes.
+struct Searched {
+  Bytes started, numbers, codes, symbols, low;
+  bool operator==(const Searched&) const = default;
+};
+
+struct Search {
+  Levels levels;
+  Precision precision;
+  GroupedValues of;
+  size_t size;  // of all values
+  std::vector<Interval> intervals;
+  bool is_narrow;
+  Guess guess;
+};
+
+Searched searched(const QuantizedKernels& kernels, const Search& search) {
+  const size_t groups = search.of.groups;
+  Bytes memory(kGroupNumbers * sizeof(float) * groups);
+  uint8_t* next = memory.data();
+  GroupNumbers numbers;
+  const auto take = [&]<typename T>(T*& of_groups) {
+    of_groups = reinterpret_cast<T*>(next);
+    next += sizeof(T) * groups;
+  };
+  take(numbers.most), take(numbers.least), take(numbers.balance), take(numbers.low);
+  take(numbers.high), take(numbers.inverse), take(numbers.spread), take(numbers.scale);
+  take(numbers.codes);
+  kernels.measure(search.of, numbers);
+  kernels.start(groups, search.guess, 0x1p-8f, numbers);
+  const Bytes started = memory;
+  for (size_t g = 0; g < groups; ++g) {
+    numbers.low[g] = std::bit_cast<int32_t>(search.intervals[g].low);
+    numbers.high[g] = std::bit_cast<int32_t>(search.intervals[g].high);
+  }
+  std::vector<uint32_t> codes(search.size);
+  std::vector<float> levels(search.size);
+  kernels.search(search.levels, search.precision, search.of, search.is_narrow, numbers,
+                 {codes.data(), levels.data()});
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(codes.data());
+  Searched found{started, memory, Bytes(bytes, bytes + sizeof(uint32_t) * codes.size()),
+                 Bytes(codes.size()), Bytes(codes.size())};
+  kernels.split_codes(codes.data(), codes.size(), search.levels.low_bits,
+                      {found.symbols.data(), found.low.data()});
+  return found;
+}
+
+// Values in runs of two groups, and in columns, whose scales are in intervals of some widths.
+void test_search(const QuantizedKernels& kernels, const Levels& levels, Precision precision,
+                 const Floats& values, float scale, Random& random) {
+  if (values.empty()) return;
+  Floats in_runs;
+  std::vector<GroupRun> runs;
+  for (size_t i = 0; i < values.size();) {
+    const size_t length = std::min<size_t>(1 + random.below(80), values.size() - i);
+    runs.push_back({random.below(2), static_cast<uint32_t>(length), in_runs.size()});
+    in_runs.insert(in_runs.end(), values.begin() + static_cast<ptrdiff_t>(i),
+                   values.begin() + static_cast<ptrdiff_t>(i + length));
+    while (in_runs.size() % kRunUnit != 0) in_runs.push_back(values[i]);
+    i += length;
+  }
+  const size_t columns = 1 + random.below(40), rows = values.size() / columns;
+  for (const float width : {0x1p-22f, 0x1p-9f, 0x1p-4f}) {
+    const std::vector<Interval> intervals(columns + 2, {scale * (1 - width), scale * (1 + width)});
+    const bool is_narrow = random.below(2) == 0;
+    const Guess guess{random.below(2) == 0, static_cast<float>(1 + random.below(300))};
+    for (const Search& search : {Search{levels,
+                                        precision,
+                                        {in_runs.data(), 2, runs.data(), runs.size(), 0},
+                                        in_runs.size(),
+                                        intervals,
+                                        is_narrow,
+                                        guess},
+                                 Search{levels,
+                                        precision,
+                                        {values.data(), columns, nullptr, 0, rows},
+                                        columns * rows,
+                                        intervals,
+                                        is_narrow,
+                                        guess}}) {
+      CHECK(searched(kernels, search) == searched(kScalarQuantizedKernels, search));
+    }
+  }
+}
+
 // Values of one scale, some of which are then changed: to others, or to what is no number.
 void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
   const Levels levels = random_levels(random);
@@ -404,6 +489,7 @@ void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
     if (levels.count <= kMostSearched) {
       test_quantize(kernels, levels, form.precision, values, scales);
       test_narrow(kernels, levels, form.precision, values, std::fabs(scale));
+      test_search(kernels, levels, form.precision, values, std::fabs(scale), random);
     }
   };
   check();

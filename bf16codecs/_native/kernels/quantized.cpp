@@ -1,6 +1,6 @@
 // The portable kernels of grids: the definition that the others are tested against.
 
-#include "kernels/quantized_loops.h"
+#include "kernels/quantized_search.h"
 
 namespace bf16codecs {
 

@@ -74,6 +74,51 @@ struct ScaleCounts {
   uint32_t zeros, wrong;
 };
 
+// Values of a group that lie one behind the other, from `offset` on. The first one follows again,
+// up to a multiple of kRunUnit.
+struct GroupRun {
+  uint32_t group, length;
+  size_t offset;
+};
+inline constexpr size_t kRunUnit = 16;  // binary32 in the widest vectors
+
+// Values of many groups: in runs or, if `rows` is not 0, in rows of a value of each group.
+struct GroupedValues {
+  const float* values;
+  size_t groups;
+  const GroupRun* runs;
+  size_t n_runs;
+  size_t rows;
+};
+
+// What the search for scales knows of each group.
+struct GroupNumbers {
+  // Of the group's magnitudes, as bits of binary32: the largest, and the smallest one that is not
+  // 0, less 1. And how many more zeros are -0 than 0.
+  int32_t* most;
+  uint32_t* least;
+  int32_t* balance;
+  // The interval of scales that are possible, as bits; none if low > high.
+  int32_t *low, *high;
+  float *inverse, *spread;  // of the interval: 1 / middle, and its half width as a share of it
+  float* scale;             // 0 if there is none
+  uint32_t* codes;          // all codes, connected by "or"
+};
+inline constexpr size_t kGroupNumbers = 9;
+
+// The level of each group's largest magnitude, or of its smallest one but 0.
+struct Guess {
+  bool is_least;
+  float level;
+  bool operator==(const Guess&) const = default;
+};
+
+// Codes that are found, each in the place of its value; and memory for as many levels.
+struct FoundCodes {
+  uint32_t* codes;
+  float* levels;
+};
+
 struct QuantizedKernels {
   // Items as numbers.
   void (*load)(Container container, const uint8_t* items, size_t n, float* values);
@@ -119,6 +164,22 @@ struct QuantizedKernels {
   // that may be one of two neighbouring levels say nothing.
   Interval (*narrow)(const Levels& levels, Precision precision, const float* values, size_t n,
                      const Interval& scales);
+
+  // Finds the magnitudes and zeros of each group.
+  void (*measure)(const GroupedValues& of, const GroupNumbers& numbers);
+
+  // Begins each group's interval: where its scale is, if the guess is right. `error` is the
+  // relative one of values.
+  void (*start)(size_t groups, const Guess& guess, float error, const GroupNumbers& numbers);
+
+  // Finds a scale in each group's interval, if the simplest one is right and, of integers, they are
+  // not likely to be multiples of one; and the codes, in the places of the values. `is_narrow` says
+  // that the interval leaves no doubt about levels, but for values near the middle of two.
+  void (*search)(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
+                 const GroupNumbers& numbers, const FoundCodes& found);
+
+  // Splits codes into symbols and low bits.
+  void (*split_codes)(const uint32_t* codes, size_t n, unsigned low_bits, const LevelCodes& split);
 };
 
 // The definition, which compilers make vectors of where the baseline of the processor has them, as

@@ -488,4 +488,8 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
    .multiply_and_add = multiply_and_add,           \
    .quantize_with_offsets = quantize_with_offsets, \
    .magnitudes = magnitudes,                       \
-   .narrow = narrow}
+   .narrow = narrow,                               \
+   .measure = measure,                             \
+   .start = start,                                 \
+   .search = search,                               \
+   .split_codes = split_codes}

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "quantized/find.h"
@@ -16,12 +17,12 @@ struct Parts {
   std::vector<uint8_t> scales;   // little-endian binary32
   std::vector<uint8_t> offsets;  // as scales, empty if the kind has none
   std::vector<uint8_t> plain;    // the items of groups without a scale
-  std::vector<uint8_t> low;      // the packed low bits
-  std::vector<uint8_t> symbols;
+  // In the workspace: the packed low bits, and the symbols.
+  std::span<const uint8_t> low, symbols;
 };
 
 // Finds the scales and codes of a block. Returns false if most of its groups have none.
 bool quantize(const Layout& layout, const Found& found, uint64_t first, const uint8_t* items,
-              size_t n, Scratch& scratch, Parts& parts);
+              size_t n, Workspace& workspace, Parts& parts);
 
 }  // namespace bf16codecs::quantized

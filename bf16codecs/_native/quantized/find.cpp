@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <set>
 #include <span>
 
@@ -29,7 +28,10 @@ struct Array {
   size_t row;  // at least 1
   size_t rows;
 
-  // Copies items first, first + step, ...
+  void load(size_t first, size_t count, float* values) const {
+    load_values(layout, items + layout.planes() * first, count, values);
+  }
+  // Items first, first + step, ...
   void load(size_t first, size_t step, size_t count, float* values) const {
     const size_t width = layout.planes();
     uint8_t bytes[4];
@@ -125,7 +127,8 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
     float values[kMostRunItems];
     size_t n = kRunItems, others = 0;
     for (; n <= kMostRunItems && first + (n - 1) * step < array.n; n *= 2) {
-      array.load(first, step, n, values);
+      if (step == 1) array.load(first, n, values);
+      if (step != 1) array.load(first, step, n, values);
       others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
       if (others >= kLeastOthers) break;
     }
@@ -139,14 +142,14 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
 // --- groups
 // ---------------------------------------------------------------------------------------
 
-// Groups to try, the largest first.
+// Groups to try, the largest first, but for the usual tiles.
 std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool along_columns) {
   const auto row = static_cast<uint32_t>(array.row);
   const bool has_rows = array.rows > 1;
   std::vector<Groups> groups;
   if (along_rows && (along_columns || !has_rows)) groups.push_back({kAllItems, 1, kAllItems});
   if (along_rows && along_columns && has_rows) {
-    for (const uint32_t side : {256u, 128u, 64u, 32u}) {
+    for (const uint32_t side : {128u, 256u, 64u, 32u}) {
       if (side < row && side < array.rows) groups.push_back({row, side, side});
     }
   }
@@ -190,28 +193,33 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   values.clear();
   for (uint64_t k = 0; k * run < count; ++k) {
     const uint64_t begin = count == size ? k * run : (size - run) * k / (count / run);
-    for (uint64_t i = begin; i < std::min(begin + run, size); ++i) {
+    const uint64_t end = std::min(begin + run, size);
+    for (uint64_t i = begin, length; i < end; i += length) {
       const uint64_t item = (row + i / width) * of_row + column + i % width;
       if (item >= array.n) break;
-      values.emplace_back();
-      array.load(static_cast<size_t>(item), 1, 1, &values.back());
+      length = std::min({end - i, width - i % width, array.n - item});
+      values.resize(values.size() + static_cast<size_t>(length));
+      array.load(static_cast<size_t>(item), static_cast<size_t>(length),
+                 values.data() + values.size() - length);
     }
   }
   return count == size;
 }
 
 struct Trial {
-  unsigned found = 0, tried = 0;     // groups that are not all zeros
-  std::map<int, uint32_t> integers;  // how often each occurs
-  int spread = 0;                    // the largest difference of two integers of a group
+  unsigned found = 0, tried = 0;   // groups that are not all zeros
+  std::vector<uint32_t> integers;  // how often each occurs, from the least one on
+  int spread = 0;                  // the largest difference of two integers of a group
+  std::set<float> tops;            // levels of the largest magnitudes
+  unsigned with_one = 0;           // groups whose smallest magnitude but 0 has the level 1
 
   bool is_all() const { return found == tried; }
 
   // Of a code: the entropy of the integers, or else of codes as they usually are.
   double bits(const Levels& levels) const {
     double bits = 0, all = 0;
-    for (const auto& [integer, count] : integers) all += count;
-    for (const auto& [integer, count] : integers) bits += count * std::log2(all / count);
+    for (const uint32_t count : integers) all += count;
+    for (const uint32_t count : integers) bits += count == 0 ? 0 : count * std::log2(all / count);
     return integers.empty() ? 4.0 + levels.low_bits : bits / all;
   }
 };
@@ -226,20 +234,33 @@ double saved_bits(const Array& array, const Kind& kind, const Groups& groups, co
   return (plain - trial.bits(kind.levels)) * trial.found / trial.tried - numbers / size;
 }
 
+void count_levels(const std::vector<float>& values, float scale, Trial& trial) {
+  float least = HUGE_VALF, most = 0;
+  for (const float value : values) {
+    const float magnitude = std::fabs(value);
+    if (magnitude == 0) continue;
+    least = std::min(least, magnitude), most = std::max(most, magnitude);
+  }
+  trial.tops.insert(std::nearbyint(most / std::fabs(scale)));
+  trial.with_one += std::nearbyint(least / std::fabs(scale)) == 1 ? 1 : 0;
+}
+
 // Counts the integers of a group.
 void count_integers(const Kind& kind, Precision precision, const std::vector<float>& values,
-                    const GroupNumbers& numbers, Trial& trial) {
+                    const ScaleAndOffset& numbers, Trial& trial) {
   if (kind.levels.family != Family::integers) return;
   const size_t n = values.size();
   std::vector<float> scales(n, numbers.scale), offsets(n, numbers.offset);
   std::vector<uint8_t> symbols(n), low(n);
   quantize_values(kind.levels, precision, values.data(), scales.data(), offsets.data(), n,
                   {symbols.data(), low.data()});
+  const int zero = 16 << kind.levels.low_bits;
+  trial.integers.resize(static_cast<size_t>(2 * zero));
   int least = 0, most = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = symbols[i] << kind.levels.low_bits | low[i];
-    const int integer = code == 0 ? 0 : code - (16 << kind.levels.low_bits);
-    ++trial.integers[integer];
+    const int integer = code == 0 ? 0 : code - zero;
+    ++trial.integers[static_cast<size_t>(integer + zero)];
     least = std::min(least, integer), most = std::max(most, integer);
   }
   trial.spread = std::max(trial.spread, most - least);
@@ -247,11 +268,14 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
 
 // The levels with the fewest low bits with which symbols are coded as pairs: wider tables save
 // little, and decode several times slower.
-Levels with_low_bits(Levels levels, const std::map<int, uint32_t>& integers) {
+Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
+  const int zero = static_cast<int>(integers.size() / 2);
   for (; levels.low_bits < 4; ++levels.low_bits) {
     uint32_t counts[256] = {};
-    for (const auto& [integer, count] : integers) {
-      counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += count;
+    for (size_t i = 0; i < integers.size(); ++i) {
+      const int integer = static_cast<int>(i) - zero;
+      if (integers[i] != 0)
+        counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += integers[i];
     }
     if (has_good_pairs(counts)) break;
   }
@@ -260,7 +284,10 @@ Levels with_low_bits(Levels levels, const std::map<int, uint32_t>& integers) {
 
 Label label_of(const Trial& trial) {
   std::set<int> magnitudes;
-  for (const auto& [integer, count] : trial.integers) magnitudes.insert(std::abs(integer));
+  const int zero = static_cast<int>(trial.integers.size() / 2);
+  for (size_t i = 0; i < trial.integers.size(); ++i) {
+    if (trial.integers[i] != 0) magnitudes.insert(std::abs(static_cast<int>(i) - zero));
+  }
   return label_of_integers(magnitudes, trial.spread);
 }
 
@@ -270,7 +297,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
   Trial trial;
   for (size_t k = 0; k < kGroupsTried; ++k) {
     if (k == kFewGroups && (trial.found == 0 || (trial.is_all() && !kind.has_offsets()))) break;
-    GroupNumbers numbers;
+    ScaleAndOffset numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {
       const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
       numbers = finder.find(values.data(), values.size(), is_all);
@@ -281,6 +308,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     ++trial.tried;
     if (numbers.scale == 0) continue;
     ++trial.found;
+    if (!kind.has_offsets()) count_levels(values, numbers.scale, trial);
     count_integers(kind, precision, values, numbers, trial);
   }
   return trial;
@@ -314,6 +342,9 @@ bool consider(const Array& array, const Candidate& candidate, const Groups& grou
     if (kind.levels.family == Family::integers) {
       best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
       best.found->grid = {best.found->kind.levels, rounding, label_of(trial), groups};
+      std::vector<float>& tops = best.found->kind.tops;
+      if (trial.tops.size() == 1) tops.insert(tops.begin(), *trial.tops.begin());
+      best.found->kind.has_ones = trial.tops.size() > 1 && trial.with_one == trial.found;
     }
   }
   return trial.is_all();
@@ -328,7 +359,7 @@ std::optional<Found> find_palette(const Array& array) {
   std::vector<float> levels;
   for (size_t k = 0; k < std::min(kSampled, array.n); ++k) {
     float value;
-    array.load(place(k, array.n), 1, 1, &value);
+    array.load(place(k, array.n), 1, &value);
     const auto is_same = [value](float level) {
       return std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(value);
     };
@@ -375,13 +406,6 @@ std::vector<Rounding> roundings_of(const Layout& layout) {
 struct Axes {
   bool along_rows, along_columns;
 };
-
-// Integers of eight bits explain small groups of any few values, as a line with an offset has.
-bool may_be_by_chance(const Found& found) {
-  constexpr uint64_t kSmall = 64;
-  const Groups& groups = found.grid.groups;
-  return found.grid.label == Label::int8 && uint64_t{groups.width} * groups.height <= kSmall;
-}
 
 // Of some kinds, with each rounding.
 std::vector<Candidate> candidates(const Array& array, std::span<const Kind> kinds,
@@ -443,7 +467,8 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   const Axes axes{along_rows, along_columns};
   Best best;
   find_products(array, axes, best);
-  if (best.is_all && !may_be_by_chance(*best.found)) return best.found;
+  // Integers of eight bits explain groups of any few values, as lines with an offset have.
+  if (best.is_all && best.found->grid.label != Label::int8) return best.found;
   if (auto palette = find_palette(array)) return palette;
   find_lines(array, axes, best);
   return best.found;

@@ -19,7 +19,7 @@ class GroupFinder {
     if (kind.has_offsets()) finder_.emplace<OffsetFinder>(kind, precision, failures);
   }
 
-  GroupNumbers find(const float* values, size_t n, bool is_whole) {
+  ScaleAndOffset find(const float* values, size_t n, bool is_whole) {
     if (auto* const scales = std::get_if<ScaleFinder>(&finder_))
       return {scales->find(values, n, is_whole), 0};
     return std::get<OffsetFinder>(finder_).find(values, n);

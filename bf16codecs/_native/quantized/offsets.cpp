@@ -74,7 +74,7 @@ bool OffsetFinder::collect(const float* values, size_t n) {
   return true;
 }
 
-GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) {
+ScaleAndOffset OffsetFinder::if_exact(const ScaleAndOffset& numbers) {
   if (tries_ != 0) --tries_;
   if (!are_within(kind_.levels.formula, numbers.scale, numbers.offset)) return {};
   float scales[kMostValues], offsets[kMostValues];
@@ -83,14 +83,14 @@ GroupNumbers OffsetFinder::if_exact(const GroupNumbers& numbers) {
   std::fill_n(offsets, n_, numbers.offset);
   const bool is_exact = kernels().quantized->quantize_with_offsets(
       kind_.levels, precision_, values_, scales, offsets, n_, {symbols, low});
-  return is_exact ? numbers : GroupNumbers{};
+  return is_exact ? numbers : ScaleAndOffset{};
 }
 
 // Of a group of one value, which is the offset, or the scale.
-GroupNumbers OffsetFinder::of_constant() {
+ScaleAndOffset OffsetFinder::of_constant() {
   const float value = values_[0];
   const bool is_difference = kind_.levels.formula == Formula::difference && value != 0;
-  return if_exact(is_difference ? GroupNumbers{value, 0} : GroupNumbers{last_scale_, value});
+  return if_exact(is_difference ? ScaleAndOffset{value, 0} : ScaleAndOffset{last_scale_, value});
 }
 
 // The scales that the distances between values allow.
@@ -113,10 +113,10 @@ Range OffsetFinder::scales() const {
 // Calls function with numbers of a range, until it finds something: the simplest one; those of the
 // precision that libraries multiply out in, if there are few; and the simplest of each part.
 template <typename Function>
-GroupNumbers OffsetFinder::try_range(const Range& range, Function function) {
+ScaleAndOffset OffsetFinder::try_range(const Range& range, Function function) {
   if (range.low > range.high || tries_ == 0) return {};
   const double size = range.high - range.low, step = shape_of(half_).step(range.high);
-  GroupNumbers found = function(simplest_of(range.low, range.high));
+  ScaleAndOffset found = function(simplest_of(range.low, range.high));
   if (size < kTries * step) {
     double number = std::ceil(range.low / step) * step;
     for (; found.scale == 0 && number <= range.high && tries_ != 0; number += step)
@@ -139,12 +139,12 @@ Range OffsetFinder::offsets_with(float scale) const {
   return offsets;
 }
 
-GroupNumbers OffsetFinder::with_scale(float scale) {
+ScaleAndOffset OffsetFinder::with_scale(float scale) {
   return try_range(offsets_with(scale), [&](float offset) { return if_exact({scale, offset}); });
 }
 
 // Differences: with a zero, each value bounds the scale.
-GroupNumbers OffsetFinder::with_zero(float zero) {
+ScaleAndOffset OffsetFinder::with_zero(float zero) {
   Range scales{0, kInfinity};
   for (size_t i = 0; i < n_; ++i) {
     const double level = shape_of(half_).round(static_cast<float>(level_[i] - zero));
@@ -156,12 +156,12 @@ GroupNumbers OffsetFinder::with_zero(float zero) {
 }
 
 // Zeros are numbers of the precision that libraries multiply out in.
-GroupNumbers OffsetFinder::with_zeros(double scale) {
+ScaleAndOffset OffsetFinder::with_zeros(double scale) {
   double sum = 0;
   for (size_t i = 0; i < n_; ++i) sum += level_[i] - values_[i] / scale;
   const Shape shape = shape_of(half_);
   const double likely = shape.round(sum / static_cast<double>(n_));
-  GroupNumbers found = with_zero(static_cast<float>(likely));
+  ScaleAndOffset found = with_zero(static_cast<float>(likely));
   for (int k = 1; k <= kTries && found.scale == 0 && tries_ != 0; ++k) {
     found = with_zero(static_cast<float>(likely + k * shape.step(likely)));
     if (found.scale == 0) found = with_zero(static_cast<float>(likely - k * shape.step(likely)));
@@ -170,7 +170,7 @@ GroupNumbers OffsetFinder::with_zeros(double scale) {
 }
 
 // The scales that a group may have that is made of the numbers.
-Range OffsetFinder::scales_near(const float* values, size_t n, const GroupNumbers& numbers) {
+Range OffsetFinder::scales_near(const float* values, size_t n, const ScaleAndOffset& numbers) {
   collect(values, n);
   for (size_t i = 0; i < n_; ++i) {
     error_[i] = both_errors_[i] = error_of(precision_, values_[i]);
@@ -180,7 +180,7 @@ Range OffsetFinder::scales_near(const float* values, size_t n, const GroupNumber
 }
 
 // Tries values that have so many levels from the least to the largest.
-GroupNumbers OffsetFinder::find_with(double levels) {
+ScaleAndOffset OffsetFinder::find_with(double levels) {
   const double least = values_[0], range = values_[n_ - 1] - least;
   const Formula formula = kind_.levels.formula;
   for (size_t i = 0; i < n_; ++i) {
@@ -193,7 +193,7 @@ GroupNumbers OffsetFinder::find_with(double levels) {
   const Range of_scales = scales();
   if (of_scales.low > of_scales.high) return {};
   // The least value need not have the first level. With roundings between, it matters which it has.
-  GroupNumbers found;
+  ScaleAndOffset found;
   const int last = kind_.first + static_cast<int>(kind_.tops.front() - levels);
   for (int first = kind_.first; first <= last && found.scale == 0 && tries_ != 0; ++first) {
     for (size_t i = 0; i < n_; ++i) level_[i] += first == kind_.first ? first : 1;
@@ -204,9 +204,9 @@ GroupNumbers OffsetFinder::find_with(double levels) {
   return found;
 }
 
-GroupNumbers OffsetFinder::find(const float* values, size_t n) {
+ScaleAndOffset OffsetFinder::find(const float* values, size_t n) {
   if (!collect(values, n) || n_ == 0) return {};
-  GroupNumbers found;
+  ScaleAndOffset found;
   tries_ = failures_ != 0 ? kManyTries : kFewTries;
   if (n_ == 1) {
     found = of_constant();

@@ -21,13 +21,13 @@ class OffsetFinder {
   OffsetFinder(const Kind& kind, Precision precision, size_t failures);
 
   // Returns a scale of 0 if there are none.
-  GroupNumbers find(const float* values, size_t n);
+  ScaleAndOffset find(const float* values, size_t n);
 
   // Of sums: the scales that a group may have that was found, and with one of these, its offsets.
-  Range scales_near(const float* values, size_t n, const GroupNumbers& numbers);
+  Range scales_near(const float* values, size_t n, const ScaleAndOffset& numbers);
   Range offsets_with(float scale) const;
   // The numbers if the values of that group are made of them, or else a scale of 0.
-  GroupNumbers if_exact(const GroupNumbers& numbers);
+  ScaleAndOffset if_exact(const ScaleAndOffset& numbers);
 
  private:
   // Values of a group that differ: more are no integers of five bits.
@@ -35,13 +35,13 @@ class OffsetFinder {
 
   bool has_occurred(float value) const;
   bool collect(const float* values, size_t n);
-  GroupNumbers of_constant();
-  GroupNumbers find_with(double levels);
+  ScaleAndOffset of_constant();
+  ScaleAndOffset find_with(double levels);
   template <typename Function>
-  GroupNumbers try_range(const Range& range, Function function);
-  GroupNumbers with_scale(float scale);
-  GroupNumbers with_zeros(double scale);
-  GroupNumbers with_zero(float zero);
+  ScaleAndOffset try_range(const Range& range, Function function);
+  ScaleAndOffset with_scale(float scale);
+  ScaleAndOffset with_zeros(double scale);
+  ScaleAndOffset with_zero(float zero);
   Range scales() const;
 
   const Kind& kind_;

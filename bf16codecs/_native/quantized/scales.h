@@ -18,6 +18,7 @@ struct Kind {
   // Levels that a group's largest magnitude may have, likely ones first.
   std::vector<float> tops = {};
   float fixed_scale = 0;  // of all groups; 0: each group has its own
+  bool has_ones = false;  // whether 1 is the level of most groups' smallest magnitude but 0
   // Of integers with offsets: the smallest one. The only top is how many levels are above it.
   int first = 0;
 
@@ -25,9 +26,12 @@ struct Kind {
 };
 
 // What a group has beside its codes. Its scale is 0 if it is not on a grid.
-struct GroupNumbers {
+struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
+
+// By how much a number may differ from the product that was rounded to it, as a share of it.
+float relative_error(Precision precision);
 
 // The number of an interval, both ends of which are positive, whose significand has the most zeros
 // at its end.
@@ -43,9 +47,15 @@ class ScaleFinder {
   // largest magnitude may have any level; in a whole one, only likely levels are tried.
   float find(const float* values, size_t n, bool is_whole);
 
+  // The level that the largest magnitude of the last group had.
+  float last_top() const { return last_top_; }
+  // Says that the last group has this scale.
+  void set_last(float scale) { last_ = scale; }
+
  private:
   std::vector<float> likely_tops(const float* values, size_t n, float most) const;
   float find_with_any(std::span<const float> tops, const float* values, size_t n, float most);
+  float find_by_least(const float* values, size_t n, float most);
   float reduced(float scale, float top, const float* values, size_t n, float most) const;
   float find_with(float top, const float* values, size_t n, float most) const;
   bool is_exact(const float* values, size_t n, float scale) const;

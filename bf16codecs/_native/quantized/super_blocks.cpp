@@ -9,6 +9,7 @@
 #include "quantized/groups.h"
 #include "quantized/kinds.h"
 #include "quantized/shape.h"
+#include "quantized/values.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -65,14 +66,26 @@ class SuperBlocks {
         most_(inner.kind.tops.front()),
         finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, 0)) {}
 
-  // Of the 256 items at `values`; returns false, and changes nothing, if the numbers don't fit.
-  bool replace(const float* values, float* scales, float* offsets) {
+  // Of 256 values; returns false, and changes nothing, if the numbers don't fit.
+  bool replace(const float* values, float* scales, float* offsets, const LevelCodes& codes) {
     if (std::count(scales, scales + groups_, 0.0f) != 0) return false;
-    return kind_.has_offsets() ? replace_both(values, scales, offsets)
-                               : replace_scales(values, scales);
+    const bool is_replaced = kind_.has_offsets() ? replace_both(values, scales, offsets)
+                                                 : replace_scales(values, scales);
+    return is_replaced && quantize(values, scales, offsets, codes);
   }
 
  private:
+  // Finds the codes; returns whether all values have one.
+  bool quantize(const float* values, const float* scales, const float* offsets,
+                const LevelCodes& codes) const {
+    float of_scales[kItems], of_offsets[kItems];
+    for (size_t i = 0; i < kItems; ++i) {
+      of_scales[i] = scales[i / size_];
+      of_offsets[i] = kind_.has_offsets() ? offsets[i / size_] : 0;
+    }
+    return quantize_values(kind_.levels, precision_, values, of_scales, of_offsets, kItems, codes);
+  }
+
   bool replace_scales(const float* values, float* scales) const {
     const QuantizedKernels& kernel = *kernels().quantized;
     constexpr float kLess = 1 - 0x1p-7f, kMore = 1 + 0x1p-7f;
@@ -85,14 +98,12 @@ class SuperBlocks {
     }
     float found[kMostGroups];
     const auto is_exact = [&] {
-      float item_scales[kItems];
       uint8_t symbols[kItems], low[kItems];
       for (size_t g = 0; g < groups_; ++g) {
         if (found[g] == 0) return false;
         found[g] = std::copysign(found[g], scales[g]);
-        std::fill_n(item_scales + g * size_, size_, found[g]);
       }
-      return kernel.quantize(kind_.levels, precision_, values, item_scales, kItems, {symbols, low});
+      return quantize(values, found, nullptr, {symbols, low});
     };
     if (!fit(ranges, groups_, most_, found, is_exact)) return false;
     std::copy_n(found, groups_, scales);
@@ -151,23 +162,34 @@ bool may_have_super_blocks(const Found& found, Precision precision, uint64_t fir
          (groups.row % kItems == 0 || groups.row == groups.width);
 }
 
+// Returns how many of the super-blocks of a kind there are.
+size_t replace_all(const Found& found, const InnerKind& inner, Precision precision,
+                   const Block& block, float* scales, float* offsets, Codes& codes) {
+  SuperBlocks super_blocks(found.kind, precision, inner);
+  const size_t count = block.n / kItems, width = inner.width, size = block.layout.planes() * kItems;
+  size_t replaced = 0, at = 0;  // of the next code
+  for (size_t k = 0; k < count; ++k, scales += width) {
+    float values[kItems];
+    load_values(block.layout, block.items + size * k, kItems, values);
+    const LevelCodes of_block{codes.symbols + at, codes.low + at};
+    float* const of_offsets = found.kind.has_offsets() ? offsets + k * width : nullptr;
+    replaced += super_blocks.replace(values, scales, of_offsets, of_block) ? 1 : 0;
+    at += kItems -
+          found.grid.groups.width * static_cast<size_t>(std::count(scales, scales + width, 0.0f));
+    if (k + 1 == kFirst && 2 * replaced < kFirst) break;
+  }
+  return replaced;
+}
+
 }  // namespace
 
-void find_super_blocks(const Found& found, Precision precision, uint64_t first, const float* values,
-                       size_t n, float* scales, float* offsets) {
-  if (!may_have_super_blocks(found, precision, first)) return;
+void find_super_blocks(const Found& found, Precision precision, const Block& block, float* scales,
+                       float* offsets, Codes& codes) {
+  if (!may_have_super_blocks(found, precision, block.first)) return;
   for (const InnerKind& inner : inner_kinds()) {
     if (uint64_t{inner.width} * found.grid.groups.width != kItems) continue;
-    SuperBlocks super_blocks(found.kind, precision, inner);
-    const size_t count = n / kItems, width = inner.width;
-    if (!do_differ(scales, std::min(count, kFirst) * width)) return;
-    size_t replaced = 0;
-    for (size_t k = 0; k < count; ++k) {
-      float* const of_scales = scales + k * width;
-      replaced += super_blocks.replace(values + k * kItems, of_scales, offsets + k * width) ? 1 : 0;
-      if (k + 1 == kFirst && 2 * replaced < kFirst) break;
-    }
-    if (replaced != 0) return;
+    if (!do_differ(scales, std::min(block.n / kItems, kFirst) * inner.width)) return;
+    if (replace_all(found, inner, precision, block, scales, offsets, codes) != 0) return;
   }
 }
 

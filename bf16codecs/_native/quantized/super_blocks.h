@@ -7,11 +7,12 @@
 #include <cstddef>
 
 #include "quantized/find.h"
+#include "quantized/section.h"
 
 namespace bf16codecs::quantized {
 
-// Replaces the scales and offsets of a block's groups, if they can be those of super-blocks.
-void find_super_blocks(const Found& found, Precision precision, uint64_t first, const float* values,
-                       size_t n, float* scales, float* offsets);
+// Replaces the scales, offsets and codes of a block's groups, if they can be those of super-blocks.
+void find_super_blocks(const Found& found, Precision precision, const Block& block, float* scales,
+                       float* offsets, Codes& codes);
 
 }  // namespace bf16codecs::quantized

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/quantized_search.h"
 #include "kernels/x86/quantized.h"
 
 namespace bf16codecs {

@@ -3,7 +3,7 @@
 // What the kernels of grids for AVX2 and AVX-512 share: tables of levels, and how codes become
 // numbers. Everything is static, so that each file has a copy of its own.
 
-#include "kernels/quantized_loops.h"
+#include "kernels/quantized_search.h"
 
 namespace bf16codecs {
 namespace {

@@ -1,0 +1,162 @@
+#include "quantized/section.h"
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "quantized/values.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+// As many values and their codes, of 4 bytes each, stay in the first-level cache.
+constexpr size_t kSectionValues = 2048;
+
+size_t padded(size_t length) {
+  return (length + kRunUnit - 1) / kRunUnit * kRunUnit;
+}
+
+}  // namespace
+
+Section::Section(const Block& block, Scratch& scratch)
+    : block_(block),
+      scratch_(scratch),
+      bands_(block.groups, block.first, block.n),
+      next_(block.groups, block.first, block.n),
+      has_columns_(block.groups.width == 1 && block.groups.row > 1 && block.groups.height > 1) {}
+
+bool Section::next() {
+  begin_ = end_;
+  if (begin_ == block_.n) return false;
+  runs_.clear();
+  size_ = 0;
+  const Groups& groups = block_.groups;
+  const uint64_t band = (block_.first + begin_) / groups.row / groups.height;
+  if (groups.height == 1) {
+    end_ = block_.n;
+  } else {
+    const uint64_t end = (band + 1) * groups.height * groups.row - block_.first;
+    end_ = static_cast<size_t>(std::min<uint64_t>(block_.n, end));
+  }
+  first_group_ = static_cast<size_t>((band - bands_.first) * bands_.columns);
+  groups_ = static_cast<size_t>(bands_.columns);
+  if (has_columns_) {
+    before_ = static_cast<size_t>((block_.first + begin_) % groups.row);
+    size_ = (before_ + end_ - begin_ + groups.row - 1) / groups.row * groups.row;
+  } else {
+    add_runs();
+  }
+  load();
+  return true;
+}
+
+// Of groups in one row each, a run is a group.
+void Section::add_runs() {
+  const bool is_in_row = block_.groups.height == 1;
+  size_t i = begin_;
+  while (i < end_ && (!is_in_row || size_ < kSectionValues)) {
+    const Run run = next_.next(end_ - i);
+    if (is_in_row && i == begin_) first_group_ = run.group;
+    runs_.push_back({static_cast<uint32_t>(run.group - first_group_),
+                     static_cast<uint32_t>(run.length), size_});
+    size_ += padded(run.length);
+    i += run.length;
+  }
+  end_ = i;
+  if (is_in_row) groups_ = runs_.size();
+}
+
+void Section::load() {
+  // From the start of a line on, vectors do not meet two lines.
+  constexpr size_t kLine = 64;
+  const size_t bytes = sizeof *values_ * ((size_ + kRunUnit - 1) / kRunUnit * kRunUnit);
+  uint8_t* memory = scratch_.at_least(3 * bytes + kLine);
+  memory += -reinterpret_cast<uintptr_t>(memory) % kLine;
+  values_ = reinterpret_cast<float*>(memory);
+  codes_ = reinterpret_cast<uint32_t*>(memory + bytes);
+  levels_ = reinterpret_cast<float*>(memory + 2 * bytes);
+  const size_t width = block_.layout.planes();
+  const uint8_t* items = block_.items + width * begin_;
+  const size_t n = end_ - begin_;
+  if (has_columns_ || size_ == n) {  // zeros are levels of any scale
+    std::fill_n(values_, before_, 0.0f);
+    load_values(block_.layout, items, n, values_ + before_);
+    return std::fill(values_ + before_ + n, values_ + size_, 0.0f);
+  }
+  for (const GroupRun& run : runs_) {
+    float* const values = values_ + run.offset;
+    load_values(block_.layout, items, run.length, values);
+    std::fill(values + run.length, values + padded(run.length), values[0]);
+    items += width * run.length;
+  }
+}
+
+GroupedValues Section::values() const {
+  const size_t rows = has_columns_ ? size_ / groups_ : 0;
+  return {values_, groups_, runs_.data(), runs_.size(), rows};
+}
+
+// Each row has a run of each group, but for the first row and the last one of the block.
+template <typename Function>
+void Section::for_runs(size_t group, Function function) const {
+  if (has_columns_) {
+    const size_t end = before_ + end_ - begin_;
+    const size_t first = group < before_ ? group + groups_ : group;
+    for (size_t i = first; i < end; i += groups_) function(i, size_t{1});
+    return;
+  }
+  const size_t first = runs_[0].group;
+  for (size_t r = (group + groups_ - first) % groups_; r < runs_.size(); r += groups_) {
+    function(runs_[r].offset, size_t{runs_[r].length});
+  }
+}
+
+void Section::collect(size_t group, size_t most, std::vector<float>& values) const {
+  values.clear();
+  for_runs(group, [&](size_t offset, size_t length) {
+    const float* const from = values_ + offset;
+    values.insert(values.end(), from, from + std::min(length, most - values.size()));
+  });
+}
+
+bool Section::is_whole(size_t group) const {
+  const Groups& groups = block_.groups;
+  const uint64_t band = bands_.first + (first_group_ + group) / bands_.columns;
+  const uint64_t items = uint64_t{groups.height} * groups.row;
+  return groups.height != kAllItems && groups.width != kAllItems && band * items >= block_.first &&
+         (band + 1) * items <= block_.first + block_.n;
+}
+
+void Section::set_codes(size_t group, const uint32_t* codes) {
+  for_runs(group, [&](size_t offset, size_t length) {
+    std::copy_n(codes, length, codes_ + offset);
+    codes += length;
+  });
+}
+
+void Section::append(const float* scales, unsigned low_bits, Codes& codes) const {
+  const auto append_run = [&](size_t offset, size_t length) {
+    kernels().quantized->split_codes(codes_ + offset, length, low_bits,
+                                     {codes.symbols + codes.count, codes.low + codes.count});
+    codes.count += length;
+  };
+  const bool is_all = std::find(scales, scales + groups_, 0.0f) == scales + groups_;
+  const size_t n = end_ - begin_;
+  if (is_all && (has_columns_ || size_ == n)) return append_run(before_, n);
+  const size_t width = block_.layout.planes();
+  const uint8_t* items = block_.items + width * begin_;
+  const auto append = [&](size_t group, size_t offset, size_t length) {
+    const uint8_t* const end = items + width * length;
+    if (scales[group] != 0) {
+      append_run(offset, length);
+    } else {
+      codes.plain.insert(codes.plain.end(), items, end);
+    }
+    items = end;
+  };
+  for (const GroupRun& run : runs_) append(run.group, run.offset, run.length);
+  if (has_columns_) {
+    for (size_t i = before_; i < before_ + n; ++i) append(i % groups_, i, 1);
+  }
+}
+
+}  // namespace bf16codecs::quantized
