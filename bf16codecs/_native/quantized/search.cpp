@@ -66,15 +66,11 @@ void Search::start(const Guess& guess, size_t groups, const GroupNumbers& number
 void Search::find(Section& section, float* scales) {
   const size_t groups = section.groups();
   const GroupNumbers numbers = numbers_in(all_, groups);
-  const GroupedValues values = section.values();
-  const QuantizedKernels& kernel = *kernels().quantized;
-  kernel.measure(values, numbers);
-  // Parts of groups may have any largest level.
-  const bool is_integers = kind_.levels.family == Family::integers;
-  if (is_integers && !section.is_whole(0)) usual_ = kLeastIsOne;
-  start(usual_, groups, numbers);
-  kernel.search(kind_.levels, precision_, values, is_narrow_, numbers, section.codes());
-  if (is_integers && values.rows != 0) search_columns(section, numbers);
+  if (is_together_) {
+    find_together(section, numbers);
+  } else {
+    std::fill_n(numbers.scale, groups, 0.0f);
+  }
   size_t n_alone = 0;
   for (size_t g = 0; g < groups; ++g) {
     scales[g] = numbers.scale[g];
@@ -85,7 +81,21 @@ void Search::find(Section& section, float* scales) {
     }
     finder_.set_last(scales[g]);
   }
-  if (8 * n_alone > groups) learn(numbers, scales, groups);
+  if (is_together_ && 8 * n_alone > groups) learn(numbers, scales, groups);
+  // Of binary32, an interval has few numbers, of which the simplest is right only by design.
+  if (precision_ == Precision::binary32 && n_alone == groups) is_together_ = false;
+}
+
+void Search::find_together(Section& section, const GroupNumbers& numbers) {
+  const GroupedValues values = section.values();
+  const QuantizedKernels& kernel = *kernels().quantized;
+  kernel.measure(values, numbers);
+  // Parts of groups may have any largest level.
+  const bool is_integers = kind_.levels.family == Family::integers;
+  if (is_integers && !section.is_whole(0)) usual_ = kLeastIsOne;
+  start(usual_, values.groups, numbers);
+  kernel.search(kind_.levels, precision_, values, is_narrow_, numbers, section.codes());
+  if (is_integers && values.rows != 0) search_columns(section, numbers);
 }
 
 // Parts of columns may be so short that no level is 1: of 32 Gaussian values in 255 levels, in half
@@ -136,7 +146,7 @@ void Search::learn(const GroupNumbers& numbers, const float* scales, size_t grou
 
 // Of integers, most groups have a one.
 std::vector<Guess> Search::other_guesses() const {
-  if (kind_.fixed_scale != 0) return {};
+  if (kind_.fixed_scale != 0 || precision_ == Precision::binary32) return {};
   std::vector<Guess> guesses;
   if (kind_.levels.family == Family::integers) {
     guesses = {{false, kind_.tops.front()}, kLeastIsOne, {true, 2}, {true, 3}};

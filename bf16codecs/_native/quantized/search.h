@@ -24,6 +24,7 @@ class Search {
   static constexpr Guess kLeastIsOne{true, 1};
 
   void learn(const GroupNumbers& numbers, const float* scales, size_t groups);
+  void find_together(Section& section, const GroupNumbers& numbers);
   void search_columns(Section& section, const GroupNumbers& numbers);
   bool is_usual(const GroupNumbers& numbers, size_t group, float level) const;
   void start(const Guess& guess, size_t groups, const GroupNumbers& numbers) const;
@@ -37,6 +38,7 @@ class Search {
   float error_;  // relative, of values
   ScaleFinder finder_;
   bool is_narrow_;
+  bool is_together_ = true;             // whether all groups are tried at once
   Guess usual_;                         // that all groups are tried with
   Scratch all_, one_;                   // numbers of groups
   std::vector<float> values_, levels_;  // of a group alone
