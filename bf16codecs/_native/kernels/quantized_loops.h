@@ -5,6 +5,7 @@
 // between two results, which compilers make vectors of.
 
 #include <bit>
+#include <cstring>
 
 #include "kernels/kernels.h"
 #include "kernels/quantized.h"
@@ -34,8 +35,7 @@ BF16CODECS_INLINE float to_integer(float x) {
   return (x + kShift) - kShift;
 }
 
-// --- rounding
-// -------------------------------------------------------------------------------------
+// --- rounding ------------------------------------------------------------------------------------
 
 BF16CODECS_INLINE float to_bfloat16(float x) {
   const uint32_t bits = bits_of(x);
@@ -74,8 +74,7 @@ BF16CODECS_INLINE float half_step(float magnitude) {
   return half > kLeast ? half : kLeast;
 }
 
-// --- levels
-// ---------------------------------------------------------------------------------------
+// --- levels --------------------------------------------------------------------------------------
 
 // What the loops need of a family: the level of a code, the level nearest to a number, and its
 // code, if `is_level` says that there is one.
@@ -181,8 +180,7 @@ struct Table {
   }
 };
 
-// --- loops
-// ----------------------------------------------------------------------------------------
+// --- loops ---------------------------------------------------------------------------------------
 
 // Little-endian items of `kSize` bytes.
 template <Container kContainer>
@@ -214,7 +212,7 @@ template <typename T>
 BF16CODECS_INLINE T load_bytes(const uint8_t* bytes) {
   T value{};
   if constexpr (std::endian::native == std::endian::little) {
-    __builtin_memcpy(&value, bytes, sizeof value);
+    std::memcpy(&value, bytes, sizeof value);
   } else {
     for (size_t i = 0; i < sizeof value; ++i)
       value = static_cast<T>(value | T{bytes[i]} << (8 * i));
@@ -224,7 +222,7 @@ BF16CODECS_INLINE T load_bytes(const uint8_t* bytes) {
 template <typename T>
 BF16CODECS_INLINE void store_bytes(uint8_t* bytes, T value) {
   if constexpr (std::endian::native == std::endian::little) {
-    __builtin_memcpy(bytes, &value, sizeof value);
+    std::memcpy(bytes, &value, sizeof value);
   } else {
     for (size_t i = 0; i < sizeof value; ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
   }
@@ -382,8 +380,7 @@ Interval narrow_as(const Levels& levels, const float* values, size_t n, const In
   return {float_of(static_cast<uint32_t>(low)), float_of(static_cast<uint32_t>(high))};
 }
 
-// --- by family and precision
-// ----------------------------------------------------------------------
+// --- by family and precision ---------------------------------------------------------------------
 
 // Calls function.operator()<family, precision>().
 template <typename Of, typename Function>

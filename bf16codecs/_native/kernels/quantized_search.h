@@ -18,8 +18,7 @@ constexpr float kNoLevel = 1.0f / (1 << 20);
 
 constexpr uint32_t kOne = 127u << 23;  // the bits of 1
 
-// --- levels
-// ---------------------------------------------------------------------------------------
+// --- levels --------------------------------------------------------------------------------------
 
 // What the search needs of a family: the level nearest to x >= 0 or, for a table, to x; and of x
 // with either sign, the level, and its code, whose sign bit says that there is none. Numbers that
@@ -149,8 +148,7 @@ struct Searched<Table> {
   }
 };
 
-// --- one value
-// ------------------------------------------------------------------------------------
+// --- one value -----------------------------------------------------------------------------------
 
 struct Measured {
   int32_t most;
@@ -224,8 +222,7 @@ BF16CODECS_INLINE uint32_t code_of(const LevelCode& found, float value, float sc
   return bits_of(product) == bits_of(value) ? found.code : kSign;
 }
 
-// --- tables
-// ---------------------------------------------------------------------------------------
+// --- tables --------------------------------------------------------------------------------------
 
 // The levels and codes of n values, a multiple of kRunUnit: of all families, those of tables take
 // the longest to find, and are kept from one pass to the next.
@@ -313,8 +310,7 @@ void find_levels(const Searched<Table>& table, const float* values, size_t n, fl
 }
 #endif
 
-// --- all values
-// -----------------------------------------------------------------------------------
+// --- all values ----------------------------------------------------------------------------------
 
 // Lengths are multiples of kRunUnit, for which compilers make one loop only.
 BF16CODECS_INLINE size_t padded(size_t length) {

@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <string>
 
-#include "format/errors.h"
 #include "kernels/kernels.h"
 
 namespace bf16codecs::quantized {
 namespace {
-
-[[noreturn]] void corrupt(const char* what) {
-  throw CorruptDataError(std::string("grid: ") + what);
-}
 
 // Bits that no code has, behind the last code of each field of the last bytes.
 bool has_stray_bits(const uint8_t* packed, const Packed& part, size_t m) {

@@ -49,8 +49,7 @@ size_t place(size_t k, size_t count) {
   return static_cast<size_t>(spread * std::min<uint64_t>(count, UINT32_MAX) >> 32);
 }
 
-// --- a look
-// ---------------------------------------------------------------------------------------
+// --- a look --------------------------------------------------------------------------------------
 
 constexpr size_t kLookItems = 32;
 
@@ -101,8 +100,7 @@ bool is_suspicious(const Array& array, size_t step, size_t places) {
   return fewer > 5.6f * std::sqrt(static_cast<float>(places));
 }
 
-// --- kinds
-// ----------------------------------------------------------------------------------------
+// --- kinds ---------------------------------------------------------------------------------------
 
 constexpr size_t kRunItems = 16, kMostRunItems = 64, kRuns = 16;
 // Values of a run that are not zero: fewer are levels of anything.
@@ -139,8 +137,7 @@ bool explains_runs(const Array& array, const Kind& kind, Precision precision, si
   return false;
 }
 
-// --- groups
-// ---------------------------------------------------------------------------------------
+// --- groups --------------------------------------------------------------------------------------
 
 // Groups to try, the largest first, but for the usual tiles.
 std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool along_columns) {
@@ -150,7 +147,7 @@ std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool al
   if (along_rows && (along_columns || !has_rows)) groups.push_back({kAllItems, 1, kAllItems});
   if (along_rows && along_columns && has_rows) {
     for (const uint32_t side : {128u, 256u, 64u, 32u}) {
-      if (side < row && side < array.rows) groups.push_back({row, side, side});
+      if (side <= row && side <= array.rows) groups.push_back({row, side, side});
     }
   }
   if (along_rows) {
@@ -350,8 +347,7 @@ bool consider(const Array& array, const Candidate& candidate, const Groups& grou
   return trial.is_all();
 }
 
-// --- palettes
-// -------------------------------------------------------------------------------------
+// --- palettes ------------------------------------------------------------------------------------
 
 // At most 16 different items in all, with a scale that brings the levels near 1.
 std::optional<Found> find_palette(const Array& array) {

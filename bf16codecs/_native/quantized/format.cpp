@@ -2,17 +2,19 @@
 
 #include <bit>
 #include <cmath>
+#include <string>
 
 #include "format/errors.h"
 #include "format/little_endian.h"
 #include "rans/payload.h"
 
 namespace bf16codecs::quantized {
-namespace {
 
-[[noreturn]] void corrupt(const char* what) {
+void corrupt(const char* what) {
   throw CorruptDataError(std::string("grid: ") + what);
 }
+
+namespace {
 
 constexpr unsigned kMostLowBits = 4;
 constexpr int kMostBias = 15;

@@ -61,6 +61,9 @@ struct Bands {
   uint64_t groups() const { return count * columns; }
 };
 
+// Throws CorruptDataError.
+[[noreturn]] void corrupt(const char* what);
+
 // Whether the mode can have items of a layout.
 bool has_grids(const Layout& layout);
 
