@@ -148,7 +148,7 @@ Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const
     if (kernels.least_run == nullptr) continue;
     const size_t least = kernels.least_run(levels, form.precision, form.container);
     if (least == kNoRuns) continue;
-    for (const size_t most : {1, 16, 67, 256}) {
+    for (const size_t most : {size_t{1}, size_t{16}, size_t{67}, size_t{256}}) {
       if (most < least) continue;
       CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts,
                                RunsOf(scales, most), side) == expected);
