@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/compilers.h"
 #include "kernels/delta.h"
 #include "kernels/huffman_pack.h"
 #include "kernels/lanes.h"
@@ -22,18 +23,6 @@
 #include "kernels/quantized.h"
 #include "kernels/sparse.h"
 #include "kernels/tiles.h"
-
-#if defined(_MSC_VER)
-#define BF16CODECS_INLINE __forceinline
-#define BF16CODECS_COLD __declspec(noinline)
-#define BF16CODECS_UNROLL
-#define BF16CODECS_UNROLL16
-#else
-#define BF16CODECS_INLINE inline __attribute__((always_inline))
-#define BF16CODECS_COLD __attribute__((noinline, cold))
-#define BF16CODECS_UNROLL _Pragma("GCC unroll 8")
-#define BF16CODECS_UNROLL16 _Pragma("GCC unroll 16")
-#endif
 
 namespace bf16codecs {
 

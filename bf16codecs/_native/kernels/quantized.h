@@ -8,16 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/formulas.h"
+
 namespace bf16codecs {
 
 enum class Family : uint8_t { integers = 0, floats = 1, table = 2 };
 
 inline constexpr unsigned kMostLevels = 32;    // of a table, and most symbols of a code
 inline constexpr unsigned kMostSearched = 16;  // levels of a table that an encoder uses
-
-// How an item is made of a level, a scale and, but for products, an offset. Where it says rounded,
-// products are rounded to what items are rounded to first, as the differences are.
-enum class Formula : uint8_t { product, sum, rounded_sum, difference };
 
 struct Levels {
   Family family = Family::integers;
@@ -27,14 +25,6 @@ struct Levels {
   unsigned count = 0;                  // of a table
   float table[kMostLevels] = {};
 };
-
-// What a product of level and scale is rounded to. The last is to binary16, and then to bfloat16.
-enum class Precision : uint8_t { binary32, binary16, bfloat16, binary16_bfloat16 };
-
-// What products and differences are rounded to before an offset or a scale is used.
-constexpr Precision half(Precision precision) {
-  return precision == Precision::binary16_bfloat16 ? Precision::binary16 : precision;
-}
 
 // Numbers from low to high, both positive; none if low > high.
 struct Interval {
@@ -46,9 +36,6 @@ struct LevelCodes {
   uint8_t* symbols;
   uint8_t* low;
 };
-
-// What an item is stored as.
-enum class Container : uint8_t { bfloat16, float16, float32 };
 
 // Where the low bits of codes lie: `bits` bits of a byte for each code, from bit `from` on.
 struct LowBits {

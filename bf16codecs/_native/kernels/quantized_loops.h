@@ -9,21 +9,11 @@
 
 #include "kernels/kernels.h"
 #include "kernels/quantized.h"
+#include "kernels/quantized_items.h"
 
 namespace bf16codecs {
 namespace {
 
-constexpr uint32_t kSign = 0x80000000, kInfinity = 0x7F800000;
-
-BF16CODECS_INLINE uint32_t bits_of(float x) {
-  return __builtin_bit_cast(uint32_t, x);
-}
-BF16CODECS_INLINE float float_of(uint32_t bits) {
-  return __builtin_bit_cast(float, bits);
-}
-BF16CODECS_INLINE float magnitude_of(float x) {
-  return float_of(bits_of(x) & ~kSign);
-}
 // 2^e, for -126 <= e <= 127.
 BF16CODECS_INLINE float power_of_two(int e) {
   return float_of(static_cast<uint32_t>(e + 127) << 23);
@@ -33,31 +23,6 @@ BF16CODECS_INLINE float power_of_two(int e) {
 BF16CODECS_INLINE float to_integer(float x) {
   constexpr float kShift = 12582912;  // 1.5 x 2^23
   return (x + kShift) - kShift;
-}
-
-// --- rounding ------------------------------------------------------------------------------------
-
-BF16CODECS_INLINE float to_bfloat16(float x) {
-  const uint32_t bits = bits_of(x);
-  return float_of((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000);
-}
-
-// Below 2^-14, binary16 is subnormal, and has multiples of 2^-24, as binary32 has from 0.5 on.
-BF16CODECS_INLINE float to_binary16(float x) {
-  constexpr float kLeastNormal = 1.0f / 16384, kLimit = 65536;
-  const uint32_t bits = bits_of(x), sign = bits & kSign, magnitude = bits & ~kSign;
-  const float small = (float_of(magnitude) + 0.5f) - 0.5f;
-  const uint32_t normal = (magnitude + 0xFFF + (magnitude >> 13 & 1)) & 0xFFFFE000;
-  const uint32_t finite = float_of(magnitude) < kLeastNormal ? bits_of(small) : normal;
-  return float_of(sign | (float_of(finite) < kLimit ? finite : kInfinity));
-}
-
-template <Precision kPrecision>
-BF16CODECS_INLINE float rounded(float x) {
-  if constexpr (kPrecision == Precision::binary16) return to_binary16(x);
-  if constexpr (kPrecision == Precision::bfloat16) return to_bfloat16(x);
-  if constexpr (kPrecision == Precision::binary16_bfloat16) return to_bfloat16(to_binary16(x));
-  return x;
 }
 
 // Half the distance of x to the next number of the precision; somewhat more where that saves a
@@ -196,17 +161,6 @@ BF16CODECS_INLINE float load16(uint32_t item) {
   return float_of((item & 0x8000) << 16 | bits);
 }
 
-// Rounds nothing: the number is of binary16.
-BF16CODECS_INLINE uint32_t store16(float value) {
-  constexpr float kSubnormals = 1 << 24, kLeastNormal = 1.0f / 16384;
-  const uint32_t bits = bits_of(value), magnitude = bits & ~kSign;
-  const bool is_small = float_of(magnitude) < kLeastNormal, is_infinite = magnitude >= kInfinity;
-  const float whole = is_small ? float_of(magnitude) * kSubnormals : 0;
-  const auto small = static_cast<uint32_t>(static_cast<int>(whole));
-  const uint32_t normal = is_infinite ? 0x7C00 : (magnitude >> 13) - (112u << 10);
-  return (is_small ? small : normal) | (bits >> 16 & 0x8000);
-}
-
 // Little-endian. (The functions of little_endian.h might be compiled here for all others, too.)
 template <typename T>
 BF16CODECS_INLINE T load_bytes(const uint8_t* bytes) {
@@ -238,11 +192,9 @@ BF16CODECS_INLINE float load_item(const uint8_t* item) {
 
 template <Container kContainer>
 BF16CODECS_INLINE void store_item(float value, uint8_t* item) {
-  const uint32_t bits = bits_of(value);
+  const uint32_t bits = item_of<kContainer>(value);
   if constexpr (kContainer == Container::float32) return store_bytes(item, bits);
-  if constexpr (kContainer == Container::bfloat16)
-    return store_bytes(item, static_cast<uint16_t>(bits >> 16));
-  store_bytes(item, static_cast<uint16_t>(store16(value)));
+  store_bytes(item, static_cast<uint16_t>(bits));
 }
 
 template <Container kContainer>

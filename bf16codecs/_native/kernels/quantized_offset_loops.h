@@ -5,16 +5,6 @@
 namespace bf16codecs {
 namespace {
 
-template <Formula kFormula, Precision kPrecision>
-BF16CODECS_INLINE float with_offset(float level, float scale, float offset) {
-  constexpr Precision kHalf = half(kPrecision);
-  if constexpr (kFormula == Formula::difference)
-    return rounded<kPrecision>(rounded<kHalf>(level - offset) * scale);
-  if constexpr (kFormula == Formula::rounded_sum)
-    return rounded<kPrecision>(rounded<kHalf>(level * scale) + offset);
-  return rounded<kPrecision>(level * scale + offset);
-}
-
 // Calls function.operator()<formula, precision>().
 template <Formula kFormula, typename Function>
 BF16CODECS_INLINE auto with_precision(Precision precision, Function function) {
