@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "block.h"
@@ -16,7 +17,6 @@
 #include "grid/keys.h"
 #include "huffman/huffman.h"
 #include "planes.h"
-#include "quantized/decode.h"
 #include "rans/rans.h"
 #include "sparse/sparse.h"
 
@@ -342,6 +342,7 @@ void decode_numbers(const uint8_t* block, size_t size, size_t n, const BlockCont
     parse_block(kWidth, n, block, size, views);
     Workspace workspace;  // the other one has the outer grid's numbers
     BlockContext inner{workspace};
+    inner.version = kFormatVersion;
     inner.is_inner = true;
     std::vector<uint8_t> numbers(kWidth * n), bytes(kWidth * n);
     Output decoded(numbers.data(), false);
@@ -368,7 +369,7 @@ quantized::Scales decode_scales(const quantized::Payload& payload, const BlockCo
   const auto count = static_cast<size_t>(quantized::Bands(grid.groups, context.first, n).groups());
   const size_t numbers = grid.has_offsets() ? 2 * count : count;
   uint8_t* const room = context.workspace.values.at_least(sizeof(float) * numbers);
-  quantized::Scales scales(grid, reinterpret_cast<float*>(room), count);
+  quantized::Scales scales(reinterpret_cast<float*>(room), count, grid.has_offsets());
   decode_numbers(payload.scales, payload.scales_size, count, context, zstd, scales.of_group,
                  [&](const uint8_t* const planes[], size_t at, size_t strip) {
                    scales.add(planes, at, strip);
@@ -379,7 +380,7 @@ quantized::Scales decode_scales(const quantized::Payload& payload, const BlockCo
                      scales.add_offsets(planes, at, strip);
                    });
   }
-  scales.finish(context.first, n);
+  scales.finish(grid, context.first, n);
   return scales;
 }
 
@@ -451,19 +452,9 @@ void decode_mixed(quantized::Items& items, GridSymbols& symbols, size_t coded, s
 // Decodes a block of levels times scales.
 void decode_grid(const Layout& layout, const BlockContext& context, const PlaneView& view, size_t n,
                  const Zstd* zstd, Output& out) {
-  const quantized::Payload payload =
-      quantized::read_payload(layout, context.first, n, view.payload, view.size);
-  const quantized::Scales scales = decode_scales(payload, context, n, zstd);
+  const auto [payload, scales, plain, of_symbols] = read_grid(layout, context, view, n, zstd);
   const size_t coded = scales.coded, width = layout.planes();
-  if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
-  const size_t low = quantized::packed_size(payload.grid.levels.low_bits, coded);
-  if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
-  std::vector<uint8_t> plain;
-  if (scales.has_plain(n)) {
-    plain = decode_plain(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
-  }
-  GridSymbols symbols(grid_symbols(payload.rest + low, payload.rest_size - low, coded), coded, zstd,
-                      context.workspace);
+  GridSymbols symbols(of_symbols, coded, zstd, context.workspace);
   quantized::Items items(layout, payload.grid, scales, context.first, n, payload.rest);
   if (scales.has_plain(n)) {
     quantized::Merger merger(layout, payload.grid, scales, context.first, n, plain.data());
@@ -540,6 +531,25 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
   if (p != end) corrupt("bytes after its last plane");
 }
 
+GridBlock read_grid(const Layout& layout, const BlockContext& context, const PlaneView& view,
+                    size_t n, const Zstd* zstd) {
+  if (context.version < kFormatVersion) corrupt("a grid in a frame of version 1");
+  const quantized::Payload payload =
+      quantized::read_payload(layout, context.first, n, view.payload, view.size);
+  const quantized::Scales scales = decode_scales(payload, context, n, zstd);
+  if (scales.has_plain(n) != (payload.plain_size != 0)) corrupt("grid: plain items out of place");
+  const unsigned low_bits = payload.grid.levels.low_bits;
+  const size_t coded = scales.coded, low = quantized::packed_size(low_bits, coded);
+  if (low > payload.rest_size) corrupt("grid: a payload that is shorter than its parts");
+  quantized::check_low_bits(low_bits, coded, payload.rest);
+  const PlaneView symbols = grid_symbols(payload.rest + low, payload.rest_size - low, coded);
+  std::vector<uint8_t> plain;
+  if (scales.has_plain(n)) {
+    plain = decode_plain(layout, context.workspace, payload.plain, payload.plain_size, n - coded);
+  }
+  return {payload, scales, std::move(plain), symbols};
+}
+
 uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,
                       size_t size, size_t n, const Zstd* zstd, bool want_checksum, uint8_t* items) {
   PlaneView views[kMaxItemSize];
@@ -551,7 +561,6 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
   } else if (views[0].mode == Mode::difference) {
     decode_difference(layout, context, views, n, zstd, out);
   } else if (views[0].mode == Mode::grid) {
-    if (context.version < kFormatVersion) corrupt("a grid in a frame of version 1");
     decode_grid(layout, context, views[0], n, zstd, out);
   } else if (layout.is_rotated16() && views[0].mode == Mode::tiles) {
     decode_tiles16(context, views[0], n, out);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/kernels.h"
+#include "quantized/values.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -26,6 +27,13 @@ size_t packed_size(unsigned low_bits, size_t m) {
   return size;
 }
 
+void check_low_bits(unsigned low_bits, size_t m, const uint8_t* low) {
+  for (const Packed& part : packed_parts(low_bits, m)) {
+    if (has_stray_bits(low, part, m)) corrupt("low bits behind the last code");
+    low += part.size;
+  }
+}
+
 void Scales::add(const uint8_t* const planes[], size_t at, size_t n) {
   const ScaleCounts counts =
       kernels().quantized->scales(planes, n, {kLeastScale, kMostScale}, of_group + at);
@@ -37,7 +45,7 @@ void Scales::add_offsets(const uint8_t* const planes[], size_t at, size_t n) {
   kernels().quantized->scales(planes, n, {0, kMostScale}, offsets + at);
 }
 
-void Scales::finish(uint64_t first, size_t n) {
+void Scales::finish(const Grid& grid, uint64_t first, size_t n) {
   for (size_t g = 0; g < count && offsets != nullptr; ++g) {
     const bool is_possible = of_group[g] == 0
                                  ? std::bit_cast<uint32_t>(offsets[g]) == 0
@@ -67,10 +75,6 @@ Items::Items(const Layout& layout, const Grid& grid, const Scales& scales, uint6
       packed_(low) {
   const auto least_run = kernels().quantized->least_run;
   if (least_run != nullptr) least_run_ = least_run(grid.levels, precision_, container_);
-  for (const Packed& part : parts_) {
-    if (has_stray_bits(low, part, scales.coded)) corrupt("low bits behind the last code");
-    low += part.size;
-  }
 }
 
 // Puts the scales of the next n codes, and their offsets, into strips.
@@ -190,6 +194,23 @@ uint8_t* Merger::finish(uint8_t* out) {
     plain_ += width_ * run.length, out += width_ * run.length;
   }
   return out;
+}
+
+std::vector<float> all_levels(const Levels& levels) {
+  const size_t n = size_t{kMostLevels} << levels.low_bits;
+  std::vector<uint8_t> symbols(n), low(n), bytes(4 * n);
+  for (size_t code = 0; code < n; ++code) {
+    symbols[code] = static_cast<uint8_t>(code >> levels.low_bits);
+    low[code] = static_cast<uint8_t>(code);
+  }
+  const LowBits of_codes{low.data(), 0, levels.low_bits};
+  const std::vector<float> scales(n, 1.0f);
+  kernels().quantized->multiply(levels, Precision::binary32, Container::float32, symbols.data(),
+                                &of_codes, levels.low_bits == 0 ? 0 : 1, scales.data(), n,
+                                bytes.data());
+  std::vector<float> all(n);
+  load_values({DType::float32, false}, bytes.data(), n, all.data());
+  return all;
 }
 
 }  // namespace bf16codecs::quantized

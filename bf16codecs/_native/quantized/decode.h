@@ -13,25 +13,21 @@ namespace bf16codecs::quantized {
 
 // The scales of a block's groups, and their offsets.
 struct Scales {
-  const Grid& grid;
   size_t count;               // of groups
   float *of_group, *offsets;  // no offsets: null
   size_t coded = 0;           // the items that have codes
   bool has_zero = false;
 
   // There is room for one or two numbers of each group.
-  Scales(const Grid& of_grid, float* room, size_t groups)
-      : grid(of_grid),
-        count(groups),
-        of_group(room),
-        offsets(of_grid.has_offsets() ? room + groups : nullptr) {}
+  Scales(float* room, size_t groups, bool has_offsets)
+      : count(groups), of_group(room), offsets(has_offsets ? room + groups : nullptr) {}
 
   // Adds the next n scales or offsets, from number `at` on, of the planes of their bytes. Throws
   // CorruptDataError.
   void add(const uint8_t* const planes[], size_t at, size_t n);
   void add_offsets(const uint8_t* const planes[], size_t at, size_t n);
   // Counts the codes, of n items from `first` on. Throws CorruptDataError.
-  void finish(uint64_t first, size_t n);
+  void finish(const Grid& grid, uint64_t first, size_t n);
 
   bool has_plain(size_t n) const { return coded != n; }
 };
@@ -42,7 +38,7 @@ class Items {
   // The most items at a time: their numbers and scales stay in the first-level cache.
   static constexpr size_t kStrip = 4096;
 
-  // `low` has the packed low bits. Throws CorruptDataError if more bits are set than there are.
+  // `low` has the packed low bits.
   Items(const Layout& layout, const Grid& grid, const Scales& scales, uint64_t first, size_t n,
         const uint8_t* low);
 
@@ -72,6 +68,12 @@ class Items {
 
 // The bytes of the low bits of m codes.
 size_t packed_size(unsigned low_bits, size_t m);
+
+// Throws CorruptDataError if a bit is set among them that no code has.
+void check_low_bits(unsigned low_bits, size_t m, const uint8_t* low);
+
+// The levels of all codes: of the code with symbol s and low bits l, that with number s 2^b + l.
+std::vector<float> all_levels(const Levels& levels);
 
 // Puts coded and plain items together, in the order of the block's n items.
 class Merger {
