@@ -52,7 +52,9 @@ class Index:
 DEVICE_JOB_BYTES: int
 
 class DevicePlan:
-    def __init__(self, index: Index, first: int, last: int) -> None: ...
+    def __init__(
+        self, index: Index, first: int, last: int, payload: _Bytes | None = None
+    ) -> None: ...
     @property
     def needs_base(self) -> bool: ...
     @property

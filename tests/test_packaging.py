@@ -97,7 +97,7 @@ def test_source_of_cuda_kernels_is_installed() -> None:
     folder = package / "_native" if is_checkout else package / "cuda" / "source"
     kernels = (
         "copy_rows", "decode_any", "decode_fused", "decode_fused_delta", "decode_huffman",
-        "merge_planes",
+        "merge_planes", "multiply_levels",
     )  # fmt: skip
     todo, seen = [f"cuda/{name}.cu" for name in kernels], set()
     while todo:

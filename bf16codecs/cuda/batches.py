@@ -32,7 +32,7 @@ __all__ = [
 BATCH_BYTES = 1 << 24
 
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
-#: Bytes of the job counters before the verdicts: a counter for each of at most six launches.
+#: Bytes of the job counters before the verdicts: a counter for each of at most seven launches.
 COUNTERS = 32
 _COUNTER = 4
 # Warps that a multiprocessor holds at a time.
@@ -51,6 +51,7 @@ class Verdict(IntEnum):
     ELSEWHERE = 3
     OTHER_BASE = 4
     TO_MERGE = 5
+    TO_MULTIPLY = 6
 
 
 class Kernels(IntFlag):
@@ -61,7 +62,9 @@ class Kernels(IntFlag):
     DECODE_HUFFMAN = 4
     DECODE_ANY = 8
     MERGE_PLANES = 16
-    ALL = DECODE_FUSED | DECODE_FUSED_DELTA | DECODE_HUFFMAN | DECODE_ANY | MERGE_PLANES
+    MULTIPLY_LEVELS = 32
+    #: For all blocks but grids, parts of which the host has to read.
+    UNREAD = DECODE_FUSED | DECODE_FUSED_DELTA | DECODE_HUFFMAN | DECODE_ANY | MERGE_PLANES
 
 
 class Needs(NamedTuple):
@@ -81,10 +84,14 @@ class Needs(NamedTuple):
 
 
 def block_ranges(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of a frame's blocks, each of one block or half of a batch at most."""
-    start = first
+    """Yield ranges of a frame's blocks, each of one block, or half of a batch at most.
+
+    Decoded, they are a batch at most: what the host reads of grids is to fit as well.
+    """
+    start, most = first, BATCH_BYTES // (index.block_items * index.item_size)
     for block in range(first + 1, last):
-        if index.offset(block + 1) - index.offset(start) > BATCH_BYTES // 2:
+        nbytes = index.offset(block + 1) - index.offset(start)
+        if nbytes > BATCH_BYTES // 2 or block - start >= most:
             yield start, block
             start = block
     if start < last:
@@ -104,7 +111,7 @@ def launch(
     counters: int,
     verdicts: int,
     scratch: tuple[int, int, int] = (0, 0, 0),
-    kernels: Kernels = Kernels.ALL,
+    kernels: Kernels = Kernels.UNREAD,
 ) -> None:
     """Launch the kernels that decode blocks.
 
@@ -133,6 +140,7 @@ def launch(
     if warps:
         start(Kernels.DECODE_ANY, min(count, warps), address, np.uint64(warp_bytes))
     start(Kernels.MERGE_PLANES, min(count, most))
+    start(Kernels.MULTIPLY_LEVELS, min(count, most))
 
 
 class Batch:
@@ -177,7 +185,7 @@ class Batch:
         return self._on_gpu.address + offset
 
     def put_model(self, plan: _core.DevicePlan) -> int:
-        """Add the statistical model of a plan's jobs; return its address, or 0 without one."""
+        """Add the model of a plan's jobs, and their grids; return its address, or 0 without one."""
         offset = aligned(self._used, _MODEL_ALIGNMENT)
         model = plan.model(self._on_gpu.address + offset)
         return self.put(np.frombuffer(model, np.uint8), _MODEL_ALIGNMENT) if model else 0

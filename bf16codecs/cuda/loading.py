@@ -233,8 +233,8 @@ class GpuBytes(DeviceMemory):
         block_bytes = index.block_items * index.item_size
         begin = index.offset(first)
         for start, stop in block_ranges(index, first, last):
-            plan = _core.DevicePlan(index, start, stop)
             part = payload[index.offset(start) - begin : index.offset(stop) - begin]
+            plan = _core.DevicePlan(index, start, stop, part)
             items = slice(
                 (start - first) * block_bytes,
                 (stop - first) * block_bytes if stop < last else None,

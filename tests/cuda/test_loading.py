@@ -11,6 +11,7 @@ import pytest
 
 from bf16codecs._arrays import on_device
 from bf16codecs._arrays.array import ChunkedArray
+from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.convert import (
     safetensors_to_hdf5,
     safetensors_to_run,
@@ -96,6 +97,49 @@ def test_every_codec(gpu, source: Path, tmp_path: Path, codec: str, level: str |
     safetensors_to_zarr(source, tmp_path / "m.zarr", codec=codec, level=level, chunk_size=1 << 19)
     with open_model(tmp_path / "m.zarr") as model:
         assert on_gpu(model) == on_host(model)
+
+
+@pytest.fixture
+def decoded_on_host(monkeypatch) -> list[int]:
+    """Return a list of the sizes of what the host decodes."""
+    sizes: list[int] = []
+    real = GpuBytes._decode_on_host
+
+    def noted(self: GpuBytes, *arguments: Any) -> None:
+        sizes.append(self.size)
+        real(self, *arguments)
+
+    monkeypatch.setattr(GpuBytes, "_decode_on_host", noted)
+    return sizes
+
+
+def quantized(recipe: str, dtype: str) -> np.ndarray:
+    random = np.random.default_rng(len(recipe))
+    return RECIPES[recipe](random.normal(0, 0.02, (128, 1024)).astype("float32")).astype(dtype)
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "huffman"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_weights_that_were_quantized(
+    gpu, tmp_path: Path, codec: str, dtype: str, decoded_on_host: list[int]
+) -> None:
+    recipes = [recipe for recipe in RECIPES if not recipe.startswith("pruned")]
+    arrays = {recipe: quantized(recipe, dtype) for recipe in recipes}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    safetensors_to_zarr(source, tmp_path / "m.zarr", codec=codec, chunk_size=1 << 16)
+    with open_model(tmp_path / "m.zarr") as model:
+        assert on_gpu(model) == on_host(model)
+    assert decoded_on_host == []
+
+
+def test_groups_that_are_plain(gpu, tmp_path: Path, decoded_on_host: list[int]) -> None:
+    arrays = {"mixed": quantized("int4-g128", "bfloat16"), "same": quantized("nf4", "bfloat16")}
+    arrays["mixed"][:30, :500] = weights((30, 500))
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr") as model:
+        assert on_gpu(model) == on_host(model)
+    assert decoded_on_host == []
 
 
 @pytest.mark.parametrize("kind", ["h5", "zip", "format 2", "safetensors"])

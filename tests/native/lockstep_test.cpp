@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstring>
 
 #include "check.h"
 #include "codec.h"
+#include "codec/device_plan.h"
 #include "cuda/rows.h"
+#include "format/checksum.h"
 #include "format/errors.h"
 #include "lockstep/compare.h"
 #include "lockstep/device.h"
+#include "lockstep/grids.h"
 
 namespace bf16codecs::test {
 namespace {
@@ -287,6 +291,68 @@ void test_jobs(Random& random) {
   }
 }
 
+// Grids of all kinds; then damaged, with and without the checksums of what they were.
+void test_grids(Random& random) {
+  for (unsigned i = 0; i < 400; ++i) {
+    GridFrame grids = random_grids(random);
+    FrameIndex& index = grids.index;
+    CHECK(DevicePlan(index, 0, index.blocks(), grids.blocks.data()).needs(grids.blocks.data(), 0));
+    compare_on_device(index, grids.frame(), {}, nullptr);
+    Bytes room(static_cast<size_t>(index.header.raw_size) + 16);
+    uint8_t* const out = room.data() + i % 16;
+    const auto verdicts = Device{}.decode(index, grids.frame(), nullptr, out, nullptr);
+    for (const auto verdict : verdicts) CHECK(verdict == cuda::Verdict::done);
+    index.header.has_checksums = i % 2 == 0;
+    for (size_t b = 0; b < index.blocks(); ++b) {
+      const auto at = static_cast<size_t>(index.header.first_item(b)) * index.header.width();
+      index.checksums.push_back(checksum(out + at, index.raw_size(b, b + 1)));
+    }
+    for (unsigned damages = 4; damages != 0; --damages) {
+      const Bytes sound = grids.blocks;
+      grids.blocks[random.below(sound.size())] ^= static_cast<uint8_t>(1 << random.below(8));
+      compare_on_device(index, grids.frame(), {}, nullptr);
+      grids.blocks = sound;
+    }
+  }
+}
+
+// Weights that were quantised: INT8, a scale for each group.
+Bytes quantised(size_t n, size_t group, Random& random) {
+  Bytes raw(2 * n);
+  float scale = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (i % group == 0) scale = (1 + static_cast<float>(random.below(128)) / 128) / 4096;
+    const int some = static_cast<int>(random.below(100) + random.below(100)) - 99;
+    const int level = i % group == 0 ? 127 : some;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(level) * scale);
+    const auto item = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    std::memcpy(raw.data() + 2 * i, &item, sizeof item);
+  }
+  return raw;
+}
+
+// As encoders make them: beside a model, and instead of differences to a base, which is compared.
+void test_encoded_grids(Random& random) {
+  EncodeOptions options;
+  options.codec = Codec::arithmetic;
+  options.row = 1024;
+  for (const size_t n : {20'000u, 600'001u}) {
+    options.block_log2 = n < 99'999 ? 12 : 18;
+    const Bytes raw = quantised(n, 128, random), base = numbers(2 * n, 0, random);
+    test_frame(raw, options, nullptr, 3, random);
+    test_frame(raw, options, &base, 3, random);
+    const Bytes frame = encode_frame(raw, options, &base);
+    const FrameIndex index = read_index(frame.data(), frame.size());
+    for (size_t b = 0; b + 1 < index.blocks(); ++b) {
+      CHECK(Mode{frame[static_cast<size_t>(index.offsets[b])]} == Mode::grid);
+    }
+    Bytes other = base, out(raw.size());
+    other[1] ^= 1;
+    const auto verdicts = Device{}.decode(index, frame.data(), other.data(), out.data(), nullptr);
+    CHECK(verdicts[0] == cuda::Verdict::other_base && verdicts[1] == cuda::Verdict::done);
+  }
+}
+
 // Rows at any distances and addresses, copied by several warps.
 void test_rows(Random& random) {
   const Bytes from = numbers(100'000, 256, random);
@@ -327,6 +393,8 @@ int main() {
   for (const unsigned block_log2 : {12u, 18u}) test_other_base(random, block_log2);
   test_damaged_heads(random);
   test_jobs(random);
+  test_grids(random);
+  test_encoded_grids(random);
   test_rows(random);
   std::puts("every block as on the host");
 }

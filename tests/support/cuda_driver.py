@@ -83,7 +83,7 @@ def build_driver(folder: Path) -> Path:
 def build_test_kernels(folder: Path) -> Path:
     """Build the kernels of test_kernels.cu, and the package's, for the processor."""
     sources = SOURCES / "test_kernels.cpp", LOCKSTEP / "launch.cpp"
-    return build(folder / "test_kernels.so", *sources, options=(f"-I{NATIVE}",))
+    return build(folder / "test_kernels.so", *sources, options=(f"-I{NATIVE}", "-ffp-contract=off"))
 
 
 class StandIn:

@@ -13,6 +13,18 @@ nb::bytes as_bytes(const void* data, size_t size) {
   return nb::bytes(static_cast<const char*>(data), size);
 }
 
+void plan(DevicePlan* self, const FrameIndex& index, size_t first, size_t last,
+          nb::handle payload_object) {
+  check_blocks(index, first, last);
+  if (payload_object.is_none()) {
+    new (self) DevicePlan(index, first, last, nullptr);
+    return;
+  }
+  const Source payload(payload_object);
+  check_payload_size(index, first, last, payload.size());
+  new (self) DevicePlan(index, first, last, payload.data());
+}
+
 nb::object needs(const DevicePlan& plan, nb::handle payload_object, uint64_t items) {
   const Source payload(payload_object);
   plan.check_payload(payload.size());
@@ -36,13 +48,8 @@ nb::bytes jobs(const DevicePlan& plan, uint64_t payload, uint64_t items, uint64_
 void publish_device(nb::module_& m) {
   m.attr("DEVICE_JOB_BYTES") = sizeof(cuda::Job);
   nb::class_<DevicePlan>(m, "DevicePlan")
-      .def(
-          "__init__",
-          [](DevicePlan* self, const FrameIndex& index, size_t first, size_t last) {
-            check_blocks(index, first, last);
-            new (self) DevicePlan(index, first, last);
-          },
-          "index"_a, "first"_a, "last"_a, nb::keep_alive<1, 2>())
+      .def("__init__", &plan, "index"_a, "first"_a, "last"_a, "payload"_a.none() = nb::none(),
+           nb::keep_alive<1, 2>())
       .def_prop_ro("needs_base", &DevicePlan::needs_base)
       .def_prop_ro("tail",
                    [](const DevicePlan& plan) {

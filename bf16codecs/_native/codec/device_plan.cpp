@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "codec/checked.h"
 #include "format/errors.h"
@@ -13,8 +14,7 @@ namespace bf16codecs {
 namespace {
 
 bool is_on_device(Mode mode) {
-  return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles && mode != Mode::sparse &&
-         mode != Mode::grid;
+  return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles && mode != Mode::sparse;
 }
 
 // The size of a section's columns, rounded up to where the next ones may begin.
@@ -50,8 +50,25 @@ cuda::Section section_of(const delta::Model& model, uint64_t item, uint64_t colu
 
 }  // namespace
 
-DevicePlan::DevicePlan(const FrameIndex& index, size_t first, size_t last)
-    : index_(index), first_(first), last_(last), model_(read_model(index, first, last)) {}
+DevicePlan::DevicePlan(const FrameIndex& index, size_t first, size_t last, const uint8_t* payload)
+    : index_(index), first_(first), last_(last), model_(read_model(index, first, last)) {
+  if (payload != nullptr) read_grids(payload);
+}
+
+void DevicePlan::read_grids(const uint8_t* payload) {
+  Workspace workspace;
+  for (size_t b = first_; b < last_; ++b) {
+    const uint8_t* const block = payload + (index_.offsets[b] - index_.offsets[first_]);
+    const auto size = static_cast<size_t>(index_.offsets[b + 1] - index_.offsets[b]);
+    if (size == 0 || Mode{*block} != Mode::grid) continue;
+    BlockContext context{workspace};
+    context.first = first_item(b);
+    context.version = index_.header.version;
+    auto grid =
+        DeviceGrid::read(index_.header.layout, context, block, size, index_.items(b, b + 1));
+    if (grid) grids_.emplace(b, std::move(*grid));
+  }
+}
 
 uint64_t DevicePlan::first_item(size_t block) const {
   const Header& header = index_.header;
@@ -84,6 +101,12 @@ std::optional<DeviceNeeds> DevicePlan::needs(const uint8_t* payload, uint64_t it
       parse_block(width, n, block, size, planes);
     } catch (const CorruptDataError&) {
       return std::nullopt;
+    }
+    if (planes[0].mode == Mode::grid) {
+      const auto grid = grids_.find(b);
+      if (grid == grids_.end()) return std::nullopt;
+      needs.kernels |= kernels_for(grid->second);
+      continue;
     }
     size_t coded = 0;
     for (size_t p = 0; p < width; ++p) {
@@ -124,6 +147,12 @@ uint8_t DevicePlan::kernels_for(size_t block, const PlaneView planes[], uint64_t
   }
 }
 
+uint8_t DevicePlan::kernels_for(const DeviceGrid& grid) const {
+  // The kernel for all kinds of blocks decodes symbols, and compares a base.
+  const bool is_ready = !grid.has_coded_symbols() && !index_.header.needs_base();
+  return is_ready ? cuda::kMultiplyLevels : cuda::kDecodeAny | cuda::kMultiplyLevels;
+}
+
 bool DevicePlan::is_usual_difference(size_t block, const PlaneView planes[]) const {
   if (!model_.delta) return false;  // damaged
   const delta::Section& section = model_.delta->section(first_item(block));
@@ -150,6 +179,12 @@ void DevicePlan::for_each_section(Function function) const {
 }
 
 size_t DevicePlan::model_size() const {
+  size_t size = sections_size();
+  for (const auto& [block, grid] : grids_) size += grid.size();
+  return size;
+}
+
+size_t DevicePlan::sections_size() const {
   size_t size = 0;
   for_each_section([&](uint64_t item) {
     size += sizeof(cuda::Section) + columns_size(model_.delta->section(item));
@@ -157,7 +192,7 @@ size_t DevicePlan::model_size() const {
   return size;
 }
 
-// First all sections, and then the columns of each.
+// First all sections, then the columns of each, and then the grids.
 std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
   std::vector<uint8_t> bytes(model_size());
   size_t at = 0, columns = 0;
@@ -171,6 +206,10 @@ std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
     std::memcpy(bytes.data() + columns, of.columns.data(), of.columns.size() * sizeof(int16_t));
     columns += columns_size(of);
   });
+  for (const auto& [block, grid] : grids_) {
+    grid.write(address + columns, bytes.data() + columns);
+    columns += grid.size();
+  }
   return bytes;
 }
 
@@ -178,6 +217,7 @@ std::vector<cuda::Job> DevicePlan::jobs(const DeviceAddresses& at) const {
   const Header& header = index_.header;
   std::vector<cuda::Job> jobs(last_ - first_);
   const uint64_t begin = first_item(first_), section = begin / grid::kSectionItems;
+  uint64_t grid_at = at.model + sections_size();
   for (size_t b = first_; b < last_; ++b) {
     cuda::Job& job = jobs[b - first_];
     const uint64_t before = (first_item(b) - begin) * header.width();
@@ -201,6 +241,11 @@ std::vector<cuda::Job> DevicePlan::jobs(const DeviceAddresses& at) const {
     if (header.needs_base()) {
       job.base_checksum = index_.base_checksums[b];
       job.flags |= cuda::kJobBaseChecked;
+    }
+    if (const auto grid = grids_.find(b); grid != grids_.end()) {
+      job.section = grid_at;
+      job.flags |= cuda::kJobGrid;
+      grid_at += grid->second.size();
     }
   }
   return jobs;

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "codec/device_grid.h"
 #include "codec/frame_model.h"
 #include "cuda/job.h"
 #include "format/frame.h"
@@ -30,9 +32,10 @@ struct DeviceNeeds {
 
 class DevicePlan {
  public:
-  // For blocks [first, last) of `index`, all of one version. The plan keeps a reference to `index`.
-  // Throws CorruptDataError for a damaged model.
-  DevicePlan(const FrameIndex& index, size_t first, size_t last);
+  // For blocks [first, last) of `index`, all of one version, whose bytes are `payload`: null if the
+  // host does not have them, which it needs for blocks in the grid mode. The plan keeps a reference
+  // to `index`. Throws CorruptDataError for a damaged model.
+  DevicePlan(const FrameIndex& index, size_t first, size_t last, const uint8_t* payload);
 
   // Whether the blocks have a base: in the frame, or outside of it.
   bool needs_base() const;
@@ -51,8 +54,8 @@ class DevicePlan {
   // The most memory that any block of this size needs.
   size_t most_scratch() const;
 
-  // The part of the version's model that the jobs need, to be put at this address; empty if they
-  // need none.
+  // The part of the version's model that the jobs need, and their grids, to be put at this address;
+  // empty if they need none.
   std::vector<uint8_t> model(uint64_t address) const;
   // The size of that part, which does not depend on the address.
   size_t model_size() const;
@@ -62,13 +65,17 @@ class DevicePlan {
  private:
   template <typename Function>
   void for_each_section(Function function) const;
+  void read_grids(const uint8_t* payload);
   uint64_t first_item(size_t block) const;  // counted in the version
+  size_t sections_size() const;
   uint8_t kernels_for(size_t block, const PlaneView planes[], uint64_t items) const;
+  uint8_t kernels_for(const DeviceGrid& grid) const;
   bool is_usual_difference(size_t block, const PlaneView planes[]) const;
 
   const FrameIndex& index_;
   size_t first_, last_;
   FrameModel model_;
+  std::map<size_t, DeviceGrid> grids_;  // by block
 };
 
 }  // namespace bf16codecs

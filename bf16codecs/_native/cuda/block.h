@@ -28,7 +28,14 @@ struct BlockMemory {
   mode;
 };
 
-// Decodes a block with one warp.
+// Whether the base of a job's block is not the one that was encoded.
+BF16CODECS_DEVICE bool has_other_base(const Warp& warp, BlockMemory& memory, const Job& job) {
+  if ((job.flags & kJobBaseChecked) == 0) return false;
+  const uint64_t size = uint64_t{job.n} * job.width;
+  return checksum_of(warp, memory.strip, bytes_at(job.base), size) != job.base_checksum;
+}
+
+// Decodes a block with one warp; of a grid, the job of its symbols (cuda/levels.h).
 class BlockDecoder {
  public:
   // `scratch` is this warp's memory for planes.
@@ -44,10 +51,7 @@ class BlockDecoder {
 
   BF16CODECS_DEVICE Verdict run() {
     if (job_.size > kMostPayload) return Verdict::elsewhere;
-    if ((job_.flags & kJobBaseChecked) != 0 &&
-        checksum_of(warp_, memory_.strip, bytes_at(job_.base), raw_size_) != job_.base_checksum) {
-      return Verdict::other_base;
-    }
+    if (has_other_base(warp_, memory_, job_)) return Verdict::other_base;
     warp_.once([&] { memory_.is_sound.store(0, uint32_t{parse()}); });
     warp_.sync();
     if (warp_.same(memory_.is_sound.load<uint32_t>(0)) == 0) return Verdict::corrupt;
@@ -78,6 +82,8 @@ class BlockDecoder {
   BF16CODECS_DEVICE uint32_t payload_size(unsigned p) const {
     return warp_.same(memory_.sizes.load<uint32_t>(4 * p));
   }
+
+  BF16CODECS_DEVICE bool is_grid() const { return (job_.flags & kJobGrid) != 0; }
 
   BF16CODECS_DEVICE static bool is_modelled(Mode mode) {
     return mode == Mode::scale || mode == Mode::tiles;
@@ -111,7 +117,9 @@ class BlockDecoder {
     for (unsigned p = 0; p < job_.width; ++p) {
       const Mode of = parsed_mode(p);
       uint32_t size = of == Mode::stored ? job_.n : of == Mode::constant ? 1 : 0;
-      if (is_coded(of)) {
+      if (is_coded(of) && is_grid()) {
+        size = job_.size - at;
+      } else if (is_coded(of)) {
         if (job_.size - at < 4) return false;
         size = load_any<uint32_t>(block + at);
         at += 4;
@@ -141,6 +149,7 @@ class BlockDecoder {
     const Verdict verdict = decode_planes(from);
     if (verdict != Verdict::done) return verdict;
     if (first == Mode::difference) return add_differences(strips);
+    if (is_grid()) return Verdict::to_multiply;
     const bool is_rotated = (job_.flags & kJobByByte) == 0;
     if (is_coded(first) && job_.width == 2 && mode(1) == Mode::stored && is_rotated &&
         job_.items % 4 == 0 && !has_base_there()) {

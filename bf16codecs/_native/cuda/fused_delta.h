@@ -275,7 +275,8 @@ class FusedDelta {
 // Decodes a usual block of differences. Others stay pending.
 BF16CODECS_DEVICE Verdict decode_fused_delta(const Warp& warp, FusedDeltaMemory& memory,
                                              const Job& job) {
-  if (job.width != 2 || job.items % 4 != 0 || job.base == 0 || job.section == 0) {
+  if (job.width != 2 || job.items % 4 != 0 || job.base == 0 || job.section == 0 ||
+      (job.flags & kJobGrid) != 0) {
     return Verdict::pending;
   }
   if (job.size > kMostPayload || job.size < kUsualHead) return Verdict::pending;

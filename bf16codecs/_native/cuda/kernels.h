@@ -7,6 +7,7 @@
 #include "cuda/fused_delta.h"
 #include "cuda/huffman_blocks.h"
 #include "cuda/job.h"
+#include "cuda/levels.h"
 
 namespace bf16codecs::cuda {
 
@@ -82,9 +83,14 @@ BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const J
                                   uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
                                   uint64_t scratch_size) {
   for_each_pending(warp, n, next, verdicts, [&](uint32_t i) {
-    const Job job = warp.same(jobs[i]);
-    BlockDecoder decoder(warp, memory, job, scratch, scratch_size);
-    const Verdict verdict = decoder.run();
+    Job job = warp.same(jobs[i]);
+    Verdict verdict = Verdict::other_base;
+    const bool is_grid = (job.flags & kJobGrid) != 0;
+    // (One comparison for both would cost registers.)
+    if (!is_grid || !has_other_base(warp, memory, job)) {
+      if (is_grid) job = symbols_job(warp, job);
+      verdict = BlockDecoder(warp, memory, job, scratch, scratch_size).run();
+    }
     warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
   });
 }
@@ -102,6 +108,23 @@ BF16CODECS_DEVICE void merge_planes(const Warp& warp, MergeMemory& memory, const
     const uint8_t* const high = is_decoded ? decoded_plane(job) : low + job.n;
     const uint32_t checksum =
         merge_two_planes(warp, memory, high, low, job.n, reinterpret_cast<uint8_t*>(job.items));
+    const bool is_sound = (job.flags & kJobChecked) == 0 || checksum == job.checksum;
+    const Verdict verdict = is_sound ? Verdict::done : Verdict::corrupt;
+    warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
+  });
+}
+
+// Makes the items of grids whose symbols are decoded, stored or constant. Others stay pending.
+BF16CODECS_DEVICE void multiply_levels(const Warp& warp, LevelsMemory& memory, const Job* jobs,
+                                       uint32_t n, uint32_t* next, uint8_t* verdicts) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i, Verdict of_job) {
+    const bool is_decoded = of_job == Verdict::to_multiply;
+    if (!is_decoded && of_job != Verdict::pending) return;
+    const Job job = warp.same(jobs[i]);
+    if ((job.flags & kJobGrid) == 0) return;
+    const Grid grid = warp.same(*reinterpret_cast<const Grid*>(job.section));
+    if (!is_decoded && (is_coded(grid.mode) || (job.flags & kJobBaseChecked) != 0)) return;
+    const uint32_t checksum = multiply_levels(warp, memory, job, grid);
     const bool is_sound = (job.flags & kJobChecked) == 0 || checksum == job.checksum;
     const Verdict verdict = is_sound ? Verdict::done : Verdict::corrupt;
     warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });

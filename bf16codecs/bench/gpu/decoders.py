@@ -70,7 +70,7 @@ class FrameDecoder(Decoder):
 
     def _prepare(self, frames: Sequence[Frame]) -> None:
         work = self._work
-        plans = [_core.DevicePlan(frame.index, 0, frame.index.n_blocks) for frame in frames]
+        plans = [_core.DevicePlan(f.index, 0, f.index.n_blocks, f.payload) for f in frames]
         payloads = self._copy_blocks(frames)
         models = [self._put(plan.model) for plan in plans]
         jobs = []

@@ -204,7 +204,7 @@ def _transfers(copy: TensorCopy, frame: Frame) -> Iterator[_Transfer]:
         start, stop = (index.offset(block) - index.offset(0) for block in (first, last))
         payload = frame.payload[start:stop]
         begin = first * index.block_items * index.item_size
-        plan = _core.DevicePlan(index, first, last)
+        plan = _core.DevicePlan(index, first, last, payload)
         room = aligned(payload.size, 8) + plan.model_nbytes
         room += (_core.DEVICE_JOB_BYTES + 1) * (last - first)
         yield _Transfer(copy, plan, payload, begin, room)

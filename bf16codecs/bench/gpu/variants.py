@@ -113,7 +113,7 @@ def frames_of(variant: Variant, tensors: Sequence[Bytes]) -> list[Frame]:
         payload = encoded[index.offset(0) : index.offset(index.n_blocks)]
         blocks = codecs.inspect(encoded)["blocks"]
         modes = Counter(tuple(plane["mode"] for plane in block["planes"]) for block in blocks)
-        plan = _core.DevicePlan(index, 0, index.n_blocks)
+        plan = _core.DevicePlan(index, 0, index.n_blocks, payload)
         if plan.needs(payload, 0) is None:
             raise OnHostError(f"{_counted(modes)}: such blocks are decoded on the host")
         frames.append(Frame(index, payload, content, base, modes))

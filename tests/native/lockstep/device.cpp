@@ -58,6 +58,9 @@ std::vector<cuda::Verdict> Device::run(const std::vector<cuda::Job>& jobs, uint8
   launch.operator()<cuda::MergeMemory>(cuda::kMergePlanes, [&](auto& memory, uint32_t* next) {
     cuda::merge_planes(warp, memory, jobs.data(), n, next, verdicts.data());
   });
+  launch.operator()<cuda::LevelsMemory>(cuda::kMultiplyLevels, [&](auto& memory, uint32_t* next) {
+    cuda::multiply_levels(warp, memory, jobs.data(), n, next, verdicts.data());
+  });
   std::vector<cuda::Verdict> result;
   for (const uint8_t verdict : verdicts) result.push_back(cuda::Verdict{verdict});
   return result;
@@ -77,8 +80,8 @@ std::vector<cuda::Verdict> Device::decode(const FrameIndex& index, const uint8_t
       const Version& of = index.versions[version];
       of_version = of.has_base() ? out + of.parent * version_size : nullptr;
     }
-    const DevicePlan plan(index, first, last);
     const Copy payload(frame + index.offsets[first], index.offsets[last] - index.offsets[first]);
+    const DevicePlan plan(index, first, last, payload.get());
     Bytes model = plan.model(0);
     const Bytes placed = plan.model(address_of(model.data()));
     std::copy(placed.begin(), placed.end(), model.begin());
@@ -93,6 +96,7 @@ std::vector<cuda::Verdict> Device::decode(const FrameIndex& index, const uint8_t
     std::vector<cuda::Verdict> verdicts = run(jobs, needs ? needs->kernels : cuda::kAllKernels);
     for (size_t b = first; b < last; ++b) {
       if (verdicts[b - first] != cuda::Verdict::elsewhere) continue;
+      CHECK(!needs);
       const size_t before =
           static_cast<size_t>(header.first_item(b) - header.first_item(first)) * header.width();
       try {

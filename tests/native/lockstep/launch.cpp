@@ -45,6 +45,8 @@ extern "C" void bf16codecs_lockstep_launch(const char* kernel, uint32_t warps, v
       decode_fused_delta(warp, *std::make_unique<FusedDeltaMemory>(), jobs, n, next, verdicts);
     } else if (is("bf16codecs_merge_planes")) {
       merge_planes(warp, *std::make_unique<MergeMemory>(), jobs, n, next, verdicts);
+    } else if (is("bf16codecs_multiply_levels")) {
+      multiply_levels(warp, *std::make_unique<LevelsMemory>(), jobs, n, next, verdicts);
     } else if (is("bf16codecs_decode_any")) {
       const auto size = argument<uint64_t>(arguments, 5);
       decode_any(warp, *std::make_unique<BlockMemory>(), jobs, n, next, verdicts,
