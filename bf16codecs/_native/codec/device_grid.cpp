@@ -38,7 +38,7 @@ std::optional<DeviceGrid> DeviceGrid::read(const Layout& layout, const BlockCont
                                            const uint8_t* block, size_t size, size_t n) try {
   PlaneView planes[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, planes);
-  auto [payload, scales, plain, symbols] = read_grid(layout, context, planes[0], n);
+  auto [payload, scales, plain, symbols] = read_grid(layout, context, planes[0], n, nullptr);
   const Levels& levels = payload.grid.levels;
   DeviceGrid result;
   cuda::Grid& grid = result.grid_;
@@ -55,11 +55,12 @@ std::optional<DeviceGrid> DeviceGrid::read(const Layout& layout, const BlockCont
   grid.formula = levels.formula;
   result.levels_ = quantized::all_levels(levels);
   grid.codes = static_cast<uint32_t>(result.levels_.size());
-  result.scales_ = std::move(scales.of_group);
-  result.offsets_ = std::move(scales.offsets);
+  result.scales_.assign(scales.of_group, scales.of_group + scales.count);
+  if (scales.offsets != nullptr)
+    result.offsets_.assign(scales.offsets, scales.offsets + scales.count);
   result.plain_ = std::move(plain);
   return result;
-} catch (const CorruptDataError&) {
+} catch (const CodecError&) {
   return std::nullopt;
 }
 
