@@ -246,7 +246,7 @@ def test_formulas_of_libraries(dtype):
 
 
 def test_float16_that_was_converted_to_bfloat16():
-    """What is half rounded has the precision of float16."""
+    """Half rounded numbers have the precision of float16."""
     rng = np.random.default_rng(5)
     levels = rng.integers(-63, 64, (64, 16))
     scales, offsets = (rng.normal(0, x, (64, 1)).astype(np.float16) for x in (0.1, 2))

@@ -437,7 +437,7 @@ def test_sizes_of_the_offsets():
 
 
 def test_payloads_of_another_family():
-    """What is sound with offsets is not without them, and the other way round."""
+    """Parts that are sound with offsets are not without them, and the other way round."""
     payload = bytearray(grid_payload(replace(SUMS, offsets=[0.0] * 10)))
     payload[0] = 0
     refused_payload(bytes(payload), SUMS)
