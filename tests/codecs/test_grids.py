@@ -314,6 +314,15 @@ def test_numbers_with_offsets_may_be_widened(formula) -> None:
             assert bits_a_value(encoded(other), other) < most
 
 
+@for_each("recipe", WITH_OFFSETS)
+def test_blocks_may_begin_within_a_row(recipe) -> None:
+    array = RECIPES[recipe](normal(shape=(512, 768))).astype(BFLOAT16)
+    frame = encoded(array)
+    assert bf16codecs.inspect(frame)["blocks"][1]["items"] % 768 != 0
+    expected = RECIPES[recipe](normal(shape=(384, 1024))).astype(BFLOAT16)
+    assert len(frame) < 1.01 * len(encoded(expected))
+
+
 @for_each("dtype", DTYPES)
 @for_each("recipe", WITH_OFFSETS)
 def test_values_off_the_line_make_their_groups_plain(recipe, dtype) -> None:

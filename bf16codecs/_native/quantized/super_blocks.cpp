@@ -158,8 +158,9 @@ bool may_have_super_blocks(const Found& found, Precision precision, uint64_t fir
   const Formula formula = found.kind.levels.formula;
   // Products' scales are found exactly in binary32.
   const bool is_product = formula == Formula::product && precision != Precision::binary32;
-  return (is_product || formula == Formula::sum) && groups.height == 1 && first % kItems == 0 &&
-         (groups.row % kItems == 0 || groups.row == groups.width);
+  // Groups follow each other, without regard to rows.
+  return (is_product || formula == Formula::sum) && groups.height == 1 &&
+         groups.row == groups.width && first % kItems == 0;
 }
 
 // Returns how many of the super-blocks of a kind there are.
