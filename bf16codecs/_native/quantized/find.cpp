@@ -147,7 +147,7 @@ std::vector<Groups> possible_groups(const Array& array, bool along_rows, bool al
   if (along_rows && (along_columns || !has_rows)) groups.push_back({kAllItems, 1, kAllItems});
   if (along_rows && along_columns && has_rows) {
     for (const uint32_t side : {128u, 256u, 64u, 32u}) {
-      if (side <= row && side <= array.rows) groups.push_back({row, side, side});
+      if (side < row && side < array.rows) groups.push_back({row, side, side});
     }
   }
   if (along_rows) {
