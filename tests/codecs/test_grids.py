@@ -323,6 +323,18 @@ def test_blocks_may_begin_within_a_row(recipe) -> None:
     assert len(frame) < 1.01 * len(encoded(expected))
 
 
+@for_each("dtype", [BFLOAT16, np.float32])
+def test_super_blocks_near_the_largest_scale(dtype) -> None:
+    """The scale that a super-block would have is too large for a grid."""
+    random = np.random.default_rng(0)
+    codes = random.integers(-7, 8, (256, 32)).astype(np.float32)
+    codes[:, 0], codes[:, 1] = 7, 1
+    integers = random.integers(32, 64, (32, 8))
+    integers[:, 0] = 63
+    scales = (integers * (2082 * 2.0**73)).astype(np.float32).reshape(-1, 1)
+    encoded((codes * scales).astype(BFLOAT16).astype(dtype))
+
+
 @for_each("dtype", DTYPES)
 @for_each("recipe", WITH_OFFSETS)
 def test_values_off_the_line_make_their_groups_plain(recipe, dtype) -> None:

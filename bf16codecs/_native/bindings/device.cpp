@@ -1,6 +1,7 @@
 #include "bindings/device.h"
 
 #include "bindings/buffers.h"
+#include "bindings/gil.h"
 #include "codec/checked.h"
 #include "codec/device_plan.h"
 
@@ -22,6 +23,7 @@ void plan(DevicePlan* self, const FrameIndex& index, size_t first, size_t last,
   }
   const Source payload(payload_object);
   check_payload_size(index, first, last, payload.size());
+  const ReleasedGil released;  // the scales of grids are decoded
   new (self) DevicePlan(index, first, last, payload.data());
 }
 

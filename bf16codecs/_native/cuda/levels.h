@@ -58,6 +58,7 @@ class LevelItems {
 
   // How many of `count` items from item i on have codes.
   BF16CODECS_DEVICE uint32_t coded(uint32_t i, unsigned count) const {
+    if (count == 0) return 0;  // behind the last group
     const GroupPlace place = place_of(grid_, i);
     if (place.left >= count) return is_coded(place.group) ? count : 0;
     uint32_t n = 0;

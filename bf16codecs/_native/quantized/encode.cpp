@@ -20,6 +20,16 @@ void write_numbers(const std::vector<float>& numbers, std::vector<uint8_t>& byte
   }
 }
 
+// Whether a decoder accepts the numbers, as the search has to see to.
+bool are_possible(Formula formula, const std::vector<float>& scales,
+                  const std::vector<float>& offsets) {
+  for (size_t g = 0; g < scales.size(); ++g) {
+    const float offset = offsets.empty() ? 0 : offsets[g];
+    if (scales[g] != 0 && !are_within(formula, scales[g], offset)) return false;
+  }
+  return true;
+}
+
 // Packs kBits bits of each of m low bits, from bit kFrom on; returns their end.
 template <unsigned kBits, unsigned kFrom>
 uint8_t* pack_part(const uint8_t* low, size_t m, uint8_t* out) {
@@ -92,7 +102,7 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   }
   find_super_blocks(found, precision, block, scales.data(), offsets.data(), codes);
   const size_t m = codes.count;
-  if (4 * m < n) return false;
+  if (4 * m < n || !are_possible(found.grid.levels.formula, scales, offsets)) return false;
   uint8_t* const packed = symbols + 2 * n;
   uint8_t* const end = pack(codes.low, found.grid.levels.low_bits, m, packed);
   write_numbers(scales, parts.scales);

@@ -203,6 +203,11 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   return count == size;
 }
 
+// The items of a group, as far as the array has them.
+size_t group_items(const Array& array, const Groups& groups) {
+  return std::min<size_t>(groups.width, array.row) * std::min<size_t>(groups.height, array.rows);
+}
+
 struct Trial {
   unsigned found = 0, tried = 0;   // groups that are not all zeros
   std::vector<uint32_t> integers;  // how often each occurs, from the least one on
@@ -225,8 +230,7 @@ struct Trial {
 double saved_bits(const Array& array, const Kind& kind, const Groups& groups, const Trial& trial) {
   constexpr double kOfPlainByte = 5.5, kOfNumber = 16;
   const double plain = kOfPlainByte * static_cast<double>(array.layout.planes());
-  const auto width = static_cast<double>(std::min<size_t>(groups.width, array.row));
-  const double size = width * groups.height;
+  const auto size = static_cast<double>(group_items(array, groups));
   const double numbers = kind.has_offsets() ? 2 * kOfNumber : kOfNumber;
   return (plain - trial.bits(kind.levels)) * trial.found / trial.tried - numbers / size;
 }
@@ -289,10 +293,11 @@ Label label_of(const Trial& trial) {
 }
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {
+  const size_t tried = std::clamp<size_t>(array.n / group_items(array, groups), 2, kGroupsTried);
   GroupFinder finder(kind, precision, failures_for(array));
   std::vector<float> values;
   Trial trial;
-  for (size_t k = 0; k < kGroupsTried; ++k) {
+  for (size_t k = 0; k < tried; ++k) {
     if (k == kFewGroups && (trial.found == 0 || (trial.is_all() && !kind.has_offsets()))) break;
     ScaleAndOffset numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {

@@ -114,7 +114,10 @@ Range OffsetFinder::scales() const {
 // precision that libraries multiply out in, if there are few; and the simplest of each part.
 template <typename Function>
 ScaleAndOffset OffsetFinder::try_range(const Range& range, Function function) {
-  if (range.low > range.high || tries_ == 0) return {};
+  if (range.low > range.high || tries_ == 0) {
+    if (tries_ != 0) --tries_;
+    return {};
+  }
   const double size = range.high - range.low, step = shape_of(half_).step(range.high);
   ScaleAndOffset found = function(simplest_of(range.low, range.high));
   if (size < kTries * step) {
@@ -171,7 +174,7 @@ ScaleAndOffset OffsetFinder::with_zeros(double scale) {
 
 // The scales that a group may have that is made of the numbers.
 Range OffsetFinder::scales_near(const float* values, size_t n, const ScaleAndOffset& numbers) {
-  collect(values, n);
+  if (!collect(values, n)) return {1, 0};
   for (size_t i = 0; i < n_; ++i) {
     error_[i] = both_errors_[i] = error_of(precision_, values_[i]);
     level_[i] = std::nearbyint((double{values_[i]} - numbers.offset) / numbers.scale);
@@ -219,6 +222,7 @@ ScaleAndOffset OffsetFinder::find(const float* values, size_t n) {
       gap = std::min(gap, double{values_[i]} - values_[i - 1] + error);
     }
     const double range = double{values_[n_ - 1]} - values_[0];
+    if (range >= kMostScale) return {};
     const double by_gap = std::nearbyint(range / gap);
     // Roundings make a gap smaller or larger than a level.
     for (const double more : {0.0, 1.0, -1.0, 2.0}) {

@@ -100,7 +100,7 @@ class SuperBlocks {
     const auto is_exact = [&] {
       uint8_t symbols[kItems], low[kItems];
       for (size_t g = 0; g < groups_; ++g) {
-        if (found[g] == 0) return false;
+        if (!are_within(Formula::product, found[g], 0)) return false;
         found[g] = std::copysign(found[g], scales[g]);
       }
       return quantize(values, found, nullptr, {symbols, low});
