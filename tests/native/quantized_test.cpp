@@ -393,7 +393,7 @@ void test_scales(const QuantizedKernels& kernels, size_t n, Random& random) {
 
 // What is found of groups, as bytes.
 struct Searched {
-  Bytes started, numbers, codes, symbols, low;
+  Bytes started, scales, codes, symbols, low;
   bool operator==(const Searched&) const = default;
 };
 
@@ -421,7 +421,8 @@ Searched searched(const QuantizedKernels& kernels, const Search& search) {
   take(numbers.codes);
   kernels.measure(search.of, numbers);
   kernels.start(groups, search.guess, 0x1p-8f, numbers);
-  const Bytes started = memory;
+  // Without what follows from them: of intervals that are none, it may be any NaN.
+  const Bytes started(memory.begin(), memory.begin() + static_cast<ptrdiff_t>(5 * 4 * groups));
   for (size_t g = 0; g < groups; ++g) {
     numbers.low[g] = std::bit_cast<int32_t>(search.intervals[g].low);
     numbers.high[g] = std::bit_cast<int32_t>(search.intervals[g].high);
@@ -430,9 +431,21 @@ Searched searched(const QuantizedKernels& kernels, const Search& search) {
   std::vector<float> levels(search.size);
   kernels.search(search.levels, search.precision, search.of, search.is_narrow, numbers,
                  {codes.data(), levels.data()});
+  // Codes of groups without a scale may be any, too.
+  for (size_t r = 0; r < search.of.n_runs; ++r) {
+    const GroupRun& run = search.of.runs[r];
+    const size_t padded = (run.length + kRunUnit - 1) / kRunUnit * kRunUnit;
+    if (numbers.scale[run.group] == 0)
+      std::fill_n(codes.begin() + static_cast<ptrdiff_t>(run.offset), padded, 0u);
+  }
+  for (size_t i = 0; i < search.of.rows * groups; ++i) {
+    if (numbers.scale[i % groups] == 0) codes[i] = 0;
+  }
+  const auto* const scales = reinterpret_cast<const uint8_t*>(numbers.scale);
   const auto* const bytes = reinterpret_cast<const uint8_t*>(codes.data());
-  Searched found{started, memory, Bytes(bytes, bytes + sizeof(uint32_t) * codes.size()),
-                 Bytes(codes.size()), Bytes(codes.size())};
+  Searched found{started, Bytes(scales, scales + sizeof(float) * groups),
+                 Bytes(bytes, bytes + sizeof(uint32_t) * codes.size()), Bytes(codes.size()),
+                 Bytes(codes.size())};
   kernels.split_codes(codes.data(), codes.size(), search.levels.low_bits,
                       {found.symbols.data(), found.low.data()});
   return found;
