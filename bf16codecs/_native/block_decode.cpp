@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -39,7 +39,7 @@ struct Workspace {
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols
-  Scratch values;      // in the grid mode, scales, and for the encoder some items as numbers
+  Scratch values;      // in the grid mode, scales and offsets; its encoder's numbers and codes
   Scratch codes;       // in the grid mode's encoder, symbols, low bits, and these packed
 
   size_t size() const {

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "kernels_test.h"
+#include "random_levels.h"
 
 namespace bf16codecs::test {
 namespace {
@@ -37,26 +38,6 @@ constexpr Form kForms[] = {
 
 size_t size_of(Container container) {
   return container == Container::float32 ? 4 : 2;
-}
-
-Levels random_levels(Random& random) {
-  Levels levels;
-  levels.family = Family{static_cast<uint8_t>(random.below(3))};
-  switch (levels.family) {
-    case Family::integers:
-      levels.low_bits = random.below(5);
-      break;
-    case Family::floats:
-      levels.low_bits = 1 + random.below(4);
-      levels.bias = static_cast<int>(random.below(16));
-      break;
-    case Family::table:
-      levels.count = 2 + random.below(kMostLevels - 1);
-      for (unsigned i = 0; i < levels.count; ++i) {
-        levels.table[i] = (static_cast<float>(random.below(1000)) - 500) / 64;
-      }
-  }
-  return levels;
 }
 
 // 2^-20 to 2^4, of either sign.
@@ -421,7 +402,7 @@ Searched searched(const QuantizedKernels& kernels, const Search& search) {
   take(numbers.codes);
   kernels.measure(search.of, numbers);
   kernels.start(groups, search.guess, 0x1p-8f, numbers);
-  // Without what follows from them: of intervals that are none, it may be any NaN.
+  // The inverses and spreads are left out: they follow from the intervals, and may be any NaN.
   const Bytes started(memory.begin(), memory.begin() + static_cast<ptrdiff_t>(5 * 4 * groups));
   for (size_t g = 0; g < groups; ++g) {
     numbers.low[g] = std::bit_cast<int32_t>(search.intervals[g].low);
@@ -431,7 +412,7 @@ Searched searched(const QuantizedKernels& kernels, const Search& search) {
   std::vector<float> levels(search.size);
   kernels.search(search.levels, search.precision, search.of, search.is_narrow, numbers,
                  {codes.data(), levels.data()});
-  // Codes of groups without a scale may be any, too.
+  // A kernel may give any codes to groups without a scale.
   for (size_t r = 0; r < search.of.n_runs; ++r) {
     const GroupRun& run = search.of.runs[r];
     const size_t padded = (run.length + kRunUnit - 1) / kRunUnit * kRunUnit;
@@ -491,7 +472,10 @@ void test_search(const QuantizedKernels& kernels, const Levels& levels, Precisio
 
 // Values of one scale, some of which are then changed: to others, or to what is no number.
 void test_values(const QuantizedKernels& kernels, size_t n, Random& random) {
-  const Levels levels = random_levels(random);
+  const auto any_level = [&](unsigned) {
+    return (static_cast<float>(random.below(1000)) - 500) / 64;
+  };
+  const Levels levels = random_levels(random, any_level);
   const Form form = kForms[random.below(std::size(kForms))];
   const float scale = random_scale(random);
   Floats scales(n, scale);

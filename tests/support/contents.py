@@ -193,7 +193,7 @@ def in_super_blocks(rows: int, columns: int, dtype: int = 2) -> bytes:
 
 
 def integers(groups: int, width: int, most: int) -> np.ndarray:
-    """Return integers of 0 to `most`, of which each group has both; those between are usual."""
+    """Return integers from 0 to `most`: each group has both ends, and most lie between."""
     words = sum((lcg_words(groups * width, seed) >> 16) % (most + 1) for seed in range(4))
     codes = np.clip(words.astype(np.int64) - 3 * most // 2, 0, most).reshape(groups, width)
     codes[:, 3], codes[:, 7] = most, 0

@@ -110,8 +110,8 @@ struct QuantizedKernels {
   // Items as numbers.
   void (*load)(Container container, const uint8_t* items, size_t n, float* values);
 
-  // Makes scales of the four planes of their bytes, rotated, and counts them. Their magnitudes are
-  // to be at least `low` and below `high`.
+  // Joins scales from the four planes of their bytes, rotated, and counts those that are 0, and
+  // others whose magnitude is not at least `low` and below `high`.
   ScaleCounts (*scales)(const uint8_t* const planes[], size_t n, Interval magnitudes,
                         float* scales);
 

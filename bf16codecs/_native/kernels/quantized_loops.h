@@ -334,31 +334,35 @@ Interval narrow_as(const Levels& levels, const float* values, size_t n, const In
 
 // --- by family and precision ---------------------------------------------------------------------
 
-// Calls function.operator()<family, precision>().
-template <typename Of, typename Function>
+// Calls function.operator()<precision>().
+template <typename Function>
 BF16CODECS_INLINE auto with_precision(Precision precision, Function function) {
   switch (precision) {
     case Precision::binary16:
-      return function.template operator()<Of, Precision::binary16>();
+      return function.template operator()<Precision::binary16>();
     case Precision::bfloat16:
-      return function.template operator()<Of, Precision::bfloat16>();
+      return function.template operator()<Precision::bfloat16>();
     case Precision::binary16_bfloat16:
-      return function.template operator()<Of, Precision::binary16_bfloat16>();
+      return function.template operator()<Precision::binary16_bfloat16>();
     default:
-      return function.template operator()<Of, Precision::binary32>();
+      return function.template operator()<Precision::binary32>();
   }
 }
 
+// Calls function.operator()<family, precision>().
+
 template <typename Function>
 BF16CODECS_INLINE auto with_family(const Levels& levels, Precision precision, Function function) {
-  switch (levels.family) {
-    case Family::integers:
-      return with_precision<Integers>(precision, function);
-    case Family::floats:
-      return with_precision<Floats>(precision, function);
-    default:
-      return with_precision<Table>(precision, function);
-  }
+  return with_precision(precision, [&]<Precision kPrecision>() {
+    switch (levels.family) {
+      case Family::integers:
+        return function.template operator()<Integers, kPrecision>();
+      case Family::floats:
+        return function.template operator()<Floats, kPrecision>();
+      default:
+        return function.template operator()<Table, kPrecision>();
+    }
+  });
 }
 
 void load(Container container, const uint8_t* items, size_t n, float* values) {

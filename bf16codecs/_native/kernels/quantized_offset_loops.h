@@ -6,29 +6,18 @@ namespace bf16codecs {
 namespace {
 
 // Calls function.operator()<formula, precision>().
-template <Formula kFormula, typename Function>
-BF16CODECS_INLINE auto with_precision(Precision precision, Function function) {
-  switch (precision) {
-    case Precision::binary16:
-      return function.template operator()<kFormula, Precision::binary16>();
-    case Precision::bfloat16:
-      return function.template operator()<kFormula, Precision::bfloat16>();
-    case Precision::binary16_bfloat16:
-      return function.template operator()<kFormula, Precision::binary16_bfloat16>();
-    default:
-      return function.template operator()<kFormula, Precision::binary32>();
-  }
-}
 template <typename Function>
 BF16CODECS_INLINE auto with_formula(Formula formula, Precision precision, Function function) {
-  switch (formula) {
-    case Formula::difference:
-      return with_precision<Formula::difference>(precision, function);
-    case Formula::rounded_sum:
-      return with_precision<Formula::rounded_sum>(precision, function);
-    default:
-      return with_precision<Formula::sum>(precision, function);
-  }
+  return with_precision(precision, [&]<Precision kPrecision>() {
+    switch (formula) {
+      case Formula::difference:
+        return function.template operator()<Formula::difference, kPrecision>();
+      case Formula::rounded_sum:
+        return function.template operator()<Formula::rounded_sum, kPrecision>();
+      default:
+        return function.template operator()<Formula::sum, kPrecision>();
+    }
+  });
 }
 
 void load_levels(const Levels& levels, const uint8_t* symbols, const LowBits low[], unsigned parts,

@@ -13,16 +13,17 @@
 namespace bf16codecs {
 namespace {
 
-// Below all levels but 0, of which there is no reciprocal.
+// It stands for the level 0, which has no reciprocal, and is smaller than all others.
 constexpr float kNoLevel = 1.0f / (1 << 20);
 
 constexpr uint32_t kOne = 127u << 23;  // the bits of 1
 
 // --- levels --------------------------------------------------------------------------------------
 
-// What the search needs of a family: the level nearest to x >= 0 or, for a table, to x; and of x
-// with either sign, the level, and its code, whose sign bit says that there is none. Numbers that
-// are too large, infinite or none have any level: products tell that it is wrong.
+// Each family finds the level that is nearest to x >= 0 (a table, to x of either sign), and the
+// level and code of x of either sign. A code with the sign bit set means that x has no level. For
+// numbers that are too large, infinite or NaN, a family may find any level: the caller multiplies
+// out, and sees that it is wrong.
 
 struct LevelCode {
   float level;
@@ -215,7 +216,7 @@ struct Bounds {
   }
 };
 
-// The code of a value; its sign bit says that there is none.
+// Returns the code of a value, or the sign bit alone if the product is not the value.
 template <Precision kPrecision>
 BF16CODECS_INLINE uint32_t code_of(const LevelCode& found, float value, float scale) {
   const float product = rounded<kPrecision>(found.level * scale);
@@ -350,7 +351,7 @@ void measure(const GroupedValues& of, const GroupNumbers& numbers) {
   }
 }
 
-// Intervals are empty, with 0 as their end, where there is no such magnitude, or no scale near it.
+// Where a group has no such magnitude, or no scale near it is possible, its interval ends at 0.
 void start(size_t groups, const Guess& guess, float error, const GroupNumbers& numbers) {
   constexpr float kLeast = 0x1p-99f, kMost = 0x1p89f;  // scales may be twice as small or large
   int32_t* __restrict const lows = numbers.low;

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "format/little_endian.h"
-#include "kernels/kernels.h"
+#include "quantized/codes.h"
 #include "quantized/groups.h"
 #include "quantized/kinds.h"
 #include "quantized/values.h"
@@ -250,17 +250,13 @@ void count_levels(const std::vector<float>& values, float scale, Trial& trial) {
 void count_integers(const Kind& kind, Precision precision, const std::vector<float>& values,
                     const ScaleAndOffset& numbers, Trial& trial) {
   if (kind.levels.family != Family::integers) return;
-  const size_t n = values.size();
-  std::vector<float> scales(n, numbers.scale), offsets(n, numbers.offset);
-  std::vector<uint8_t> symbols(n), low(n);
-  quantize_values(kind.levels, precision, values.data(), scales.data(), offsets.data(), n,
-                  {symbols.data(), low.data()});
+  std::vector<uint32_t> codes;
+  find_codes(kind.levels, precision, values, numbers, codes);
   const int zero = 16 << kind.levels.low_bits;
   trial.integers.resize(static_cast<size_t>(2 * zero));
   int least = 0, most = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const int code = symbols[i] << kind.levels.low_bits | low[i];
-    const int integer = code == 0 ? 0 : code - zero;
+  for (const uint32_t code : codes) {
+    const int integer = code == 0 ? 0 : static_cast<int>(code) - zero;
     ++trial.integers[static_cast<size_t>(integer + zero)];
     least = std::min(least, integer), most = std::max(most, integer);
   }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <variant>
 
-#include "kernels/kernels.h"
 #include "quantized/offsets.h"
 #include "quantized/scales.h"
 
@@ -28,15 +27,5 @@ class GroupFinder {
  private:
   std::variant<ScaleFinder, OffsetFinder> finder_;
 };
-
-// Finds the codes of values, as the kernels do. Products need no offsets.
-inline bool quantize_values(const Levels& levels, Precision precision, const float* values,
-                            const float* scales, const float* offsets, size_t n,
-                            const LevelCodes& codes) {
-  const QuantizedKernels& kernel = *kernels().quantized;
-  if (levels.formula == Formula::product)
-    return kernel.quantize(levels, precision, values, scales, n, codes);
-  return kernel.quantize_with_offsets(levels, precision, values, scales, offsets, n, codes);
-}
 
 }  // namespace bf16codecs::quantized

@@ -13,7 +13,7 @@ namespace bf16codecs::quantized {
 // codes comes first.
 const std::vector<Kind>& known_kinds();
 
-// Those with offsets, which explain some of the items that others explain, too.
+// The kinds with offsets. They also explain some items that products explain with fewer numbers.
 const std::vector<Kind>& kinds_with_offsets();
 
 // The kinds that scales are quantised to, and how many of them have a scale together.

@@ -21,13 +21,10 @@ class LineSearch {
   void find(Section& section, float* scales, float* offsets);
 
  private:
-  void set_codes(Section& section, size_t group, const ScaleAndOffset& numbers);
-
   const Kind& kind_;
   Precision precision_;
   OffsetFinder finder_;
-  std::vector<float> values_, scales_, offsets_;  // of a group
-  std::vector<uint8_t> symbols_, low_;
+  std::vector<float> values_;  // of a group
   std::vector<uint32_t> codes_;
 };
 

@@ -17,16 +17,12 @@ float float_of(uint32_t bits) {
 }
 
 constexpr size_t kStrip = 1024;
-// Values that refuse most wrong scales.
-constexpr size_t kFewValues = 32;
 // Each pass over a group narrows the interval, until nothing changes.
 constexpr unsigned kPasses = 16;
 // Where the largest level is known up to this, all values are near one level, and a pass is enough.
 constexpr float kClear = 0.1f;
 // As many levels are always tried.
 constexpr size_t kFewTops = 16;
-// Of groups from this size on, all levels are tried.
-constexpr size_t kManyValues = 512;
 // Numbers of an interval that are tried. Where the rounding is coarse, all are right but for a few
 // near the ends; where it is that of binary32, or there are two, some are.
 uint32_t tries(Precision precision) {

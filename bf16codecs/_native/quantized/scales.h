@@ -30,6 +30,11 @@ struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
 
+// Values that refuse most wrong scales.
+inline constexpr size_t kFewValues = 32;
+// Of groups from this size on, all levels are tried.
+inline constexpr size_t kManyValues = 512;
+
 // By how much a number may differ from the product that was rounded to it, as a share of it.
 float relative_error(Precision precision);
 

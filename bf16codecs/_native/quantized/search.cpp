@@ -5,14 +5,11 @@
 #include <cmath>
 
 #include "kernels/kernels.h"
+#include "quantized/codes.h"
 
 namespace bf16codecs::quantized {
 namespace {
 
-// Values that refuse most wrong guesses.
-constexpr size_t kFewValues = 32;
-// In groups of fewer values, ScaleFinder takes little more than a guess.
-constexpr size_t kManyValues = 512;
 // The share of its interval up to which an integer is known: the rounding of the value itself takes
 // as much again, and the half is the middle of two.
 constexpr float kNarrow = 0.2f;
@@ -82,7 +79,8 @@ void Search::find(Section& section, float* scales) {
     finder_.set_last(scales[g]);
   }
   if (is_together_ && 8 * n_alone > groups) learn(numbers, scales, groups);
-  // Of binary32, an interval has few numbers, of which the simplest is right only by design.
+  // An interval of binary32 has few numbers, and the simplest one is right only where the library
+  // that quantised chose simple scales.
   if (precision_ == Precision::binary32 && n_alone == groups) is_together_ = false;
 }
 
@@ -150,7 +148,7 @@ std::vector<Guess> Search::other_guesses() const {
   std::vector<Guess> guesses;
   if (kind_.levels.family == Family::integers) {
     guesses = {{false, kind_.tops.front()}, kLeastIsOne, {true, 2}, {true, 3}};
-  } else if (values_.size() >= kManyValues) {
+  } else if (values_.size() >= kManyValues) {  // in others, ScaleFinder takes little more
     for (const float top : kind_.tops) guesses.push_back({false, top});
   }
   std::erase(guesses, usual_);
@@ -171,14 +169,13 @@ float Search::try_guess(const Guess& guess, const GroupNumbers& numbers, size_t 
   const Interval few =
       kernel.narrow(kind_.levels, precision_, values_.data(), std::min(n, kFewValues), interval);
   if (few.low > few.high) return 0;
-  const size_t padded = (n + kRunUnit - 1) / kRunUnit * kRunUnit;
-  std::vector<float>& values = values_;
-  values.resize(padded, values[0]);
-  codes_.resize(padded), levels_.resize(padded);
+  const float first = values_[0];
+  values_.resize(padded(n), first);
+  codes_.resize(padded(n)), levels_.resize(padded(n));
   const GroupRun run{0, static_cast<uint32_t>(n), 0};
-  kernel.search(kind_.levels, precision_, {values.data(), 1, &run, 1, 0}, is_narrow_, one,
+  kernel.search(kind_.levels, precision_, {values_.data(), 1, &run, 1, 0}, is_narrow_, one,
                 {codes_.data(), levels_.data()});
-  values.resize(n);
+  values_.resize(n);
   return *one.scale;
 }
 
@@ -195,18 +192,9 @@ float Search::find_alone(Section& section, size_t group, const GroupNumbers& num
 }
 
 float Search::find_slowly(Section& section, size_t group) {
-  section.collect(group, SIZE_MAX, values_);
-  const size_t n = values_.size();
-  const float scale = finder_.find(values_.data(), n, section.is_whole(group));
+  const float scale = finder_.find(values_.data(), values_.size(), section.is_whole(group));
   if (scale == 0) return 0;
-  const std::vector<float> scales(n, scale);
-  std::vector<uint8_t> symbols(n), low(n);
-  kernels().quantized->quantize(kind_.levels, precision_, values_.data(), scales.data(), n,
-                                {symbols.data(), low.data()});
-  codes_.resize(n);
-  for (size_t i = 0; i < n; ++i) {
-    codes_[i] = static_cast<uint32_t>(symbols[i] << kind_.levels.low_bits | low[i]);
-  }
+  find_codes(kind_.levels, precision_, values_, {scale, 0}, codes_);
   section.set_codes(group, codes_.data());
   return scale;
 }

@@ -11,10 +11,6 @@ namespace {
 // As many values and their codes, of 4 bytes each, stay in the first-level cache.
 constexpr size_t kSectionValues = 2048;
 
-size_t padded(size_t length) {
-  return (length + kRunUnit - 1) / kRunUnit * kRunUnit;
-}
-
 }  // namespace
 
 Section::Section(const Block& block, Scratch& scratch)
@@ -68,7 +64,7 @@ void Section::add_runs() {
 void Section::load() {
   // From the start of a line on, vectors do not meet two lines.
   constexpr size_t kLine = 64;
-  const size_t bytes = sizeof *values_ * ((size_ + kRunUnit - 1) / kRunUnit * kRunUnit);
+  const size_t bytes = sizeof *values_ * padded(size_);
   uint8_t* memory = scratch_.at_least(3 * bytes + kLine);
   memory += -reinterpret_cast<uintptr_t>(memory) % kLine;
   values_ = reinterpret_cast<float*>(memory);

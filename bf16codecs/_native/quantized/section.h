@@ -12,6 +12,11 @@
 
 namespace bf16codecs::quantized {
 
+// The length that a run of values is made up to.
+inline size_t padded(size_t length) {
+  return (length + kRunUnit - 1) / kRunUnit * kRunUnit;
+}
+
 // The items of a block, and how they are grouped.
 struct Block {
   const Layout& layout;

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "quantized/groups.h"
+#include "quantized/codes.h"
 #include "quantized/kinds.h"
+#include "quantized/offsets.h"
 #include "quantized/shape.h"
 #include "quantized/values.h"
 

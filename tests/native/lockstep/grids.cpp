@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "format/little_endian.h"
+#include "random_levels.h"
 
 namespace bf16codecs::test {
 namespace {
@@ -17,24 +18,11 @@ void append(Bytes& bytes, const Bytes& more) {
   bytes.insert(bytes.end(), more.begin(), more.end());
 }
 
-Levels random_levels(Random& random) {
-  Levels levels;
-  levels.family = Family{static_cast<uint8_t>(random.below(3))};
-  switch (levels.family) {
-    case Family::integers:
-      levels.low_bits = random.below(5);
-      levels.formula = Formula{static_cast<uint8_t>(random.below(4))};
-      break;
-    case Family::floats:
-      levels.low_bits = 1 + random.below(4);
-      levels.bias = static_cast<int>(random.below(16));
-      break;
-    case Family::table:
-      levels.count = 2 + random.below(kMostLevels - 1);
-      for (unsigned i = 0; i < levels.count; ++i) {
-        levels.table[i] = (static_cast<float>(i) - 7.5f) * 0.37f;
-      }
-  }
+Levels random_grid_levels(Random& random) {
+  Levels levels =
+      random_levels(random, [](unsigned i) { return (static_cast<float>(i) - 7.5f) * 0.37f; });
+  if (levels.family == Family::integers)
+    levels.formula = Formula{static_cast<uint8_t>(random.below(4))};
   return levels;
 }
 
@@ -199,7 +187,7 @@ GridFrame random_grids(Random& random) {
   header.has_checksums = false;
   header.raw_size = (1 + random.below(3 * header.block_items())) * header.width();
   Grid grid;
-  grid.levels = random_levels(random);
+  grid.levels = random_grid_levels(random);
   grid.rounding = random_rounding(header.layout.dtype, random);
   grid.groups = random_groups(header.block_items(), random);
   result.index.offsets = {64};

@@ -21,8 +21,8 @@ constexpr int kToNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
 #if defined(BF16CODECS_AVX512_BF16)
 
-// To nearest, ties to even, as everywhere else. It takes subnormal numbers for zeros, but there are
-// none. Instead of eight instructions, that is two.
+// The instruction rounds to nearest, ties to even, as everywhere else. It takes subnormal numbers
+// for zeros, but the format allows no such products. This takes two instructions instead of eight.
 BF16CODECS_INLINE __m512i bfloat16_words(const Numbers& x) {
   alignas(64) static constexpr int16_t kInTurns[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -234,7 +234,7 @@ class FloatNumbers {
 
 // --- products
 
-// Levels times scales, whatever the runs are.
+// Multiplies levels by scales, for runs of any length.
 template <typename LevelNumbers, Precision kPrecision>
 class Multiplied {
  public:

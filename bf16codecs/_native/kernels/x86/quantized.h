@@ -38,9 +38,9 @@ struct FloatLevels {
 };
 
 // A code of integers as a word, with its five bits of a symbol at the top and its low bits below:
-// the number x = code 2^k, with k = 11 - b. In the mantissa of 2^(23 - k), it makes
-// 2^(23 - k) + code, of which the level is what is left without the `zero`, 2^(23 - k) + 16 2^b.
-// That takes a single subtraction, which is exact. The code 0, for -0, is a case by itself.
+// the number x = code 2^k, with k = 11 - b. Put into the mantissa of 2^(23 - k), it makes the
+// number 2^(23 - k) + code. Subtracting `zero`, which is 2^(23 - k) + 16 2^b, gives the level,
+// exactly. The code 0, for -0, is a case by itself.
 struct IntegerWords {
   static constexpr unsigned kEnd = 11;  // the symbol begins here
 
