@@ -186,7 +186,10 @@ class Tensor:
         each = math.ceil(each / unit) * unit
         count = max(1, min(round(wanted / each), self.nbytes // each))
         room = (self.nbytes // count - each) // unit
-        step = unit * _power_within(min(room, _TILE_ROWS if unit == row else _GROUP_ITEMS))
+        # A piece that is shorter than a tile begins inside one: blocks of chunks begin where tiles
+        # do, and reading the row above would take another block.
+        most = min(room, each // unit, _TILE_ROWS if unit == row else _GROUP_ITEMS)
+        step = unit * _power_within(most)
         before = 0
         for i in range(count):
             # Not in the middle: blocks of chunks end there, and a piece would touch two.

@@ -209,7 +209,7 @@ def test_pieces_begin_where_tiles_and_groups_do(shape, share):
     for piece in pieces:
         row, column = divmod(piece.start // 2, tensor.columns)
         assert column % 256 == 0
-        assert row % 128 == 0 or tensor.nbytes < 128 * tensor.row_nbytes
+        assert row % 128 == 0 or piece.nbytes < 128 * tensor.row_nbytes
 
 
 def write_quantised(path, recipes, shape, flat=False):

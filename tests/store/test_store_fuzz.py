@@ -167,7 +167,7 @@ def test_every_case_comes_once(workspace):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_children_that_die_hang_or_take_too_much_are_named(tmp_path):
-    plan = Plan(tmp_path, (), "", 0, 0, time.time() + 60, seconds=0.3, megabytes=50)
+    plan = Plan(tmp_path, (), "", 0, 0, time.time() + 60, seconds=0.5, megabytes=10)
     report, start = store_fuzz.Report(), 0
     while start is not None:
         start = store_fuzz.Watch(plan, start, report, store_fuzz_traps.work).run()
