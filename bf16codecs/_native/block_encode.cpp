@@ -501,6 +501,21 @@ bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
   return size_whole(options, context, items, n, samples) < size;
 }
 
+// Whether the items have zeros, and take less than `size` as planes of which some are sparse: codes
+// of zeros have low bits, too.
+bool is_larger_than_sparse(const EncodeOptions& options, const BlockContext& context,
+                           const uint8_t* items, size_t n, size_t size) {
+  const size_t width = options.layout.planes(), step = std::max<size_t>(n / 1024, 1);
+  size_t zeros = 0, looked_at = 0;
+  for (size_t i = 0; i < n; i += step, ++looked_at) {
+    const uint8_t* const item = items + width * i;
+    zeros += std::all_of(item, item + width, [](uint8_t byte) { return byte == 0; }) ? 1 : 0;
+  }
+  if (8 * zeros < looked_at || !may_be_sparse(options, context, n)) return false;
+  std::vector<uint8_t> whole(block_bound(width, n));
+  return encode_whole(options, context, items, n, whole.data(), nullptr) < size;
+}
+
 // Encodes items and their base in the smallest way: as differences, levels and scales, or planes.
 size_t encode_smallest(const EncodeOptions& options, const BlockContext& context,
                        const uint8_t* items, size_t n, uint8_t* out) {
@@ -515,6 +530,8 @@ size_t encode_smallest(const EncodeOptions& options, const BlockContext& context
     const size_t limit = size != 0 ? size : size_whole(options, context, items, n, 128);
     const size_t on_grid =
         encode_grid(options, context, items, n, out, std::min(limit, block_bound(width, n)));
+    if (on_grid != 0 && size == 0 && is_larger_than_sparse(options, context, items, n, on_grid))
+      return 0;
     if (on_grid != 0) return on_grid;
   }
   if (size != 0) context.saved->fetch_add(width * n - size, std::memory_order_relaxed);

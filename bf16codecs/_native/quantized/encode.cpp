@@ -83,7 +83,7 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   // Two parts of low bits may take a byte more than half a byte for each code.
   uint8_t* const symbols = workspace.codes.at_least(2 * n + n / 2 + 2);
   Codes codes{symbols, symbols + n, 0, {}};
-  constexpr size_t kFailures = 64;
+  size_t failures = 64;
   const auto find_all = [&](auto&& find) {
     while (section.next()) {
       float* const of_section = scales.data() + section.first_group();
@@ -92,12 +92,12 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
     }
   };
   if (found.kind.has_offsets()) {
-    LineSearch lines(found.kind, precision, kFailures);
+    LineSearch lines(found.kind, precision, failures);
     find_all([&](float* of_section) {
       lines.find(section, of_section, offsets.data() + section.first_group());
     });
   } else {
-    Search search(found.kind, precision, kFailures);
+    Search search(found.kind, precision, failures);
     find_all([&](float* of_section) { search.find(section, of_section); });
   }
   find_super_blocks(found, precision, block, scales.data(), offsets.data(), codes);

@@ -27,6 +27,7 @@ struct Array {
   size_t n;
   size_t row;  // at least 1
   size_t rows;
+  size_t& failures;  // searches in vain that are left
 
   void load(size_t first, size_t count, float* values) const {
     load_values(layout, items + layout.planes() * first, count, values);
@@ -42,10 +43,13 @@ struct Array {
   }
 };
 
-// Place k in [0, count): multiples of the golden ratio are spread evenly, but not at equal
-// distances, which may meet the same columns again and again.
+// Place k in [0, count), as if at random: equal distances, and multiples of the golden ratio, meet
+// the same columns again and again in arrays of some numbers of rows.
 size_t place(size_t k, size_t count) {
-  const uint64_t spread = (k * uint64_t{0x9E3779B97F4A7C15}) >> 32;
+  uint64_t mixed = (k + 1) * 0x9E3779B97F4A7C15;
+  mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
+  mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
+  const uint64_t spread = (mixed ^ mixed >> 31) >> 32;
   return static_cast<size_t>(spread * std::min<uint64_t>(count, UINT32_MAX) >> 32);
 }
 
@@ -106,16 +110,11 @@ constexpr size_t kRunItems = 16, kMostRunItems = 64, kRuns = 16;
 // Values of a run that are not zero: fewer are levels of anything.
 constexpr size_t kLeastOthers = 5;
 
-// Of small arrays, which are encoded in a few microseconds, fewer.
-size_t failures_for(const Array& array) {
-  return std::clamp<size_t>(array.n >> 12, 1, 32);
-}
-
 // Whether some runs of items, `step` apart, are levels times a scale. Zeros say nothing.
 bool explains_runs(const Array& array, const Kind& kind, Precision precision, size_t step) {
   const size_t length = (array.n - 1) / step + 1;  // of the longest run
   if (length < kRunItems) return false;
-  GroupFinder finder(kind, precision, failures_for(array));
+  GroupFinder finder(kind, precision, array.failures);
   unsigned found = 0;
   for (size_t k = 0; k < kRuns; ++k) {
     // It begins at a multiple of kRunItems, as groups do, of items or of rows, and is longer where
@@ -177,8 +176,8 @@ constexpr size_t kGroupsTried = 32, kGroupItems = 1024, kFirstItems = 64;
 // chance.
 constexpr size_t kFewGroups = 8;
 
-// Loads at most `most` values of the group that item `at` is in, spread over it; returns whether
-// these are all.
+// Loads at most `most` values of the group that item `at` is in, spread over it, others for another
+// item; returns whether these are all.
 bool load_group(const Array& array, const Groups& groups, size_t at, size_t most,
                 std::vector<float>& values) {
   const uint64_t of_row = groups.row, r = at / of_row, c = at % of_row;
@@ -189,7 +188,9 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   const uint64_t count = std::min<uint64_t>(size, most), run = std::min<uint64_t>(count, 16);
   values.clear();
   for (uint64_t k = 0; k * run < count; ++k) {
-    const uint64_t begin = count == size ? k * run : (size - run) * k / (count / run);
+    const uint64_t begin = count == size ? k * run
+                                         : place(at + static_cast<size_t>(k) * array.n,
+                                                 static_cast<size_t>(size - run + 1));
     const uint64_t end = std::min(begin + run, size);
     for (uint64_t i = begin, length; i < end; i += length) {
       const uint64_t item = (row + i / width) * of_row + column + i % width;
@@ -290,7 +291,7 @@ Label label_of(const Trial& trial) {
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {
   const size_t tried = std::clamp<size_t>(array.n / group_items(array, groups), 2, kGroupsTried);
-  GroupFinder finder(kind, precision, failures_for(array));
+  GroupFinder finder(kind, precision, array.failures);
   std::vector<float> values;
   Trial trial;
   for (size_t k = 0; k < tried; ++k) {
@@ -350,6 +351,17 @@ bool consider(const Array& array, const Candidate& candidate, const Groups& grou
 
 // --- palettes ------------------------------------------------------------------------------------
 
+// Adds a number that is not yet among the levels. Returns false if there are too many.
+bool add_level(float value, std::vector<float>& levels) {
+  uint32_t has = 0;
+  for (const float level : levels)
+    has |= std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(value) ? 1 : 0;
+  if (has != 0) return true;
+  if (levels.size() == kMostSearched || !std::isfinite(value)) return false;
+  levels.push_back(value);
+  return true;
+}
+
 // At most 16 different items in all, with a scale that brings the levels near 1.
 std::optional<Found> find_palette(const Array& array) {
   constexpr size_t kSampled = 4096;
@@ -357,12 +369,16 @@ std::optional<Found> find_palette(const Array& array) {
   for (size_t k = 0; k < std::min(kSampled, array.n); ++k) {
     float value;
     array.load(place(k, array.n), 1, &value);
-    const auto is_same = [value](float level) {
-      return std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(value);
-    };
-    if (std::any_of(levels.begin(), levels.end(), is_same)) continue;
-    if (levels.size() == kMostSearched || !std::isfinite(value)) return std::nullopt;
-    levels.push_back(value);
+    if (!add_level(value, levels)) return std::nullopt;
+  }
+  // Some levels may be rare.
+  for (size_t i = 0; i < array.n; i += kSampled) {
+    float values[kSampled];
+    const size_t n = std::min(kSampled, array.n - i);
+    array.load(i, n, values);
+    for (size_t k = 0; k < n; ++k) {
+      if (!add_level(values[k], levels)) return std::nullopt;
+    }
   }
   if (levels.size() < 2) return std::nullopt;
   std::sort(levels.begin(), levels.end(), [](float a, float b) {
@@ -455,7 +471,9 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   if (!has_grids(layout) || n < kLeastItems) return std::nullopt;
   const bool has_rows = row > 1 && row < n && row <= UINT32_MAX / 2;
   const size_t length = has_rows ? row : n;
-  const Array array{layout, items, n, length, (n + length - 1) / length};
+  // Of small arrays, which are encoded in a few microseconds, fewer.
+  size_t failures = std::clamp<size_t>(n >> 6, 16, 256);
+  const Array array{layout, items, n, length, (n + length - 1) / length, failures};
   const bool has_columns = has_rows && array.rows >= kLookItems;
   const size_t places = std::clamp<size_t>(n >> 10, 2, 32);
   const bool along_rows = is_suspicious(array, 1, places);

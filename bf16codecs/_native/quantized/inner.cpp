@@ -18,7 +18,8 @@ constexpr size_t kLeastNumbers = 64;
 bool explains(const InnerKind& inner, const std::vector<float>& numbers) {
   const size_t width = std::min<size_t>(inner.width, kMostAtOnce);
   const size_t groups = numbers.size() / width, step = groups / kGroupsTried + 1;
-  ScaleFinder finder(inner.kind, Precision::binary32, kGroupsTried);
+  size_t failures = kGroupsTried;
+  ScaleFinder finder(inner.kind, Precision::binary32, failures);
   unsigned found = 0, tried = 0;
   for (size_t g = 0; g < groups; g += step) {
     const float* const group = numbers.data() + width * g;

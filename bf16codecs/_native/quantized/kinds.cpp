@@ -75,6 +75,13 @@ Kind floats(Label label, unsigned mantissa, int bias, float most) {
   return kind;
 }
 
+// The largest level of the format without NaN (fnuz) is 240, which is 480 with half the scale.
+Kind float8_e4m3() {
+  Kind kind = floats(Label::e4m3, 3, 7, 448);
+  kind.tops.push_back(480);
+  return kind;
+}
+
 Kind with_offsets(Formula formula, unsigned low_bits, int first, int levels) {
   Kind kind;
   kind.levels.low_bits = low_bits;
@@ -102,10 +109,14 @@ Kind table(Label label, std::span<const float> levels) {
 
 const std::vector<Kind>& known_kinds() {
   static const std::vector<Kind> kinds{
-      integers(Label::int4, 0, 7),    table(Label::nf4, kNf4),
-      table(Label::fp4, kFp4),        integers(Label::int5, 1, 15),
-      integers(Label::int6, 2, 31),   floats(Label::e5m2, 2, 15, 57344),
-      floats(Label::e4m3, 3, 7, 448), integers(Label::int8, 4, 127),
+      integers(Label::int4, 0, 7),
+      table(Label::nf4, kNf4),
+      table(Label::fp4, kFp4),
+      integers(Label::int5, 1, 15),
+      integers(Label::int6, 2, 31),
+      floats(Label::e5m2, 2, 15, 57344),
+      float8_e4m3(),
+      integers(Label::int8, 4, 127),
   };
   return kinds;
 }

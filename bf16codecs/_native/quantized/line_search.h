@@ -13,7 +13,7 @@ namespace bf16codecs::quantized {
 
 class LineSearch {
  public:
-  LineSearch(const Kind& kind, Precision precision, size_t failures)
+  LineSearch(const Kind& kind, Precision precision, size_t& failures)
       : kind_(kind), precision_(precision), finder_(kind, precision, failures) {}
 
   // Finds the scales, offsets and codes of a section's groups; both numbers of those that have none

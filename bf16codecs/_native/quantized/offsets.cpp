@@ -18,8 +18,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Numbers of a range, and zeros on either side of the likely one, that are tried.
 constexpr int kTries = 8;
-// Numbers that are multiplied out for a group, in 50 ns each.
-constexpr unsigned kManyTries = 512, kFewTries = 24;
 
 // By how much a value may differ from what was rounded to it.
 double error_of(Precision precision, double value) {
@@ -45,7 +43,7 @@ void Range::limit(double least, double most) {
   high = std::min(high, most);
 }
 
-OffsetFinder::OffsetFinder(const Kind& kind, Precision precision, size_t failures)
+OffsetFinder::OffsetFinder(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind), precision_(precision), half_(half(precision)), failures_(failures) {}
 
 // Whether a number is one of those; all are compared, which compilers make vectors of.

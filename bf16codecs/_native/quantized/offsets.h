@@ -17,11 +17,14 @@ struct Range {
 
 class OffsetFinder {
  public:
-  // After so many failures that took many tries, only few are made.
-  OffsetFinder(const Kind& kind, Precision precision, size_t failures);
+  // Many tries take up to 25 us: when no `failures` are left, only few are made.
+  OffsetFinder(const Kind& kind, Precision precision, size_t& failures);
 
   // Returns a scale of 0 if there are none.
   ScaleAndOffset find(const float* values, size_t n);
+
+  // Whether the last group took more than few tries.
+  bool took_long() const { return tries_ + kFewTries < kManyTries; }
 
   // Of sums: the scales that a group may have that was found, and with one of these, its offsets.
   Range scales_near(const float* values, size_t n, const ScaleAndOffset& numbers);
@@ -32,6 +35,8 @@ class OffsetFinder {
  private:
   // Values of a group that differ: more are no integers of five bits.
   static constexpr size_t kMostValues = 32;
+  // Numbers that are multiplied out for a group, in 50 ns each.
+  static constexpr unsigned kManyTries = 512, kFewTries = 24;
 
   bool has_occurred(float value) const;
   bool collect(const float* values, size_t n);
@@ -47,7 +52,7 @@ class OffsetFinder {
   const Kind& kind_;
   Precision precision_, half_;
   float last_scale_ = 1;  // of the group that was found last
-  size_t failures_;       // that are left
+  size_t& failures_;      // that are left
   unsigned tries_ = 0;    // that are left for a group
 
   // The group's values that differ, in their order; by how much each may differ from what was

@@ -53,7 +53,7 @@ float relative_error(Precision precision) {
   }
 }
 
-ScaleFinder::ScaleFinder(const Kind& kind, Precision precision, size_t failures)
+ScaleFinder::ScaleFinder(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind),
       precision_(precision),
       last_top_(kind.tops.empty() ? 0 : kind.tops.front()),

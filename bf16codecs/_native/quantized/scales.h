@@ -44,9 +44,9 @@ float simplest(const Interval& interval);
 
 class ScaleFinder {
  public:
-  // Trying all levels in vain takes up to 10 us: after so many failures, only likely ones are
+  // Trying all levels in vain takes up to 10 us: when no `failures` are left, only likely ones are
   // tried.
-  ScaleFinder(const Kind& kind, Precision precision, size_t failures);
+  ScaleFinder(const Kind& kind, Precision precision, size_t& failures);
 
   // Returns 0 if there is no scale. Of a group of zeros, any is right. In a part of a group, the
   // largest magnitude may have any level; in a whole one, only likely levels are tried.
@@ -68,7 +68,7 @@ class ScaleFinder {
   const Kind& kind_;
   Precision precision_;
   float last_top_, last_ = 1;  // of the group that was found last
-  size_t failures_;            // that are left
+  size_t& failures_;           // that are left
 };
 
 }  // namespace bf16codecs::quantized

@@ -43,7 +43,7 @@ float least_of(const GroupNumbers& numbers, size_t group) {
 
 }  // namespace
 
-Search::Search(const Kind& kind, Precision precision, size_t failures)
+Search::Search(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind),
       precision_(precision),
       error_(relative_error(precision)),

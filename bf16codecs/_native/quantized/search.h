@@ -15,7 +15,7 @@ namespace bf16codecs::quantized {
 
 class Search {
  public:
-  Search(const Kind& kind, Precision precision, size_t failures);
+  Search(const Kind& kind, Precision precision, size_t& failures);
 
   // Finds the scales and codes of a section's groups; the scales of those that have none are 0.
   void find(Section& section, float* scales);

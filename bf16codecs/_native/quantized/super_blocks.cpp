@@ -65,7 +65,7 @@ class SuperBlocks {
         groups_(inner.width),
         size_(kItems / inner.width),
         most_(inner.kind.tops.front()),
-        finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, 0)) {}
+        finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, failures_)) {}
 
   // Of 256 values; returns false, and changes nothing, if the numbers don't fit.
   bool replace(const float* values, float* scales, float* offsets, const LevelCodes& codes) {
@@ -139,6 +139,7 @@ class SuperBlocks {
   Precision precision_;
   size_t groups_, size_;  // groups of a super-block, and items of a group
   double most_;           // the largest integer
+  size_t failures_ = 0;
   std::vector<OffsetFinder> finders_;
 };
 
