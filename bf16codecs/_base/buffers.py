@@ -7,8 +7,10 @@ is copied: an array in Fortran order is taken as its memory lies.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,8 +34,8 @@ __all__ = [
     "is_shifted",
     "layout_for",
     "own_layout",
-    "row_in_step",
     "row_length",
+    "row_of",
     "writable_byte_view",
 ]
 
@@ -41,6 +43,9 @@ Bytes = NDArray[np.uint8]
 
 #: Instead of an element layout: take the array's.
 AUTO = "auto"
+
+#: Shorter rows have too few items for a scale of their own.
+_SHORT_ROW = 64
 
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
@@ -155,12 +160,20 @@ def row_length(buf: Any, layout: str, steps: int = 1) -> int:
         or buf.dtype.itemsize != _core.ITEM_SIZES[layout]
     ):
         return 0
-    row = int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
-    return row_in_step(row, buf.size, steps)
+    return row_of(buf.shape if buf.flags.c_contiguous else buf.shape[::-1], steps)
 
 
-def row_in_step(row: int, items: int, steps: int) -> int:
-    """Return `row`, or 0 if each of several steps has one row alone."""
+def row_of(shape: Sequence[int], steps: int = 1) -> int:
+    """Return the items of a row in memory order, or 0 if each of several steps has one row alone.
+
+    A row is the last axis. Where that is short, as in a convolution's kernels, it is joined with
+    those before it, but for the first.
+    """
+    row, items = int(shape[-1]), math.prod(shape)
+    for length in reversed(shape[1:-1]):
+        if row >= _SHORT_ROW or row * length * steps >= items:
+            break
+        row *= int(length)
     return row if steps == 1 or row * steps < items else 0
 
 

@@ -11,7 +11,7 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._base.buffers import row_in_step
+from bf16codecs._base.buffers import row_of
 from bf16codecs.codecs import BF16Zstd, FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
 from bf16codecs.hdf5.types import file_type
@@ -73,7 +73,7 @@ def _set_filters(
     if isinstance(compression, FrameCodec):
         items = math.prod(chunks)
         compression.check_steps(items * item_size)
-        row = row_in_step(chunks[-1], items, compression.steps)
+        row = row_of(chunks, compression.steps) if chunks else 0
         values = cd_values(compression, items * item_size, row)
         # The filter cannot encode Zstandard. With an optional filter, other programs that write to
         # the dataset would silently store raw chunks.

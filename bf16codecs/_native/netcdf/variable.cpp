@@ -115,8 +115,16 @@ DType dtype_for(size_t item_size) {
 unsigned row_of(const Chunks& chunks, unsigned dtype, unsigned steps) {
   const auto known = find_number(kDTypeNames, dtype);
   if (chunks.shape.size() < 2 || !known || Layout{*known}.planes() != chunks.item_size) return 0;
-  const uint64_t row = chunks.shape.back();
-  return steps <= 1 || row * steps < chunks.items() ? static_cast<unsigned>(row) : 0;
+  // A row that is short, as in a convolution's kernels, is joined with the axes before it, but for
+  // the first.
+  constexpr uint64_t kShortRow = 64;
+  const uint64_t items = chunks.items(), in_step = std::max(steps, 1u);
+  uint64_t row = chunks.shape.back();
+  for (size_t axis = chunks.shape.size() - 2; axis > 0 && row < kShortRow; --axis) {
+    if (row * chunks.shape[axis] * in_step >= items) break;
+    row *= chunks.shape[axis];
+  }
+  return steps <= 1 || row * steps < items ? static_cast<unsigned>(row) : 0;
 }
 
 // Whether the codec makes use of rows: for its models, or to find grids.
