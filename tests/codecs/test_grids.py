@@ -209,6 +209,35 @@ def test_samples_do_not_depend_on_the_number_of_rows(rows) -> None:
     assert len(encoded(array)) * 8 / array.size < 4.85
 
 
+def integers_in(width: int, most: int, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Return integers up to `most` times a scale for each `width` of a row."""
+    groups = normal(shape=shape).reshape(-1, width)
+    scales = (abs(groups).max(axis=1, keepdims=True) / most).astype(BFLOAT16).astype("f4")
+    return (np.rint(groups / scales) * scales).reshape(shape)
+
+
+@for_each("width, most", [(24, 7), (40, 127), (48, 7), (144, 7), (144, 127), (200, 127), (320, 7)])
+@for_each("dtype", [BFLOAT16, np.float32])
+def test_groups_of_odd_lengths(width, most, dtype) -> None:
+    array = integers_in(width, most, (512, 1200 // width * width)).astype(dtype)
+    in_columns = array.T.copy()
+    most_bits = (3.55 if most == 7 else 7.6) + 24 / width
+    for of, told in (array, ""), (in_columns, " in columns"):
+        frame = encoded(of)
+        assert told_of(frame) == {f"INT{4 if most == 7 else 8}, groups of {width}{told}"}
+        assert bits_a_value(frame, of) < most_bits
+
+
+@for_each("dtype", [BFLOAT16, np.float32])
+@for_each("recipe", ["fp8-tensor", "ternary", "int8-columns"])
+def test_one_value_off_a_large_group(recipe, dtype) -> None:
+    """Its block has smaller groups."""
+    array = RECIPES[recipe](normal()).astype(dtype)
+    size = len(encoded(array))
+    array[100, 100] *= 1.25
+    assert len(encoded(array)) < 1.05 * size
+
+
 def test_one_column_that_was_trained_further() -> None:
     for recipe, most in (("ternary", 2.1), ("fp8-tensor", 7.5)):
         array = RECIPES[recipe](normal(shape=(1024, 1024))).astype(np.float32)

@@ -66,12 +66,12 @@ void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
   }
 }
 
-uint64_t entropy_size(const uint32_t counts[256]) {
+uint64_t entropy_size(std::span<const uint32_t> counts) {
   uint64_t total = 0, known = 0;
-  for (unsigned s = 0; s < 256; ++s) {
-    if (counts[s] == 0) continue;
-    total += counts[s];
-    known += static_cast<uint64_t>(counts[s]) * log2_fixed(counts[s]);
+  for (const uint32_t count : counts) {
+    if (count == 0) continue;
+    total += count;
+    known += static_cast<uint64_t>(count) * log2_fixed(count);
   }
   return total == 0 ? 0 : total * log2_fixed(static_cast<uint32_t>(total)) - known;
 }

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace bf16codecs {
 
@@ -32,7 +33,7 @@ void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
                uint16_t* frequencies);
 
 // The size of all symbols by their order-0 entropy, in units of 2^-16 bit.
-uint64_t entropy_size(const uint32_t counts[256]);
+uint64_t entropy_size(std::span<const uint32_t> counts);
 
 // The size of counts[i] symbols with frequencies[i] of 2^bits, for all i, in units of 2^-16 bit.
 uint64_t coded_size(const uint32_t* counts, const uint16_t* frequencies, size_t n, unsigned bits);

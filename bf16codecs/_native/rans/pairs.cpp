@@ -238,7 +238,8 @@ PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
 bool has_good_pairs(const uint32_t counts[256]) {
   const PairsChoice pairs = choose_pairs(counts, false);
   const uint64_t counted = std::accumulate(counts, counts + 256, uint64_t{0});
-  return pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts) + kWideSaving * counted;
+  return pairs.size != UINT64_MAX &&
+         pairs.size <= entropy_size({counts, 256}) + kWideSaving * counted;
 }
 
 size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries,

@@ -1,0 +1,31 @@
+#pragma once
+
+// The items that grids are searched for, and places in them.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quantized/format.h"
+
+namespace bf16codecs::quantized {
+
+// Items and the rows that they are in.
+struct Array {
+  const Layout& layout;
+  const uint8_t* items;
+  size_t n;
+  size_t row;  // at least 1
+  size_t rows;
+  size_t& failures;  // searches in vain that are left
+
+  void load(size_t first, size_t count, float* values) const;
+  Array with(size_t& other_failures) const { return {layout, items, n, row, rows, other_failures}; }
+  // Items first, first + step, ...
+  void load(size_t first, size_t step, size_t count, float* values) const;
+};
+
+// Place k in [0, count), as if at random: equal distances, and multiples of the golden ratio, meet
+// the same columns again and again in arrays of some numbers of rows.
+size_t place(size_t k, size_t count);
+
+}  // namespace bf16codecs::quantized

@@ -1,0 +1,164 @@
+#include "quantized/trial.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "quantized/codes.h"
+#include "quantized/groups.h"
+#include "rans/frequencies.h"
+#include "rans/rans.h"
+
+namespace bf16codecs::quantized {
+namespace {
+
+constexpr size_t kGroupsTried = 32, kGroupItems = 1024, kFirstItems = 64;
+// If all of these have a scale, no more are tried; but of groups with offsets, most may have them
+// by chance, and groups behind each other may have the same power of two.
+constexpr size_t kFewGroups = 8;
+// Nor if fewer than one in so many have.
+constexpr unsigned kLeastShare = 8;
+// Bits of such scales as E8M0 and E4M3.
+constexpr unsigned kCoarse = 8;
+
+// Loads at most `most` values of the group that item `at` is in, spread over it, others for another
+// item; returns whether these are all.
+bool load_group(const Array& array, const Groups& groups, size_t at, size_t most,
+                std::vector<float>& values) {
+  const uint64_t of_row = groups.row, r = at / of_row, c = at % of_row;
+  const uint64_t row = r / groups.height * groups.height, column = c / groups.width * groups.width;
+  const uint64_t width = std::min<uint64_t>({groups.width, of_row - column, array.n});
+  const uint64_t all_rows = (array.n + of_row - 1) / of_row;
+  const uint64_t size = width * std::min<uint64_t>(groups.height, all_rows - row);
+  const uint64_t count = std::min<uint64_t>(size, most), run = std::min<uint64_t>(count, 16);
+  values.clear();
+  for (uint64_t k = 0; k * run < count; ++k) {
+    const uint64_t begin = count == size ? k * run
+                                         : place(at + static_cast<size_t>(k) * array.n,
+                                                 static_cast<size_t>(size - run + 1));
+    const uint64_t end = std::min(begin + run, size);
+    for (uint64_t i = begin, length; i < end; i += length) {
+      const uint64_t item = (row + i / width) * of_row + column + i % width;
+      if (item >= array.n) break;
+      length = std::min({end - i, width - i % width, array.n - item});
+      values.resize(values.size() + static_cast<size_t>(length));
+      array.load(static_cast<size_t>(item), static_cast<size_t>(length),
+                 values.data() + values.size() - length);
+    }
+  }
+  return count == size;
+}
+
+// The items of a group, as far as the array has them.
+size_t group_items(const Array& array, const Groups& groups) {
+  return std::min<size_t>(groups.width, array.row) * std::min<size_t>(groups.height, array.rows);
+}
+
+// Of a code: the entropy of the integers, or else of codes as they usually are.
+double code_bits(const std::vector<uint32_t>& integers, const Levels& levels) {
+  if (integers.empty()) return 4.0 + levels.low_bits;
+  uint64_t all = 0;
+  for (const uint32_t count : integers) all += count;
+  return static_cast<double>(entropy_size(integers)) / (0x1p16 * static_cast<double>(all));
+}
+
+void count_levels(const std::vector<float>& values, float scale, Trial& trial) {
+  float least = HUGE_VALF, most = 0;
+  for (const float value : values) {
+    const float magnitude = std::fabs(value);
+    if (magnitude == 0) continue;
+    least = std::min(least, magnitude), most = std::max(most, magnitude);
+  }
+  trial.tops.insert(std::nearbyint(most / std::fabs(scale)));
+  trial.with_one += std::nearbyint(least / std::fabs(scale)) == 1 ? 1 : 0;
+}
+
+// Counts the integers of a group.
+void count_integers(const Kind& kind, Precision precision, const std::vector<float>& values,
+                    const ScaleAndOffset& numbers, Trial& trial) {
+  if (kind.levels.family != Family::integers) return;
+  std::vector<uint32_t> codes;
+  find_codes(kind.levels, precision, values, numbers, codes);
+  const int zero = 16 << kind.levels.low_bits;
+  trial.integers.resize(static_cast<size_t>(2 * zero));
+  int least = 0, most = 0;
+  for (const uint32_t code : codes) {
+    const int integer = code == 0 ? 0 : static_cast<int>(code) - zero;
+    ++trial.integers[static_cast<size_t>(integer + zero)];
+    least = std::min(least, integer), most = std::max(most, integer);
+  }
+  trial.spread = std::max(trial.spread, most - least);
+}
+
+}  // namespace
+
+void Trial::add_scale(float scale) {
+  constexpr uint32_t kMantissa = (1 << 23) - 1;
+  scale_bits |= std::bit_cast<uint32_t>(scale) & kMantissa;
+}
+
+// About four for its exponent and sign, and all of its mantissa that are used.
+unsigned Trial::number_bits() const {
+  return 4 + (scale_bits == 0 ? 0 : 23 - static_cast<unsigned>(std::countr_zero(scale_bits)));
+}
+
+double Trial::saved_bits(const Array& array, const Kind& kind, const Groups& groups) const {
+  constexpr double kOfPlainByte = 5.5;
+  const double plain = kOfPlainByte * static_cast<double>(array.layout.planes());
+  const auto size = static_cast<double>(group_items(array, groups));
+  const unsigned numbers = kind.has_offsets() ? 2 * number_bits() : number_bits();
+  return (plain - code_bits(integers, kind.levels)) * found / tried - numbers / size;
+}
+
+Label Trial::label() const {
+  std::set<int> magnitudes;
+  const int zero = static_cast<int>(integers.size() / 2);
+  for (size_t i = 0; i < integers.size(); ++i) {
+    if (integers[i] != 0) magnitudes.insert(std::abs(static_cast<int>(i) - zero));
+  }
+  return label_of_integers(magnitudes, spread);
+}
+
+Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups) {
+  const size_t tried = std::clamp<size_t>(array.n / group_items(array, groups), 2, kGroupsTried);
+  GroupFinder finder(kind, precision, array.failures);
+  std::vector<float> values;
+  Trial trial;
+  for (size_t k = 0; k < tried; ++k) {
+    const bool are_few = trial.found == 0 || trial.found * kLeastShare < trial.tried;
+    if (k >= kFewGroups && are_few) break;
+    const bool are_told_apart = !kind.has_offsets() && trial.number_bits() > kCoarse;
+    if (k == kFewGroups && trial.is_all() && are_told_apart) break;
+    ScaleAndOffset numbers;
+    for (const size_t most : {kFirstItems, kGroupItems}) {
+      const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
+      numbers = finder.find(values.data(), values.size(), is_all);
+      if (numbers.scale == 0 || is_all) break;
+    }
+    const auto zeros = std::count(values.begin(), values.end(), 0.0f);
+    if (zeros == static_cast<long>(values.size())) continue;
+    ++trial.tried;
+    if (numbers.scale == 0) continue;
+    ++trial.found;
+    trial.add_scale(numbers.scale);
+    if (!kind.has_offsets()) count_levels(values, numbers.scale, trial);
+    count_integers(kind, precision, values, numbers, trial);
+  }
+  return trial;
+}
+
+Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
+  const int zero = static_cast<int>(integers.size() / 2);
+  for (; levels.low_bits < 4; ++levels.low_bits) {
+    uint32_t counts[256] = {};
+    for (size_t i = 0; i < integers.size(); ++i) {
+      const int integer = static_cast<int>(i) - zero;
+      if (integers[i] != 0)
+        counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += integers[i];
+    }
+    if (has_good_pairs(counts)) break;
+  }
+  return levels;
+}
+
+}  // namespace bf16codecs::quantized
