@@ -16,6 +16,7 @@
 #include "huffman/huffman.h"
 #include "planes.h"
 #include "quantized/encode.h"
+#include "quantized/geometry.h"
 #include "quantized/inner.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
@@ -402,16 +403,19 @@ std::vector<uint8_t> encode_plain(const EncodeOptions& options, Workspace& works
 // and takes 0.01 % more.
 Coded code_symbols(const EncodeOptions& options, std::span<const uint8_t> symbols, uint8_t* out,
                    Workspace& workspace) {
-  const auto code = [&](const EncodeOptions& as) {
-    return code_plane(as, symbols.data(), symbols.size(), out, workspace, true);
-  };
-  const Coded coded = code(options);
-  if (coded.mode != Mode::rans_wide || options.is_best()) return coded;
-  EncodeOptions huffman = options;
-  huffman.codec = Codec::huffman;
-  const Coded other = code(huffman);
-  const bool is_small = other.size != 0 && other.size <= coded.size + coded.size / 32;
-  return is_small ? other : code(options);
+  const size_t n = symbols.size();
+  if (options.codec == Codec::arithmetic && !options.is_best()) {
+    Counts counts(symbols.data(), n);
+    counts.make_exact(symbols.data(), n);
+    if (!has_good_pairs(counts.of)) {
+      EncodeOptions huffman = options;
+      huffman.codec = Codec::huffman;
+      const Coded coded = code_plane(huffman, symbols.data(), n, out, workspace);
+      const uint64_t least = entropy_size(counts.of) >> 19;
+      if (coded.size != 0 && coded.size <= least + least / 32) return coded;
+    }
+  }
+  return code_plane(options, symbols.data(), n, out, workspace, true);
 }
 
 // Encodes the items as levels times scales; returns 0 if they are not, or if that takes more than
@@ -420,9 +424,12 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
                    size_t n, uint8_t* out, size_t capacity) {
   quantized::Parts parts;
   Workspace& workspace = context.workspace;
-  if (!quantized::quantize(options.layout, *context.grid, context.first, items, n, workspace,
-                           parts))
-    return 0;
+  quantized::Found found = *context.grid;
+  while (!quantized::quantize(options.layout, found, context.first, items, n, workspace, parts)) {
+    const auto smaller = quantized::smaller_groups(found.grid.groups);
+    if (!smaller) return 0;
+    found.grid.groups = *smaller;
+  }
   const auto scales = encode_numbers(options, context, parts.scales, n);
   const auto offsets = encode_numbers(options, context, parts.offsets, n);
   const auto plain = encode_plain(options, workspace, parts.plain);
@@ -431,8 +438,7 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
   const Coded coded = code_symbols(options, parts.symbols, symbols, workspace);
   const bool is_stored = coded.mode == Mode::stored;
   const std::vector<uint8_t> mode{static_cast<uint8_t>(coded.mode)};
-  const auto head =
-      quantized::write_head(context.grid->grid, scales.size(), offsets.size(), plain.size());
+  const auto head = quantized::write_head(found.grid, scales.size(), offsets.size(), plain.size());
   const std::span<const uint8_t> payload[] = {
       head,
       scales,
@@ -501,18 +507,36 @@ bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
   return size_whole(options, context, items, n, samples) < size;
 }
 
-// Whether the items have zeros, and take less than `size` as planes of which some are sparse: codes
-// of zeros have low bits, too.
+// About the size of the items' planes if those after plane 0 have no symbols for its zeros, by a
+// sample; 0 if there are few zeros.
+size_t size_sparse(const Layout& layout, const uint8_t* items, size_t n, Workspace& workspace) {
+  constexpr size_t kSamples = 64;
+  const size_t width = layout.planes();
+  const Room room(width, n, workspace);
+  const bool is_small = n < 2 * kSamples * kSampleItems;
+  const size_t counted = is_small ? n : split_sample(layout, items, n, kSamples, room.planes);
+  if (is_small) split_planes(layout, items, n, room.planes);
+  uint64_t bits = 0;
+  for (size_t p = 0; p < width; ++p) {
+    uint32_t counts[256] = {};
+    for (size_t i = 0; i < counted; ++i) {
+      const bool has_symbol = p == 0 || room.planes[0][i] != 0;
+      counts[room.planes[p][i]] += has_symbol ? 1 : 0;
+    }
+    if (p == 0 && 8 * counts[0] < counted) return 0;
+    bits += entropy_size(counts) / counted * n;
+  }
+  return static_cast<size_t>(bits >> 19);
+}
+
+// Whether the items take less than `size` as planes of which some are sparse: codes of zeros have
+// low bits, too.
 bool is_larger_than_sparse(const EncodeOptions& options, const BlockContext& context,
                            const uint8_t* items, size_t n, size_t size) {
-  const size_t width = options.layout.planes(), step = std::max<size_t>(n / 1024, 1);
-  size_t zeros = 0, looked_at = 0;
-  for (size_t i = 0; i < n; i += step, ++looked_at) {
-    const uint8_t* const item = items + width * i;
-    zeros += std::all_of(item, item + width, [](uint8_t byte) { return byte == 0; }) ? 1 : 0;
-  }
-  if (8 * zeros < looked_at || !may_be_sparse(options, context, n)) return false;
-  std::vector<uint8_t> whole(block_bound(width, n));
+  if (!may_be_sparse(options, context, n)) return false;
+  const size_t sparse = size_sparse(options.layout, items, n, context.workspace);
+  if (sparse == 0 || sparse > size) return false;
+  std::vector<uint8_t> whole(block_bound(options.layout.planes(), n));
   return encode_whole(options, context, items, n, whole.data(), nullptr) < size;
 }
 
