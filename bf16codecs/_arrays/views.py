@@ -22,7 +22,7 @@ from bf16codecs._arrays.array import (
 )
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
-from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.buffers import Bytes, row_of
 from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
 from bf16codecs.codecs.growing import directory_nbytes
@@ -122,7 +122,7 @@ def grid_job(array: UnitArray) -> Callable[[], str | None] | None:
     if 0 in array.shape:
         return None
     index = (0,) * len(array.shape)
-    row = array.shape[-1] if len(array.shape) > 1 else 0
+    row = row_of(array.shape) if len(array.shape) > 1 else 0
     if isinstance(array, ChunkedArray):
         return array.grid_job(index, 0, row)
     if isinstance(array, StepView) and isinstance(array._array, ChunkedArray):

@@ -15,7 +15,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._arrays.storage import Range
-from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.buffers import Bytes, row_of
 from bf16codecs._base.fields import FIELDS
 from bf16codecs.analysis.coded_sizes import CODECS, CodedSizes, measure, measure_differences
 from bf16codecs.analysis.counts import Counts
@@ -138,8 +138,18 @@ class Tensor:
 
     @property
     def columns(self) -> int:
-        """The number of values in a row, which lies along the last axis, as for the codecs."""
+        """The number of values in a row, which lies along the last axis."""
         return self.shape[-1] if self.shape else 1
+
+    @property
+    def codec_row(self) -> int:
+        """The number of values in a row as codecs see it, 0 if there is but one: see `row_of`."""
+        return row_of(self.shape) if self.is_matrix else 0
+
+    @property
+    def codec_row_nbytes(self) -> int:
+        """The size of a row as codecs see it."""
+        return self.item.itemsize * (self.codec_row or self.columns)
 
     @property
     def is_matrix(self) -> bool:
@@ -177,10 +187,11 @@ class Tensor:
 
     def _spread(self, wanted: int, most: int) -> Iterator[Range]:
         """Yield ranges of about `wanted` bytes in all, one from each of equally long parts."""
-        tall = _TILE_ROWS * self.row_nbytes
+        row = self.codec_row_nbytes
+        tall = _TILE_ROWS * row
         least = tall if _SPREAD_BYTES < tall <= wanted // _FEW_PIECES else _SPREAD_BYTES
         count = max(math.ceil(wanted / most), min(_SPREAD_PIECES, wanted // least), 1)
-        each, row = math.ceil(wanted / count), self.row_nbytes
+        each = math.ceil(wanted / count)
         # Whole rows, so that a piece has the rows above its last ones, unless a row is too large.
         unit = row if row <= each else self.item.itemsize
         each = math.ceil(each / unit) * unit
@@ -276,7 +287,7 @@ class Tensor:
         items = self.items(read.data)
         if self.is_matrix and self.dtype in FIELDS:
             found.sums[read.piece.start // size] = PieceSums.of(items.view(self.item))
-        found.sizes = measure(self.item.name, items, read.base, codecs)
+        found.sizes = measure(self.item.name, self._for_codecs(items), read.base, codecs)
         if self.item.name in _core.DTYPES:
             found.grid = self._grid(read)
         return found
@@ -286,7 +297,7 @@ class Tensor:
 
         The first piece names the grid of a tensor: further rows are read to tell tiles from groups.
         """
-        grid, row = self._find_grid(read.data), self.row_nbytes
+        grid, row = self._find_grid(read.data), self.codec_row_nbytes
         start = read.piece.start - read.piece.start % (_TILE_ROWS * row)
         stop = min(self.nbytes, start + _TOLD_ROWS * row)
         is_within = read.piece.start == start and stop <= read.piece.stop
@@ -301,8 +312,12 @@ class Tensor:
             return grid
 
     def _find_grid(self, data: Bytes) -> str | None:
-        row = self.columns if self.is_matrix else 0
-        return _core.find_grid(data, _core.DTYPES[self.item.name], row)
+        return _core.find_grid(data, _core.DTYPES[self.item.name], self.codec_row)
+
+    def _for_codecs(self, items: NDArray[Any]) -> NDArray[Any]:
+        """Return items with the rows that codecs see, if they are whole ones."""
+        row = self.codec_row
+        return items.reshape(-1, row) if row and items.size % row == 0 else items
 
     def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
         """Count the values of a piece that differ from the base's, and code the difference."""

@@ -234,6 +234,14 @@ def test_samples_tell_grids_as_the_whole_does(tmp_path):
             assert {tensor.name: tensor.grid for tensor in found.tensors} == whole, (shape, sample)
 
 
+def test_kernels_of_convolutions_have_rows(tmp_path):
+    normal = np.random.default_rng(0).normal(0, 0.02, (64, 576)).astype("f4")
+    kernels = RECIPES["int8-rows"](normal).astype("bfloat16").reshape(64, 64, 3, 3)
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": kernels})
+    (tensor,) = analyze(path).tensors
+    assert tensor.grid == "INT8, rows"
+
+
 def test_samples_see_columns(tmp_path):
     path = write_quantised(tmp_path, ["int8-columns"], (4096, 1024))
     (tensor,) = analyze(path, sample=1 << 20).tensors

@@ -58,6 +58,7 @@ def test_codecs_see_the_rows_of_tensors(tmp_path: Path, kind: str) -> None:
 TOLD = {
     "tiles": "FP8 E4M3, tiles of 128 x 128",
     "rows": "INT8, rows",
+    "kernels": "FP8 E4M3, rows",
     "half": "NF4, groups of 64",
     "flat": "INT4, groups of 128",
     "plain": None,
@@ -71,6 +72,7 @@ def write_quantised(path: Path) -> Path:
     tensors = {
         "tiles": quantised("fp8-tiles"),
         "rows": quantised("int8-rows"),
+        "kernels": quantised("fp8-rows").reshape(256, 32, 4, 4),
         "half": quantised("nf4", np.float16),
         "flat": quantised("int4-g128", np.float32).reshape(-1),
         "plain": weights((64, 64)),
@@ -97,10 +99,10 @@ def test_info_tells_what_was_quantised(tmp_path: Path, kind: str) -> None:
     about = info_of(store)
     assert told(about) == TOLD
     assert about["grids"]["NF4, groups of 64"] == 2
-    assert sum(about["grids"].values()) == 5
+    assert sum(about["grids"].values()) == 6
     lines = done("bf16codecs", "info", str(store)).splitlines()
-    assert "quantised once: FP8 E4M3, tiles of 128 x 128 (1 of 8 tensors)" in lines
-    assert "quantised once: NF4, groups of 64 (2 of 8 tensors)" in lines
+    assert "quantised once: FP8 E4M3, tiles of 128 x 128 (1 of 9 tensors)" in lines
+    assert "quantised once: NF4, groups of 64 (2 of 9 tensors)" in lines
     header, *rows = info_table(store)
     assert header.split()[-1] == "grid"
     assert sum(row.endswith("FP8 E4M3, tiles of 128 x 128") for row in rows) == 1
@@ -210,6 +212,6 @@ def test_servers_are_asked_on_demand(tmp_path: Path) -> None:
         asked = [
             part for _, path, part in server.requests if "/c." in path and "header" not in path
         ]
-        assert asked == ["bytes=0-4095"] * 6  # a request for each tensor that may have one
+        assert asked == ["bytes=0-4095"] * 7  # a request for each tensor that may have one
         with open_model(address) as model:
             assert model.info(grids=True).table()["grid"] == list(TOLD.values())
