@@ -1,9 +1,11 @@
 // Kernels::quantized against the scalar ones: all levels, roundings and containers, with values on
 // and off a grid, and numbers that are none.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "check.h"
 #include "kernels_test.h"
@@ -318,6 +320,143 @@ void test_offsets_there_and_back(const QuantizedKernels& kernels, Formula formul
   }
 }
 
+// --- lines ---------------------------------------------------------------------------------------
+
+// The numbers of a search for lines; those that are no number are all the same one.
+class Lines {
+ public:
+  Lines(const Floats& values, size_t groups, float first)
+      : numbers_(kLineNumbers * groups), wrong_(groups) {
+    of_.values = values.data();
+    of_.length = values.size() / groups, of_.groups = groups, of_.first = first;
+    float* next = numbers_.data();
+    const auto take = [&](float*& numbers, size_t rows) {
+      numbers = next;
+      next += rows * groups;
+    };
+    take(of_.least, 1), take(of_.inverse, 1), take(of_.table, kLineLevels);
+    take(of_.low, kLineLevels), take(of_.high, kLineLevels);
+    take(of_.scale_low, 1), take(of_.scale_high, 1);
+    take(of_.offset_low, 1), take(of_.offset_high, 1), take(of_.scale, 1), take(of_.offset, 1);
+    of_.wrong = wrong_.data();
+  }
+
+  const LineGroups& of() const { return of_; }
+  std::pair<Floats, std::vector<bool>> seen() const {
+    std::pair<Floats, std::vector<bool>> seen(numbers_.size(), wrong_.size());
+    for (size_t i = 0; i < numbers_.size(); ++i)
+      seen.first[i] = std::isnan(numbers_[i]) ? HUGE_VALF : numbers_[i];
+    for (size_t g = 0; g < wrong_.size(); ++g) seen.second[g] = wrong_[g] != 0;
+    return seen;
+  }
+
+ private:
+  LineGroups of_ = {};
+  Floats numbers_;
+  std::vector<uint32_t> wrong_;
+};
+
+// Goes through the steps of a search side by side; returns how many groups have a line.
+size_t test_steps(const QuantizedKernels& kernels, const Levels& levels, Precision precision,
+                  const Floats& values, size_t groups, float first, size_t n_levels) {
+  Lines tested(values, groups, first), expected(values, groups, first);
+  const auto both = [&](auto&& step) {
+    step(kernels, tested.of());
+    step(kScalarQuantizedKernels, expected.of());
+    CHECK(tested.seen() == expected.seen());
+  };
+  const Formula formula = levels.formula;
+  both([&](const QuantizedKernels& kernel, const LineGroups& of) {
+    kernel.find_line_levels(static_cast<float>(n_levels - 1), of);
+    kernel.bound_scales(formula, precision, n_levels, of);
+    kernel.find_simplest(of.scale_low, of.scale_high, groups, of.scale);
+    std::fill_n(of.offset, groups, 0.0f);
+  });
+  if (formula == Formula::difference) {
+    both([&](const QuantizedKernels& kernel, const LineGroups& of) {
+      kernel.find_zeros(precision, n_levels, of);
+      std::copy_n(of.offset_low, groups, of.offset);
+    });
+  }
+  both([&](const QuantizedKernels& kernel, const LineGroups& of) {
+    kernel.bound_lines(formula, precision, n_levels, of);
+    const bool is_difference = formula == Formula::difference;
+    kernel.find_simplest(is_difference ? of.scale_low : of.offset_low,
+                         is_difference ? of.scale_high : of.offset_high, groups,
+                         is_difference ? of.scale : of.offset);
+    kernel.check_lines(formula, precision, n_levels, of);
+  });
+  const auto& wrong = expected.seen().second;
+  return static_cast<size_t>(std::count(wrong.begin(), wrong.end(), false));
+}
+
+// Codes of runs that are lines, and of others.
+void test_line_codes(const QuantizedKernels& kernels, const Levels& levels, Precision precision,
+                     const Floats& values, size_t length, const Floats& scales,
+                     const Floats& offsets) {
+  const size_t groups = scales.size(), padded = (length + kRunUnit - 1) / kRunUnit * kRunUnit;
+  Floats in_runs, transposed(length * groups), expected(length * groups);
+  std::vector<GroupRun> runs;
+  for (size_t g = 0; g < groups; ++g) {
+    runs.push_back({static_cast<uint32_t>(g), static_cast<uint32_t>(length), in_runs.size()});
+    for (size_t i = 0; i < padded; ++i) {
+      in_runs.push_back(values[(i < length ? i : 0) * groups + g]);
+    }
+  }
+  kernels.transpose_runs(in_runs.data(), runs.data(), groups, groups, length, transposed.data());
+  kScalarQuantizedKernels.transpose_runs(in_runs.data(), runs.data(), groups, groups, length,
+                                         expected.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    CHECK(std::bit_cast<uint32_t>(transposed[i]) == std::bit_cast<uint32_t>(values[i]));
+    CHECK(std::bit_cast<uint32_t>(expected[i]) == std::bit_cast<uint32_t>(values[i]));
+  }
+  const auto codes_of = [&](const QuantizedKernels& kernel) {
+    const Lines lines(values, groups, 0);
+    kernel.find_line_levels(15, lines.of());
+    std::copy_n(scales.data(), groups, lines.of().scale);
+    std::copy_n(offsets.data(), groups, lines.of().offset);
+    std::vector<uint32_t> codes(in_runs.size());
+    kernel.quantize_lines(levels, precision, in_runs.data(), runs.data(), groups, lines.of(),
+                          codes.data());
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] *= lines.of().wrong[i / padded] == 0;
+    return codes;
+  };
+  CHECK(codes_of(kernels) == codes_of(kScalarQuantizedKernels));
+}
+
+// Groups of integers with an offset each, from 0 to 15, or 3, side by side.
+void test_lines(const QuantizedKernels& kernels, Random& random) {
+  Levels levels;
+  levels.formula = Formula{static_cast<uint8_t>(1 + random.below(3))};
+  const Form form = kForms[random.below(std::size(kForms))];
+  const size_t groups = kRunUnit * (1 + random.below(4)), length = 1 + random.below(70);
+  const unsigned n_levels = random.below(3) == 0 ? 4 : 16;
+  Floats scales(groups), offsets(groups), of_items, of_offsets;
+  for (size_t g = 0; g < groups; ++g) {
+    scales[g] = std::fabs(random_scale(random));
+    offsets[g] = random_offset(levels, scales[g], random);
+  }
+  Bytes symbols;
+  for (size_t i = 0; i < length * groups; ++i) {
+    symbols.push_back(static_cast<uint8_t>(16 + random.below(n_levels)));
+    of_items.push_back(scales[i % groups]), of_offsets.push_back(offsets[i % groups]);
+  }
+  const Bytes items = multiplied_and_added(kernels, levels, form, symbols, symbols, nullptr, 0,
+                                           of_items, of_offsets, Against::front);
+  Floats values = loaded(kernels, form.container, items, Against::front);
+  const size_t found = test_steps(kernels, levels, form.precision, values, groups, 0, n_levels);
+  const bool is_easy = form.precision != Precision::binary32 && levels.formula == Formula::sum;
+  if (is_easy && length > 60 && n_levels == 4) CHECK(8 * found > groups);
+  test_line_codes(kernels, levels, form.precision, values, length, scales, offsets);
+  for (size_t i = random.below(40); i < values.size(); i += 1 + random.below(40)) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const float strange[] = {random_scale(random), -0.0f, 3e38f, kInfinity, -kInfinity, 1e-40f};
+    values[i] = strange[random.below(std::size(strange))];
+  }
+  test_steps(kernels, levels, form.precision, values, groups, -8, n_levels);
+  test_line_codes(kernels, levels, form.precision, values, length, scales, offsets);
+}
+
 void test_narrow(const QuantizedKernels& kernels, const Levels& levels, Precision precision,
                  const Floats& values, float scale) {
   for (const float width : {0x1p-22f, 0x1p-9f, 0.25f}) {
@@ -520,6 +659,7 @@ void test_quantized(const Kernels& kernels) {
     test_scales(tested, n, random);
     for (unsigned repeat = 0; repeat < 6; ++repeat) test_values(tested, n, random);
     for (unsigned repeat = 0; repeat < 6; ++repeat) test_offsets(tested, n, random);
+    for (unsigned repeat = 0; repeat < 6; ++repeat) test_lines(tested, random);
   }
   test_values(tested, 3001, random);
   for (const size_t n : {511u, 512u, 513u, 1024u, 3001u}) test_offsets(tested, n, random);

@@ -106,6 +106,25 @@ struct FoundCodes {
   float* levels;
 };
 
+// Groups of one length whose values are on lines over integers, and what the search for these
+// lines knows of each: as many numbers as there are groups, or as many rows of these as there may
+// be levels.
+inline constexpr size_t kLineLevels = 32;
+struct LineGroups {
+  const float* values;    // `length` rows of a value of each group
+  size_t length, groups;  // a multiple of kRunUnit
+  float first;            // the level of the least value
+
+  float *least, *inverse;         // the least value; 1 / the step, 0 if there are no levels
+  float* table;                   // rows: the value of each level, from the first one on
+  float *low, *high;              // rows: what the table's values may have been rounded from
+  float *scale_low, *scale_high;  // the interval of scales; none if low > high
+  float *offset_low, *offset_high;
+  float *scale, *offset;  // that are tried
+  uint32_t* wrong;        // 0 if values are made of them
+};
+inline constexpr size_t kLineNumbers = 9 + 3 * kLineLevels;
+
 struct QuantizedKernels {
   // Items as numbers.
   void (*load)(Container container, const uint8_t* items, size_t n, float* values);
@@ -164,6 +183,26 @@ struct QuantizedKernels {
   // that the interval leaves no doubt about levels, but for values near the middle of two.
   void (*search)(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
                  const GroupNumbers& numbers, const FoundCodes& found);
+
+  // The search for lines: see LineGroups. Transposes values of runs of one length.
+  void (*transpose_runs)(const float* values, const GroupRun* runs, size_t n_runs, size_t groups,
+                         size_t length, float* transposed);
+  // Finds the levels, of which there are about `top` above the least value, and fills the table.
+  void (*find_line_levels)(float top, const LineGroups& of);
+  // The scales that the distances of the first `levels` rows of the table allow.
+  void (*bound_scales)(Formula formula, Precision precision, size_t levels, const LineGroups& of);
+  // Of sums, the offsets that go with a scale; of differences, the scales that go with an offset.
+  void (*bound_lines)(Formula formula, Precision precision, size_t levels, const LineGroups& of);
+  // Whether the table's values are made of scale and offset.
+  void (*check_lines)(Formula formula, Precision precision, size_t levels, const LineGroups& of);
+  // Of differences, the likely offsets, and the steps to the next ones: in offset_low and _high.
+  void (*find_zeros)(Precision precision, size_t levels, const LineGroups& of);
+  // The number of each interval that has the fewest bits.
+  void (*find_simplest)(const float* lows, const float* highs, size_t n, float* numbers);
+  // Finds the codes, and whether all values of a run are made of its group's scale and offset.
+  void (*quantize_lines)(const Levels& levels, Precision precision, const float* values,
+                         const GroupRun* runs, size_t n_runs, const LineGroups& of,
+                         uint32_t* codes);
 
   // Splits codes into symbols and low bits.
   void (*split_codes)(const uint32_t* codes, size_t n, unsigned low_bits, const LevelCodes& split);

@@ -445,4 +445,12 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
    .measure = measure,                             \
    .start = start,                                 \
    .search = search,                               \
+   .transpose_runs = transpose_runs,               \
+   .find_line_levels = find_levels_of_lines,       \
+   .bound_scales = bound_scales,                   \
+   .bound_lines = bound_lines,                     \
+   .check_lines = check_lines,                     \
+   .find_zeros = find_zeros,                       \
+   .find_simplest = find_simplest,                 \
+   .quantize_lines = quantize_lines,               \
    .split_codes = split_codes}

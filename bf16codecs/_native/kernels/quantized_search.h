@@ -554,3 +554,5 @@ void split_codes(const uint32_t* codes, size_t n, unsigned low_bits, const Level
 
 }  // namespace
 }  // namespace bf16codecs
+
+#include "kernels/quantized_lines.h"

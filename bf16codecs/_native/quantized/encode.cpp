@@ -83,6 +83,7 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   // Two parts of low bits may take a byte more than half a byte for each code.
   uint8_t* const symbols = workspace.codes.at_least(2 * n + n / 2 + 2);
   Codes codes{symbols, symbols + n, 0, {}};
+  std::vector<bool> super_blocks;  // that are found
   size_t failures = 64;
   const auto find_all = [&](auto&& find) {
     while (section.next()) {
@@ -92,15 +93,16 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
     }
   };
   if (found.kind.has_offsets()) {
-    LineSearch lines(found.kind, precision, failures);
+    LineSearch lines(found, precision, block, failures);
     find_all([&](float* of_section) {
       lines.find(section, of_section, offsets.data() + section.first_group());
     });
+    super_blocks = lines.super_blocks();
   } else {
     Search search(found.kind, precision, failures);
     find_all([&](float* of_section) { search.find(section, of_section); });
   }
-  find_super_blocks(found, precision, block, scales.data(), offsets.data(), codes);
+  find_super_blocks(found, precision, block, super_blocks, scales.data(), offsets.data(), codes);
   const size_t m = codes.count;
   if (4 * m < n || !are_possible(found.grid.levels.formula, scales, offsets)) return false;
   uint8_t* const packed = symbols + 2 * n;

@@ -38,11 +38,6 @@ float simplest_of(double low, double high) {
 
 }  // namespace
 
-void Range::limit(double least, double most) {
-  low = std::max(low, least);
-  high = std::min(high, most);
-}
-
 OffsetFinder::OffsetFinder(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind), precision_(precision), half_(half(precision)), failures_(failures) {}
 

@@ -5,15 +5,10 @@
 
 #include <cstddef>
 
+#include "quantized/ranges.h"
 #include "quantized/scales.h"
 
 namespace bf16codecs::quantized {
-
-struct Range {
-  double low, high;  // none if low > high
-
-  void limit(double least, double most);
-};
 
 class OffsetFinder {
  public:

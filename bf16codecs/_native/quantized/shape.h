@@ -26,7 +26,7 @@ struct Shape {
   double round(double x) const { return std::nearbyint(x / step(x)) * step(x); }
 };
 
-inline Shape shape_of(Precision precision) {
+constexpr Shape shape_of(Precision precision) {
   switch (precision) {
     case Precision::binary32:
       return {24, -126};

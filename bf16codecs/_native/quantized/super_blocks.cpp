@@ -22,37 +22,27 @@ bool is_any(const Range& range) {
   return range.high == std::numeric_limits<double>::infinity();
 }
 
-// Puts an integer times the unit into each range; returns false if there is none.
-bool fit_with(double unit, const Range* ranges, size_t n, float* numbers) {
-  for (size_t i = 0; i < n; ++i) {
-    const double middle = (ranges[i].low + ranges[i].high) / 2;
-    numbers[i] =
-        static_cast<float>(is_any(ranges[i]) ? unit : std::nearbyint(middle / unit) * unit);
-    if (numbers[i] < ranges[i].low || numbers[i] > ranges[i].high) return false;
-  }
-  return true;
+// The nearest integer of |x| < 2^51, ties to even: a sum that has no bits for fractions. Compilers
+// call a function of libm for others.
+double to_integer(double x) {
+  constexpr double kShift = 0x1.8p52;
+  return (x + kShift) - kShift;
+}
+
+// Offsets are negative.
+Range magnitude_of(const Range& range) {
+  if (is_any(range)) return {0, 0};
+  return {std::min(std::fabs(range.low), std::fabs(range.high)),
+          std::max(std::fabs(range.low), std::fabs(range.high))};
 }
 
 // Finds numbers, one in each range, that are integers times one number of binary16 and that
-// `accepts` returns true for. The largest integer is `most`, as llama.cpp chooses it.
+// `accepts` returns true for.
 template <typename Function>
 bool fit(const Range* ranges, size_t n, double most, float* numbers, Function accepts) {
-  // Offsets are negative.
-  const auto magnitude = [](const Range& range) {
-    return is_any(range) ? Range{0, 0}
-                         : Range{std::min(std::fabs(range.low), std::fabs(range.high)),
-                                 std::max(std::fabs(range.low), std::fabs(range.high))};
-  };
-  Range largest{0, 0};
-  for (size_t i = 0; i < n; ++i) {
-    const Range of_group = magnitude(ranges[i]);
-    if (of_group.low + of_group.high > largest.low + largest.high) largest = of_group;
-  }
-  const double step = shape_of(Precision::binary16).step(largest.high / most);
-  double unit = std::max(std::ceil(largest.low / most / step), 1.0) * step;
-  constexpr int kMostUnits = 16;
-  for (int k = 0; k < kMostUnits && unit * most <= largest.high; ++k, unit += step) {
-    if (fit_with(unit, ranges, n, numbers) && accepts()) return true;
+  Units units(ranges, n, most);
+  while (units.next(numbers)) {
+    if (accepts()) return true;
   }
   return false;
 }
@@ -146,37 +136,20 @@ class SuperBlocks {
 // The first few tell whether there are any.
 constexpr size_t kFirst = 8;
 
-// Whether the scales of the first groups differ: powers of two, as MXFP4 has, take fewer bits as
-// they are.
-bool do_differ(const float* scales, size_t n) {
-  std::vector<float> sorted(scales, scales + n);
-  std::sort(sorted.begin(), sorted.end());
-  const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-  return 4 * static_cast<size_t>(distinct) > n;
-}
-
-bool may_have_super_blocks(const Found& found, Precision precision, uint64_t first) {
-  const Groups& groups = found.grid.groups;
-  const Formula formula = found.kind.levels.formula;
-  // Products' scales are found exactly in binary32.
-  const bool is_product = formula == Formula::product && precision != Precision::binary32;
-  // Groups follow each other, without regard to rows.
-  return (is_product || formula == Formula::sum) && groups.height == 1 &&
-         groups.row == groups.width && first % kItems == 0;
-}
-
 // Returns how many of the super-blocks of a kind there are.
 size_t replace_all(const Found& found, const InnerKind& inner, Precision precision,
-                   const Block& block, float* scales, float* offsets, Codes& codes) {
+                   const Block& block, const std::vector<bool>& done, float* scales, float* offsets,
+                   Codes& codes) {
   SuperBlocks super_blocks(found.kind, precision, inner);
   const size_t count = block.n / kItems, width = inner.width, size = block.layout.planes() * kItems;
   size_t replaced = 0, at = 0;  // of the next code
   for (size_t k = 0; k < count; ++k, scales += width) {
+    const bool is_done = k < done.size() && done[k];
     float values[kItems];
-    load_values(block.layout, block.items + size * k, kItems, values);
+    if (!is_done) load_values(block.layout, block.items + size * k, kItems, values);
     const LevelCodes of_block{codes.symbols + at, codes.low + at};
     float* const of_offsets = found.kind.has_offsets() ? offsets + k * width : nullptr;
-    replaced += super_blocks.replace(values, scales, of_offsets, of_block) ? 1 : 0;
+    replaced += is_done || super_blocks.replace(values, scales, of_offsets, of_block) ? 1 : 0;
     at += kItems -
           found.grid.groups.width * static_cast<size_t>(std::count(scales, scales + width, 0.0f));
     if (k + 1 == kFirst && 2 * replaced < kFirst) break;
@@ -186,13 +159,77 @@ size_t replace_all(const Found& found, const InnerKind& inner, Precision precisi
 
 }  // namespace
 
-void find_super_blocks(const Found& found, Precision precision, const Block& block, float* scales,
-                       float* offsets, Codes& codes) {
-  if (!may_have_super_blocks(found, precision, block.first)) return;
+Units::Units(const Range* ranges, size_t n, double most) : n_(n), most_(most) {
+  Range largest;
+  for (size_t i = 0; i < n; ++i) {
+    ranges_[i] = ranges[i];
+    if (ranges[i].low > ranges[i].high) return;
+    const Range of_group = magnitude_of(ranges[i]);
+    if (of_group.low + of_group.high > largest.low + largest.high) largest = of_group;
+  }
+  constexpr int kMostUnits = 16;
+  left_ = kMostUnits;
+  end_ = largest.high;
+  step_ = shape_of(Precision::binary16).step(largest.high / most);
+  unit_ = std::max(std::ceil(largest.low / most / step_), 1.0) * step_;
+}
+
+// Puts an integer times the unit into each range; returns false if there is none.
+bool Units::fit(float* numbers) const {
+  const double inverse = 1 / unit_;
+  for (size_t i = 0; i < n_; ++i) {
+    const Range& range = ranges_[i];
+    const double middle = (range.low + range.high) / 2;
+    const double number = is_any(range) ? unit_ : to_integer(middle * inverse) * unit_;
+    numbers[i] = static_cast<float>(number);
+    if (numbers[i] < range.low || numbers[i] > range.high) return false;
+  }
+  return true;
+}
+
+bool Units::next(float* numbers) {
+  for (; left_ != 0 && unit_ * most_ <= end_; --left_) {
+    const bool is_found = fit(numbers);
+    unit_ += step_;
+    if (!is_found) continue;
+    --left_;
+    return true;
+  }
+  left_ = 0;
+  return false;
+}
+
+bool do_differ(const float* scales, size_t n) {
+  std::vector<float> sorted(scales, scales + n);
+  std::sort(sorted.begin(), sorted.end());
+  const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+  return 4 * static_cast<size_t>(distinct) > n;
+}
+
+std::vector<InnerKind> inner_kinds_of(const Kind& kind, Precision precision, const Block& block) {
+  const Groups& groups = block.groups;
+  const Formula formula = kind.levels.formula;
+  // Products' scales are found exactly in binary32.
+  const bool is_product = formula == Formula::product && precision != Precision::binary32;
+  // Groups follow each other, without regard to rows.
+  const bool is_possible = (is_product || formula == Formula::sum) && groups.height == 1 &&
+                           groups.row == groups.width && block.first % kItems == 0;
+  std::vector<InnerKind> kinds;
   for (const InnerKind& inner : inner_kinds()) {
-    if (uint64_t{inner.width} * found.grid.groups.width != kItems) continue;
-    if (!do_differ(scales, std::min(block.n / kItems, kFirst) * inner.width)) return;
-    if (replace_all(found, inner, precision, block, scales, offsets, codes) != 0) return;
+    if (is_possible && uint64_t{inner.width} * groups.width == kItems) kinds.push_back(inner);
+  }
+  return kinds;
+}
+
+void find_super_blocks(const Found& found, Precision precision, const Block& block,
+                       const std::vector<bool>& done, float* scales, float* offsets, Codes& codes) {
+  const size_t count = block.n / kItems;
+  if (count != 0 && done.size() == count &&
+      std::find(done.begin(), done.end(), false) == done.end())
+    return;
+  for (const InnerKind& inner : inner_kinds_of(found.kind, precision, block)) {
+    if (!do_differ(scales, std::min(count, kFirst) * inner.width)) return;
+    if (replace_all(found, inner, precision, block, done, scales, offsets, codes) != 0) return;
   }
 }
 
