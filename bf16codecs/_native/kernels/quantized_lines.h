@@ -67,7 +67,7 @@ BF16CODECS_INLINE void add_misfits(const float* values, float levels, const Line
 // the inverse is then that of a step. (With all numbers in one loop, compilers made no vectors, and
 // it took 2 ns a value.)
 void choose_levels(float top, const LineGroups& of) {
-  constexpr size_t kRows = 32;
+  constexpr size_t kRows = 16;
   constexpr int kTries = 4;
   constexpr float kMost = 0.25f;
   const size_t groups = groups_of(of), rows = of.length < kRows ? of.length : kRows;
@@ -97,15 +97,17 @@ void choose_levels(float top, const LineGroups& of) {
 // Enters the values at their levels.
 void fill_table(const LineGroups& of) {
   const size_t groups = groups_of(of);
-  uint32_t* __restrict const levels = of.wrong;
+  uint32_t* __restrict const places = of.wrong;
+  const auto row = static_cast<uint32_t>(groups);
   for (size_t i = 0; i < kLineLevels * groups; ++i) of.table[i] = float_of(kNoValue);
   for (size_t i = 0; i < of.length; ++i) {
     const float* const values = of.values + i * groups;
     for (size_t g = 0; g < groups; ++g) {
       const float x = (values[g] - of.least[g]) * of.inverse[g];
-      levels[g] = integer_in(x + kIntegers) & (kLineLevels - 1);
+      const uint32_t level = integer_in(x + kIntegers) & (kLineLevels - 1);
+      places[g] = level * row + static_cast<uint32_t>(g);
     }
-    for (size_t g = 0; g < groups; ++g) of.table[levels[g] * groups + g] = values[g];
+    for (size_t g = 0; g < groups; ++g) of.table[places[g]] = values[g];
   }
 }
 
@@ -168,43 +170,48 @@ BF16CODECS_INLINE float error_before(float value, float range) {
   return 0;
 }
 
-// The scales that the distances between values allow.
+// Of each group, what values may have been rounded from.
 template <Formula kFormula, Precision kPrecision>
-void bound_scales_as(size_t levels, const LineGroups& of) {
+void bound_values(size_t levels, const LineGroups& of) {
   const size_t groups = groups_of(of);
-  float* __restrict const low = of.low;
-  float* __restrict const high = of.high;
-  float* __restrict const scale_low = of.scale_low;
-  float* __restrict const scale_high = of.scale_high;
+  float* __restrict const lows = of.low;
+  float* __restrict const highs = of.high;
+  const float infinity = float_of(kInfinity), count = static_cast<float>(static_cast<int>(levels));
   for (size_t l = 0; l < levels; ++l) {
     const float* const values = of.table + l * groups;
     for (size_t g = 0; g < groups; ++g) {
-      const float value = values[g], range = static_cast<float>(static_cast<int>(levels)) /
-                                             larger(of.inverse[g], 0x1p-70f);
+      const float value = values[g], range = count / larger(of.inverse[g], 0x1p-70f);
       const float error = error_before<kFormula, kPrecision>(value, range);
       const Bound from = rounded_from<kFormula, kPrecision>(value);
-      low[l * groups + g] = has_value(value) ? from.low - error : -float_of(kInfinity);
-      high[l * groups + g] = has_value(value) ? from.high + error : float_of(kInfinity);
+      lows[l * groups + g] = has_value(value) ? from.low - error : -infinity;
+      highs[l * groups + g] = has_value(value) ? from.high + error : infinity;
     }
   }
-  for (size_t g = 0; g < groups; ++g) scale_low[g] = 0;
-  for (size_t g = 0; g < groups; ++g) scale_high[g] = of.inverse[g] > 0 ? float_of(kInfinity) : -1;
+}
+
+// The scales that the distances between values allow.
+void bound_by_all_distances(size_t levels, const LineGroups& of) {
+  const size_t groups = groups_of(of);
+  const float* __restrict const lows = of.low;
+  const float* __restrict const highs = of.high;
+  float* __restrict const low = of.scale_low;
+  float* __restrict const high = of.scale_high;
+  for (size_t g = 0; g < groups; ++g) low[g] = 0;
+  for (size_t g = 0; g < groups; ++g) high[g] = of.inverse[g] > 0 ? float_of(kInfinity) : -1;
   for (size_t b = 1; b < levels; ++b) {
     for (size_t a = 0; a < b; ++a) {
       const float share = 1 / static_cast<float>(static_cast<int>(b - a));
       for (size_t g = 0; g < groups; ++g) {
-        const float least = (low[b * groups + g] - high[a * groups + g]) * share;
-        const float most = (high[b * groups + g] - low[a * groups + g]) * share;
-        scale_low[g] = larger(least, scale_low[g]);
-        scale_high[g] = smaller(most, scale_high[g]);
+        const float least = (lows[b * groups + g] - highs[a * groups + g]) * share;
+        const float most = (highs[b * groups + g] - lows[a * groups + g]) * share;
+        low[g] = larger(least, low[g]);
+        high[g] = smaller(most, high[g]);
       }
     }
   }
   // Sums of short numbers are often ties, and their scale is an end of the interval.
-  for (size_t g = 0; g < groups; ++g) {
-    scale_low[g] *= 1 - 0x1p-22f;
-    scale_high[g] *= 1 + 0x1p-22f;
-  }
+  for (size_t g = 0; g < groups; ++g) low[g] *= 1 - 0x1p-22f;
+  for (size_t g = 0; g < groups; ++g) high[g] *= 1 + 0x1p-22f;
 }
 
 // Of sums, the offsets that values allow with a scale; of differences, the scales with a zero.
@@ -261,8 +268,9 @@ void check_lines_as(size_t levels, const LineGroups& of) {
 
 void bound_scales(Formula formula, Precision precision, size_t levels, const LineGroups& of) {
   with_formula(formula, precision, [&]<Formula kFormula, Precision kPrecision>() {
-    bound_scales_as<kFormula, kPrecision>(levels, of);
+    bound_values<kFormula, kPrecision>(levels, of);
   });
+  bound_by_all_distances(levels, of);
 }
 
 void bound_lines(Formula formula, Precision precision, size_t levels, const LineGroups& of) {

@@ -13,8 +13,11 @@ namespace {
 constexpr size_t kSuperBlock = 256, kMostInSuperBlock = 16;  // items, and groups
 // Groups of more items have few beside them.
 constexpr uint32_t kMostItems = 512;
-// Parts of an interval of scales, and of one of offsets, whose simplest number is tried.
-constexpr size_t kScales = 5, kOffsets = 3;
+// Numbers of an interval of scales, and of one of offsets, that are tried: of HQQ's groups in
+// bfloat16, 97 % have the first scale, and 0.4 % none. Those of binary16 have few, and all are
+// tried.
+constexpr size_t kScales = 3, kOffsets = 3, kMostScales = 5;
+
 bool is_short(float number) {
   return (std::bit_cast<uint32_t>(number) & 0x1FFF) == 0;
 }
@@ -234,7 +237,7 @@ Units LinesTogether::units_of(const float* low, const float* high) const {
 // an offset that goes with it, its simplest offset is, too.
 void LinesTogether::find_short_sums() {
   const size_t before = left_;
-  for (size_t k = 0; k < kScales && !is_done(); ++k) {
+  for (size_t k = 0; k < kMostScales && !is_done(); ++k) {
     try_number(lines_.scale_low, lines_.scale_high, k, lines_.scale);
     kernels().quantized->bound_lines(kind_.levels.formula, precision_, levels_, lines_);
     try_number(lines_.offset_low, lines_.offset_high, 0, lines_.offset);
@@ -263,7 +266,7 @@ void LinesTogether::find_differences() {
     for (size_t g = 0; g < lines_.groups; ++g)
       lines_.offset[g] = lines_.offset_low[g] + steps * lines_.offset_high[g];
     kernel.bound_lines(kind_.levels.formula, precision_, levels_, lines_);
-    for (size_t j = 0; j < kScales && !is_done(); ++j) {
+    for (size_t j = 0; j < kMostScales && !is_done(); ++j) {
       try_number(lines_.scale_low, lines_.scale_high, j, lines_.scale);
       accept(false);
     }
