@@ -8,7 +8,7 @@
 namespace bf16codecs {
 namespace {
 
-// Rows of a table, and what it has where no value is of a level.
+// What a table has where no value is of a level.
 constexpr uint32_t kNoValue = 0x7FC00000;
 BF16CODECS_INLINE bool has_value(float x) {
   return bits_of(x) != kNoValue;
@@ -28,8 +28,7 @@ struct Bound {
   float low, high;
 };
 
-// Finds the least value, and 1 / the range; 0 if there is no such range, or if no value but the
-// least and the largest one says anything.
+// Finds the least value, and 1 / the range; 0 if values are alike, not finite, or far apart.
 void measure_lines(const LineGroups& of) {
   float* __restrict const least = of.least;
   float* __restrict const inverse = of.inverse;

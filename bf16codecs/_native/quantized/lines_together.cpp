@@ -18,12 +18,13 @@ constexpr uint32_t kMostItems = 512;
 // tried.
 constexpr size_t kScales = 3, kOffsets = 3, kMostScales = 5;
 
+// Zeros on either side of the likely one.
+constexpr int kZeros = 2;
+
+// Whether a number has as few bits as those of binary16.
 bool is_short(float number) {
   return (std::bit_cast<uint32_t>(number) & 0x1FFF) == 0;
 }
-
-// Zeros on either side of the likely one.
-constexpr int kZeros = 2;
 
 // How many levels most groups have: as many as samples had.
 size_t levels_of(const Found& found) {
@@ -111,6 +112,9 @@ void LinesTogether::arrange(const Section& section) {
   kernel.transpose_runs(values.values, values.runs, count_, lines_.groups, length_, transposed);
   kernel.find_line_levels(static_cast<float>(levels_ - 1), lines_);
   found_.assign(lines_.groups, {});
+  // All groups are always tried, those that are done or not there as well.
+  std::fill_n(lines_.scale, lines_.groups, 0.0f);
+  std::fill_n(lines_.offset, lines_.groups, 0.0f);
   left_ = static_cast<size_t>(count_ - std::count(lines_.inverse, lines_.inverse + count_, 0.0f));
   lows_.resize(lines_.groups), highs_.resize(lines_.groups);
   kernel.bound_scales(kind_.levels.formula, precision_, levels_, lines_);
