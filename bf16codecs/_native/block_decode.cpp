@@ -338,16 +338,17 @@ void decode_numbers(const uint8_t* block, size_t size, size_t n, const BlockCont
   PlaneView views[kMaxItemSize];
   if (size != 0 && *block == static_cast<uint8_t>(Mode::grid) && !context.is_inner) {
     parse_block(kWidth, n, block, size, views);
-    Workspace workspace;  // the other one has the outer grid's numbers
+    Workspace& workspace = context.workspace.inner();
     BlockContext inner{workspace};
     inner.version = kFormatVersion;
     inner.is_inner = true;
-    std::vector<uint8_t> numbers(kWidth * n), bytes(kWidth * n);
-    Output decoded(numbers.data(), false);
+    uint8_t* const numbers = workspace.block.at_least(kWidth * n);
+    Output decoded(numbers, false);
     decode_grid(kLayout, inner, views[0], n, zstd, decoded);
+    uint8_t* const bytes = workspace.planes.at_least(kWidth * n);
     uint8_t* planes[kMaxItemSize];
-    for (size_t p = 0; p < kWidth; ++p) planes[p] = bytes.data() + p * n;
-    split_planes(kLayout, numbers.data(), n, planes);
+    for (size_t p = 0; p < kWidth; ++p) planes[p] = bytes + p * n;
+    split_planes(kLayout, numbers, n, planes);
     return add(planes, 0, n);
   }
   parse_inner(kWidth, n, block, size, views);

@@ -378,8 +378,7 @@ std::vector<uint8_t> encode_numbers(const EncodeOptions& options, const BlockCon
   if (!found) return block;
   EncodeOptions of_numbers = options;
   of_numbers.layout = {DType::float32, false};
-  Workspace workspace;  // the other one has parts of the outer grid
-  BlockContext inner{workspace};
+  BlockContext inner{context.workspace.inner()};
   inner.grid = &*found;
   inner.is_inner = true;
   std::vector<uint8_t> grid(block.size());

@@ -35,7 +35,8 @@ class Scratch {
 // size, 45 MiB for the largest. It is lent from call to call (threads/pool.h): memory that is fresh
 // from the system would make a block a quarter slower.
 struct Workspace {
-  Scratch block;       // a block that is encoded before its offset in the frame is known
+  // A block that is encoded before its offset in the frame is known; the numbers of an inner grid.
+  Scratch block;
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols
@@ -44,8 +45,17 @@ struct Workspace {
 
   size_t size() const {
     return block.size() + planes.size() + words.size() + code_pairs.size() + values.size() +
-           codes.size();
+           codes.size() + (inner_ ? inner_->size() : 0);
   }
+
+  // For the block of an inner grid, while that of the outer one has this workspace.
+  Workspace& inner() {
+    if (!inner_) inner_ = std::make_unique<Workspace>();
+    return *inner_;
+  }
+
+ private:
+  std::unique_ptr<Workspace> inner_;
 };
 
 }  // namespace bf16codecs
