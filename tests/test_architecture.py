@@ -25,8 +25,7 @@ ORDER = (
 )
 #: Modules that belong to another module's unit.
 UNIT_OF = {"_core": "_base", "errors": "_base", "__main__": "cli"}
-#: The same for the native core, whose units are folders, single files, and a file with its parts
-#: (block.h, block_encode.cpp).
+#: The same for the native core, whose units are folders and single files.
 NATIVE_ORDER = (
     "format/constants, format/errors, format/layout, format/little_endian, format/names"
     " < kernels, huge_pages, workspace < format, options"
@@ -133,8 +132,7 @@ def test_python_modules_have_no_cycles() -> None:
 
 
 def native_unit(path: Path) -> str:
-    first = path.relative_to(NATIVE).with_suffix("").parts[0]
-    return first if first in NATIVE_LAYER else first.split("_")[0]
+    return path.relative_to(NATIVE).with_suffix("").parts[0]
 
 
 def native_layer(path: Path) -> int:
@@ -166,7 +164,7 @@ def test_native_headers_define_each_name_once() -> None:
     for path in (p for p in native_files() if p.suffix == ".h"):
         text = path.read_text("utf-8")
         namespace = (re.findall(r"^namespace ([\w:]+) {", text, re.MULTILINE) or [""])[0]
-        names = set(re.findall(r"^(?:struct|class|enum class) (\w+)", text, re.MULTILINE))
+        names = set(re.findall(r"^(?:struct|class|enum class) (\w+)\b(?!;)", text, re.MULTILINE))
         for constants in re.findall(r"^inline constexpr .*?;", text, re.MULTILINE | re.DOTALL):
             names.update(re.findall(r"\b(k[A-Z]\w*)(?:\[\w*\])? =", constants))
         for name in names:

@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "block.h"
+#include "block/block.h"
+#include "format/checksum.h"
 
 namespace bf16codecs {
 namespace {

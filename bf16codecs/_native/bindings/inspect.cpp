@@ -4,7 +4,7 @@
 #include <span>
 
 #include "bindings/buffers.h"
-#include "block.h"
+#include "block/block.h"
 #include "codec/checked.h"
 #include "format/names.h"
 #include "quantized/describe.h"

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "block.h"
+#include "block/block.h"
 #include "c_api/frame.h"
 #include "codec/checked.h"
 #include "codec/growing.h"

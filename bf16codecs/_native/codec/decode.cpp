@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "block.h"
+#include "block/block.h"
 #include "codec.h"
 #include "codec/base.h"
 #include "codec/frame_model.h"

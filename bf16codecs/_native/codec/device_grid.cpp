@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "block/grid.h"
 #include "format/errors.h"
 
 namespace bf16codecs {

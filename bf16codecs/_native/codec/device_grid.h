@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "block.h"
+#include "block/block.h"
 #include "cuda/job.h"
 
 namespace bf16codecs {

@@ -9,13 +9,14 @@
 #include <optional>
 #include <vector>
 
-#include "block.h"
+#include "block/block.h"
 #include "codec.h"
 #include "codec/base.h"
 #include "codec/block_offsets.h"
 #include "codec/frame_model.h"
 #include "format/checksum.h"
 #include "grid/keys.h"
+#include "quantized/find.h"
 #include "threads/pool.h"
 
 namespace bf16codecs {

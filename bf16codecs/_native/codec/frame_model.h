@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "block.h"
+#include "block/block.h"
 #include "delta/model.h"
 #include "format/frame.h"
 #include "scale/model.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "block.h"
+#include "block/block.h"
 #include "core.h"
 #include "format/zstd_frame.h"
 

@@ -83,7 +83,7 @@ std::string decode(const scale::Model& model, const Bytes& payload, const Block&
 }
 
 Bytes encode(const scale::Model& model, const Bytes& items, const Block& block) {
-  constexpr size_t kSlack = size_t{1} << 16;  // for a tile's worst case (block_encode.cpp)
+  constexpr size_t kSlack = size_t{1} << 16;  // for a tile's worst case (block/encode_planes.cpp)
   Bytes payload(grid::key_planes(model.layout()) * block.n + kSlack);
   payload.resize(
       scale::encode(model, items.data(), block.first, block.n, payload.data(), payload.size()));

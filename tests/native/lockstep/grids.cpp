@@ -3,8 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "block.h"
+#include "block/block.h"
 #include "format/little_endian.h"
+#include "quantized/format.h"
 #include "random_levels.h"
 
 namespace bf16codecs::test {

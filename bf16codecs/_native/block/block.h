@@ -4,17 +4,28 @@
 // "Blocks").
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 
-#include "delta/model.h"
-#include "format/checksum.h"
+#include "format/constants.h"
 #include "options.h"
-#include "quantized/decode.h"
-#include "quantized/find.h"
-#include "scale/model.h"
-#include "tiles/model.h"
 #include "workspace.h"
 
 namespace bf16codecs {
+
+class Checksum;
+namespace delta {
+class Model;
+}
+namespace quantized {
+struct Found;
+}
+namespace scale {
+class Model;
+}
+namespace tiles {
+class Model;
+}
 
 // One plane of an encoded block.
 struct PlaneView {
@@ -48,19 +59,6 @@ struct BlockContext {
   bool is_inner = false;                   // it has the scales of a grid, and may be a grid
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
-
-// A block in the grid mode, decoded up to its symbols.
-struct GridBlock {
-  quantized::Payload payload;
-  quantized::Scales scales;
-  std::vector<uint8_t> plain;  // the plain items
-  PlaneView symbols;           // of the other items
-};
-
-// Reads a block of n items whose plane 0 is `view`. Its scales are in the workspace until the next
-// block. Throws CorruptDataError.
-GridBlock read_grid(const Layout& layout, const BlockContext& context, const PlaneView& view,
-                    size_t n, const Zstd* zstd);
 
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'
 // bytes to `sum`, unless it is null.

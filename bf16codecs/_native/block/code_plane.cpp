@@ -1,0 +1,92 @@
+#include "block/code_plane.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "histogram.h"
+#include "huffman/huffman.h"
+#include "rans/frequencies.h"
+#include "rans/rans.h"
+
+namespace bf16codecs {
+namespace {
+
+// A plane is coded only if that saves more than 1/32 of it: less is not worth the time of decoding.
+// Signs and mantissas have 7.97 bits of 8, and are stored (docs/design_codecs.md, "Which plane is
+// coded, and by which table").
+constexpr size_t kLeastSaving = 32;
+
+bool may_pay(const PlaneCounts& counts) {
+  return entropy_size(counts.of) >> 19 < counts.counted - counts.counted / kLeastSaving;
+}
+
+// By how much a wide table is larger than one of pairs, in units of 2^-16 bit.
+uint64_t wide_table(const PlaneCounts& counts) {
+  const auto distinct = 256 - std::count(counts.of, counts.of + 256, uint32_t{0});
+  return (32 + static_cast<uint64_t>(distinct)) << 19;
+}
+
+CodedPlane code_arithmetic(PlaneCounts& counts, const uint8_t* plane, size_t n, uint8_t* out,
+                           size_t capacity, Scratch& words) {
+  const PairsChoice pairs = choose_pairs(counts.of, counts.is_sample);
+  if (pairs.size != UINT64_MAX &&
+      pairs.size <= entropy_size(counts.of) + kWideSaving * counts.counted) {
+    const size_t size = pairs_encode(plane, n, pairs.entries, groups_log2(n), out, capacity, words);
+    if (size != 0) return {Mode::rans_pairs, size};
+  }
+  counts.make_exact(plane, n);
+  return coded_or_stored(Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words));
+}
+
+}  // namespace
+
+bool is_constant(const uint8_t* plane, size_t n) {
+  return n < 2 || std::memcmp(plane, plane + 1, n - 1) == 0;
+}
+
+PlaneCounts::PlaneCounts(const uint8_t* plane, size_t n)
+    : counted(sample_histogram(plane, n, of)), is_sample(counted != n) {}
+
+void PlaneCounts::make_exact(const uint8_t* plane, size_t n) {
+  if (is_sample) histogram(plane, n, of);
+  counted = n;
+  is_sample = false;
+}
+
+CodedPlane code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
+                      Workspace& workspace, bool is_counted) {
+  if (options.codec == Codec::split) return {};
+  if (is_constant(plane, n)) {
+    *out = *plane;
+    return {Mode::constant, 1};
+  }
+  if (n < kLeastCoded) return {};
+  if (options.codec == Codec::zstd) {
+    const size_t size = options.zstd->compress(plane, n, options.level, out, n - kCodedOverhead);
+    return coded_or_stored(Mode::zstd, size);
+  }
+  PlaneCounts counts(plane, n);
+  if (is_counted || options.is_best()) counts.make_exact(plane, n);
+  if (options.is_best())
+    return code_smallest(counts, plane, n, groups_log2(n), out, workspace.words);
+  if (!may_pay(counts)) return {};
+  const size_t capacity = n - std::max(n / kLeastSaving, kCodedOverhead);
+  if (options.codec == Codec::arithmetic)
+    return code_arithmetic(counts, plane, n, out, capacity, workspace.words);
+  counts.make_exact(plane, n);
+  const size_t size = huffman_encode(plane, n, counts.of, out, capacity, workspace.code_pairs);
+  return coded_or_stored(Mode::huffman, size);
+}
+
+CodedPlane code_smallest(const PlaneCounts& counts, const uint8_t* plane, size_t n,
+                         unsigned log2_groups, uint8_t* out, Scratch& words) {
+  const size_t capacity = n - kCodedOverhead;
+  const PairsChoice pairs = choose_pairs(counts.of, false);
+  if (pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts.of) + wide_table(counts)) {
+    const size_t size = pairs_encode(plane, n, pairs.entries, log2_groups, out, capacity, words);
+    return coded_or_stored(Mode::rans_pairs, size);
+  }
+  return coded_or_stored(Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words));
+}
+
+}  // namespace bf16codecs
