@@ -35,9 +35,9 @@ namespace {
 nb::str describe_grid(const FrameIndex& index, size_t b, std::span<const uint8_t> payload,
                       size_t row) {
   const Header& header = index.header;
-  const uint64_t first = b % header.version_blocks() * header.block_items();
-  const quantized::Grid grid = quantized::read_grid(header.layout, first, index.items(b, b + 1),
-                                                    payload.data(), payload.size());
+  const quantized::Grid grid =
+      quantized::read_grid(header.layout, header.first_in_version(b), index.items(b, b + 1),
+                           payload.data(), payload.size());
   return nb::str(quantized::describe(grid, row).c_str());
 }
 

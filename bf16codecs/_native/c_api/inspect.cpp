@@ -55,7 +55,7 @@ bf16codecs_block block_of(const FrameIndex& index, uint64_t number) {
   if (header.needs_base()) {
     block.parent = BF16CODECS_OUTSIDE;
   } else if (header.has_differences) {
-    const Version& version = index.versions[b / static_cast<size_t>(header.version_blocks())];
+    const Version& version = index.versions[header.version_of(number)];
     if (version.has_base()) {
       block.parent = version.parent * header.version_blocks() + number % header.version_blocks();
     }

@@ -54,8 +54,7 @@ void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last) {
     throw std::out_of_range("no blocks " + std::to_string(first) + " to " + std::to_string(last) +
                             ": the frame has " + std::to_string(index.blocks()));
   }
-  const uint64_t per_version = index.header.version_blocks();
-  if (first / per_version != (last - 1) / per_version) {
+  if (index.header.version_of(first) != index.header.version_of(last - 1)) {
     throw std::out_of_range("blocks of several versions");
   }
 }
@@ -75,8 +74,7 @@ void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, siz
   const Header& header = index.header;
   const uint8_t* of_blocks = nullptr;  // not what was given for blocks that have no base
   const bool has_base =
-      header.has_differences &&
-      index.versions[first / static_cast<size_t>(header.version_blocks())].has_base();
+      header.has_differences && index.versions[header.version_of(first)].has_base();
   if (has_base) {
     if (!base) {
       throw BaseMismatchError("the blocks have differences to a base, and there is none");

@@ -43,7 +43,7 @@ void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, con
     models.push_back(read_model(index, v * blocks, (v + 1) * blocks));
   }
   parallel_for(blocks, [&](size_t block, Workspace& workspace) {
-    const size_t first = block * header.block_items();
+    const auto first = static_cast<size_t>(header.first_in_version(block));
     for (size_t v = begin; v < end; ++v) {
       const size_t b = v * blocks + block;
       BlockContext context = models[v - begin].context(workspace, first);
@@ -99,12 +99,10 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
   const Header& header = index.header;
   const FrameModel model = read_model(index, first, last);
   const uint64_t begin = header.first_item(first);
-  const uint64_t before = first / header.version_blocks() * header.version_items();
   parallel_for(last - first, [&](size_t i, Workspace& workspace) {
     const size_t b = first + i;
-    const uint64_t item = header.first_item(b);
-    const size_t at = static_cast<size_t>(item - begin) * header.width();
-    BlockContext context = model.context(workspace, item - before);
+    const size_t at = static_cast<size_t>(header.first_item(b) - begin) * header.width();
+    BlockContext context = model.context(workspace, header.first_in_version(b));
     context.version = header.version;
     context.base = base != nullptr ? base + at : nullptr;
     decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[first]), zstd,

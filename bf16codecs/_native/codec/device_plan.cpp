@@ -62,7 +62,7 @@ void DevicePlan::read_grids(const uint8_t* payload) {
     const auto size = static_cast<size_t>(index_.offsets[b + 1] - index_.offsets[b]);
     if (size == 0 || Mode{*block} != Mode::grid) continue;
     BlockContext context{workspace};
-    context.first = first_item(b);
+    context.first = index_.header.first_in_version(b);
     context.version = index_.header.version;
     auto grid =
         DeviceGrid::read(index_.header.layout, context, block, size, index_.items(b, b + 1));
@@ -70,14 +70,9 @@ void DevicePlan::read_grids(const uint8_t* payload) {
   }
 }
 
-uint64_t DevicePlan::first_item(size_t block) const {
-  const Header& header = index_.header;
-  return block % static_cast<size_t>(header.version_blocks()) * header.block_items();
-}
-
 bool DevicePlan::needs_base() const {
-  const size_t version = first_ / static_cast<size_t>(index_.header.version_blocks());
-  return index_.header.has_differences && index_.versions[version].has_base();
+  const Header& header = index_.header;
+  return header.has_differences && index_.versions[header.version_of(first_)].has_base();
 }
 
 const std::vector<uint8_t>& DevicePlan::tail() const {
@@ -155,7 +150,7 @@ uint8_t DevicePlan::kernels_for(const DeviceGrid& grid) const {
 
 bool DevicePlan::is_usual_difference(size_t block, const PlaneView planes[]) const {
   if (!model_.delta) return false;  // damaged
-  const delta::Section& section = model_.delta->section(first_item(block));
+  const delta::Section& section = model_.delta->section(index_.header.first_in_version(block));
   if (section.low != 0 || section.relation != delta::Relation::ordered) return false;
   // Behind the rows, whose size is a u16, is the number of groups, as a power of two.
   const auto& [mode, payload, size] = planes[0];
@@ -172,8 +167,9 @@ size_t DevicePlan::most_scratch() const {
 template <typename Function>
 void DevicePlan::for_each_section(Function function) const {
   if (!model_.delta) return;
-  const uint64_t end = first_item(last_ - 1) / grid::kSectionItems + 1;
-  for (uint64_t s = first_item(first_) / grid::kSectionItems; s < end; ++s) {
+  const Header& header = index_.header;
+  const uint64_t end = header.first_in_version(last_ - 1) / grid::kSectionItems + 1;
+  for (uint64_t s = header.first_in_version(first_) / grid::kSectionItems; s < end; ++s) {
     function(s * grid::kSectionItems);
   }
 }
@@ -216,20 +212,20 @@ std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
 std::vector<cuda::Job> DevicePlan::jobs(const DeviceAddresses& at) const {
   const Header& header = index_.header;
   std::vector<cuda::Job> jobs(last_ - first_);
-  const uint64_t begin = first_item(first_), section = begin / grid::kSectionItems;
+  const uint64_t begin = header.first_in_version(first_), section = begin / grid::kSectionItems;
   uint64_t grid_at = at.model + sections_size();
   for (size_t b = first_; b < last_; ++b) {
     cuda::Job& job = jobs[b - first_];
-    const uint64_t before = (first_item(b) - begin) * header.width();
+    const uint64_t first = header.first_in_version(b), before = (first - begin) * header.width();
     job = {};
     job.payload = at.payload + (index_.offsets[b] - index_.offsets[first_]);
     job.items = at.items + before;
     job.base = at.base == 0 ? 0 : at.base + before;
     if (model_.delta) {
-      const uint64_t of_block = first_item(b) / grid::kSectionItems - section;
+      const uint64_t of_block = first / grid::kSectionItems - section;
       job.section = at.model + of_block * sizeof(cuda::Section);
     }
-    job.first = first_item(b);
+    job.first = first;
     job.size = static_cast<uint32_t>(index_.offsets[b + 1] - index_.offsets[b]);
     job.n = static_cast<uint32_t>(index_.items(b, b + 1));
     job.width = static_cast<uint8_t>(header.width());

@@ -66,7 +66,6 @@ class DevicePlan {
   template <typename Function>
   void for_each_section(Function function) const;
   void read_grids(const uint8_t* payload);
-  uint64_t first_item(size_t block) const;  // counted in the version
   size_t sections_size() const;
   uint8_t kernels_for(size_t block, const PlaneView planes[], uint64_t items) const;
   uint8_t kernels_for(const DeviceGrid& grid) const;

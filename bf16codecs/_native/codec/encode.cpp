@@ -106,10 +106,9 @@ class FrameEncoder {
   void encode_or_throw(size_t b, Workspace& workspace) {
     const Header& header = index_.header;
     const size_t width = header.width(), n = index_.items(b, b + 1);
-    const size_t version = b / static_cast<size_t>(header.version_blocks());
-    const size_t before = version * static_cast<size_t>(header.version_items());
-    const size_t first = static_cast<size_t>(header.first_item(b)) - before;
-    const uint8_t* const items = plan_.raw + (before + first) * width;
+    const size_t version = header.version_of(b);
+    const auto first = static_cast<size_t>(header.first_in_version(b));
+    const uint8_t* const items = plan_.raw + static_cast<size_t>(header.first_item(b)) * width;
 
     const uint64_t known = block_offsets_.if_known(b);
     uint8_t* const out =

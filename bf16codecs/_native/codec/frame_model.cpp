@@ -38,9 +38,8 @@ FrameModel read_model(const FrameIndex& index, size_t first, size_t last) {
   FrameModel model;
   const Header& header = index.header;
   if (first == last || !header.has_model) return model;
-  const size_t version = first / static_cast<size_t>(header.version_blocks());
-  const uint64_t before = version * header.version_items(), n = header.version_items();
-  const uint64_t begin = header.first_item(first) - before;
+  const size_t version = header.version_of(first);
+  const uint64_t n = header.version_items(), begin = header.first_in_version(first);
   const uint64_t end = begin + index.items(first, last);
   const std::vector<uint8_t>& bytes =
       header.has_differences ? index.versions[version].model : index.model;

@@ -33,11 +33,14 @@ struct Header {
     return version_items() / block_items() + (version_items() % block_items() != 0);
   }
   uint64_t blocks() const { return versions * version_blocks(); }
-  // The first item of a block, counted over all versions.
+  // The version of a block, and its first item, counted in its version and over all versions.
+  size_t version_of(uint64_t block) const { return static_cast<size_t>(block / version_blocks()); }
+  uint64_t first_in_version(uint64_t block) const {
+    return block % version_blocks() * block_items();
+  }
   uint64_t first_item(uint64_t block) const {
     if (versions == 1) return std::min<uint64_t>(block * block_items(), items());
-    const uint64_t whole_versions = block / version_blocks(), index = block % version_blocks();
-    return whole_versions * version_items() + index * block_items();
+    return version_of(block) * version_items() + first_in_version(block);
   }
   bool needs_base() const { return has_differences && versions == 1; }
   size_t table_entry() const { return 4 + (has_checksums ? 4u : 0u) + (needs_base() ? 4u : 0u); }
