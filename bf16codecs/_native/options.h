@@ -35,7 +35,7 @@ struct EncodeOptions {
   unsigned steps = 1;           // versions, at most kMaxSteps
   bool has_base = false;        // the frame is of differences to a base outside
   size_t row = 0;               // items in a row of the array; 0: not known
-  bool has_grids = true;        // look for weights that were quantised once
+  bool may_use_grids = true;    // look for weights that were quantised once
   const Zstd* zstd = nullptr;
 
   bool is_best() const { return codec == Codec::arithmetic && level == kBest; }

@@ -57,7 +57,7 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   options.row = row;
   options.steps = steps;
   options.may_drop_steps = may_drop_steps;
-  options.has_grids = grid;
+  options.may_use_grids = grid;
   options.has_base = bool(base);
   options.zstd = &zstd;
   check_request(options, raw.size(), base.bytes());

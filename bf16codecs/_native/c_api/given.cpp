@@ -89,7 +89,7 @@ EncodeOptions encode_options(const bf16codecs_encode_options& given) {
   options.steps = given.steps;
   options.may_drop_steps = given.may_drop_steps != 0;
   options.has_base = given.base != nullptr;
-  options.has_grids = given.no_grids == 0;
+  options.may_use_grids = given.no_grids == 0;
   return options;
 }
 

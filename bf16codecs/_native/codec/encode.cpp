@@ -244,7 +244,7 @@ bool add_modelled(Plan& plan, SmallestFrame& smallest) {
 
 // Split and Zstandard frames are for their planes.
 bool may_have_grids(const EncodeOptions& options) {
-  return options.has_grids &&
+  return options.may_use_grids &&
          (options.codec == Codec::arithmetic || options.codec == Codec::huffman);
 }
 

@@ -189,7 +189,7 @@ constexpr size_t kLeastItems = 1024;
 }  // namespace
 
 std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, size_t row) {
-  if (!has_grids(layout) || n < kLeastItems) return std::nullopt;
+  if (!supports(layout) || n < kLeastItems) return std::nullopt;
   const bool has_rows = row > 1 && row < n && row <= UINT32_MAX / 2;
   const size_t length = has_rows ? row : n;
   // Of small arrays, which are encoded in a few microseconds, fewer.

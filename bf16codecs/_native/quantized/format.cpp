@@ -87,7 +87,7 @@ Bands::Bands(const Groups& groups, uint64_t first_item, size_t n)
       count((first_item + n - 1) / groups.row / groups.height - first + 1),
       columns((uint64_t{groups.row} + groups.width - 1) / groups.width) {}
 
-bool has_grids(const Layout& layout) {
+bool supports(const Layout& layout) {
   return !layout.by_byte && (layout.dtype == DType::bfloat16 || layout.dtype == DType::float16 ||
                              layout.dtype == DType::float32);
 }
@@ -132,7 +132,7 @@ namespace {
 
 // The grid, and the sizes of the other parts.
 Payload read_fields(const Layout& layout, uint64_t first, size_t n, Fields& fields) {
-  if (!has_grids(layout)) corrupt("a dtype or layout that has none");
+  if (!supports(layout)) corrupt("a dtype or layout that has none");
   Payload parts{};
   Grid& grid = parts.grid;
   const auto family = fields.number<uint8_t>(), low_bits = fields.number<uint8_t>(),

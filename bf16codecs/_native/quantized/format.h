@@ -65,7 +65,7 @@ struct Bands {
 [[noreturn]] void corrupt(const char* what);
 
 // Whether the mode can have items of a layout.
-bool has_grids(const Layout& layout);
+bool supports(const Layout& layout);
 
 Container container_of(const Layout& layout);
 
