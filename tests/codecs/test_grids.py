@@ -245,6 +245,17 @@ def test_one_column_that_was_trained_further() -> None:
         assert len(encoded(array)) * 8 / array.size < most
 
 
+@for_each("dtype, most", [(BFLOAT16, 4.3), (np.float16, 4.4), (np.float32, 4.8)])
+def test_integers_of_which_few_occur(dtype, most) -> None:
+    """As in GGUF's IQ3_XXS: a code names one of them."""
+    magnitudes = np.array([4, 12, 20, 28, 36, 44, 52, 62], np.float32)
+    groups = normal().reshape(-1, 32)
+    scales = (abs(groups).max(axis=1, keepdims=True) / 62).astype(np.float16).astype("f4")
+    nearest = abs(abs(groups / scales)[:, :, np.newaxis] - magnitudes).argmin(axis=-1)
+    array = (np.copysign(magnitudes[nearest], groups) * scales).reshape(SHAPE).astype(dtype)
+    assert bits_a_value(encoded(array), array) < most
+
+
 def test_rare_levels_of_a_palette() -> None:
     levels = np.sort(normal(5, (1, 16)).ravel()).astype(BFLOAT16)
     array = levels[np.random.default_rng(0).integers(0, 15, SHAPE)]

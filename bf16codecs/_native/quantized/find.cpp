@@ -88,8 +88,11 @@ Trial consider(const Array& array, const Candidate& candidate, const Groups& gro
   if (saved > best.saved) {
     best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
     if (kind.levels.family == Family::integers) {
-      best.found->kind.levels = with_low_bits(kind.levels, trial.integers);
-      best.found->grid = {best.found->kind.levels, rounding, trial.label(), groups};
+      Levels levels = with_low_bits(kind.levels, trial.integers);
+      const auto table = levels.low_bits == 0 ? std::nullopt : as_table(trial);
+      if (table) levels = *table;
+      best.found->kind.levels = levels;
+      best.found->grid = {levels, rounding, trial.label(), groups};
       std::vector<float>& tops = best.found->kind.tops;
       if (trial.tops.size() == 1) tops.insert(tops.begin(), *trial.tops.begin());
       best.found->kind.has_ones = trial.tops.size() > 1 && trial.with_one == trial.found;

@@ -13,13 +13,10 @@ namespace bf16codecs::quantized {
 namespace {
 
 constexpr size_t kGroupsTried = 32, kGroupItems = 1024, kFirstItems = 64;
-// If all of these have a scale, no more are tried; but of groups with offsets, most may have them
-// by chance, and groups behind each other may have the same power of two.
+// After as many, no more are tried if all have a scale, unless that tells too little; nor if fewer
+// than one in kLeastShare have.
 constexpr size_t kFewGroups = 8;
-// Nor if fewer than one in so many have.
 constexpr unsigned kLeastShare = 8;
-// Bits of such scales as E8M0 and E4M3.
-constexpr unsigned kCoarse = 8;
 
 // Loads at most `most` values of the group that item `at` is in, spread over it, others for another
 // item; returns whether these are all.
@@ -90,6 +87,15 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
   trial.spread = std::max(trial.spread, most - least);
 }
 
+// Whether a few groups that all have a scale tell too little. Groups with offsets, and groups
+// behind each other with the same power of two, may have one by chance; and of a table, all levels
+// must have been seen.
+bool needs_more(const Trial& trial, const Kind& kind) {
+  constexpr unsigned kCoarse = 8;  // bits of such scales as E8M0 and E4M3
+  const bool may_be_table = kind.levels.low_bits != 0 && as_table(trial);
+  return kind.has_offsets() || trial.number_bits() <= kCoarse || may_be_table;
+}
+
 }  // namespace
 
 void Trial::add_scale(float scale) {
@@ -127,8 +133,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
   for (size_t k = 0; k < tried; ++k) {
     const bool are_few = trial.found == 0 || trial.found * kLeastShare < trial.tried;
     if (k >= kFewGroups && are_few) break;
-    const bool are_told_apart = !kind.has_offsets() && trial.number_bits() > kCoarse;
-    if (k == kFewGroups && trial.is_all() && are_told_apart) break;
+    if (k == kFewGroups && trial.is_all() && !needs_more(trial, kind)) break;
     ScaleAndOffset numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {
       const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
@@ -145,6 +150,24 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     count_integers(kind, precision, values, numbers, trial);
   }
   return trial;
+}
+
+std::optional<Levels> as_table(const Trial& trial) {
+  constexpr unsigned kMost = 16;
+  const int zero = static_cast<int>(trial.integers.size() / 2);
+  Levels levels;
+  levels.family = Family::table;
+  const auto add = [&](float level) {
+    if (levels.count < kMost) levels.table[levels.count] = level;
+    ++levels.count;
+  };
+  for (size_t i = 0; i < trial.integers.size(); ++i) {
+    if (trial.integers[i] == 0) continue;
+    const int integer = static_cast<int>(i) - zero;
+    add(static_cast<float>(integer));
+    if (integer == 0) add(-0.0f);
+  }
+  return levels.count <= kMost ? std::optional(levels) : std::nullopt;
 }
 
 Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
