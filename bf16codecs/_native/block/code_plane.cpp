@@ -54,7 +54,7 @@ void PlaneCounts::make_exact(const uint8_t* plane, size_t n) {
 }
 
 CodedPlane code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
-                      Workspace& workspace, bool is_counted) {
+                      Workspace& workspace) {
   if (options.codec == Codec::split) return {};
   if (is_constant(plane, n)) {
     *out = *plane;
@@ -66,9 +66,15 @@ CodedPlane code_plane(const EncodeOptions& options, const uint8_t* plane, size_t
     return coded_or_stored(Mode::zstd, size);
   }
   PlaneCounts counts(plane, n);
-  if (is_counted || options.is_best()) counts.make_exact(plane, n);
-  if (options.is_best())
+  if (options.is_best()) {
+    counts.make_exact(plane, n);
     return code_smallest(counts, plane, n, groups_log2(n), out, workspace.words);
+  }
+  return code_counted(options, counts, plane, n, out, workspace);
+}
+
+CodedPlane code_counted(const EncodeOptions& options, PlaneCounts& counts, const uint8_t* plane,
+                        size_t n, uint8_t* out, Workspace& workspace) {
   if (!may_pay(counts)) return {};
   const size_t capacity = n - std::max(n / kLeastSaving, kCodedOverhead);
   if (options.codec == Codec::arithmetic)

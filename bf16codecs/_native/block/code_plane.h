@@ -41,10 +41,12 @@ struct PlaneCounts {
 };
 
 // Writes the plane's payload in the mode that the codec chooses, if that is smaller than the plane.
-// Sixteen symbols that are about as frequent leave no entry for those that a sample missed:
-// `is_counted` counts all.
 CodedPlane code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
-                      Workspace& workspace, bool is_counted = false);
+                      Workspace& workspace);
+
+// Does so by Huffman or, below level `best`, by rANS, given counts, which it may make exact.
+CodedPlane code_counted(const EncodeOptions& options, PlaneCounts& counts, const uint8_t* plane,
+                        size_t n, uint8_t* out, Workspace& workspace);
 
 // Codes the plane in the smaller one of the two rANS modes, however little it saves. The counts are
 // exact, and at least two of them are not zero.
