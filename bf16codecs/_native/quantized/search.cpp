@@ -41,6 +41,12 @@ float least_of(const GroupNumbers& numbers, size_t group) {
   return std::bit_cast<float>(numbers.least[group] + 1);
 }
 
+// Whether a table has integers alone.
+bool is_of_integers(const Levels& levels) {
+  return std::all_of(levels.table, levels.table + levels.count,
+                     [](float level) { return level == std::nearbyint(level); });
+}
+
 }  // namespace
 
 Search::Search(const Kind& kind, Precision precision, size_t& failures)
@@ -50,6 +56,7 @@ Search::Search(const Kind& kind, Precision precision, size_t& failures)
       finder_(kind, precision, failures),
       is_narrow_(kind.levels.family != Family::integers ||
                  static_cast<float>(16 << kind.levels.low_bits) * error_ < kNarrow),
+      may_have_one_(kind.levels.family != Family::floats && is_of_integers(kind.levels)),
       usual_(kind.has_ones ? kLeastIsOne : Guess{false, finder_.last_top()}) {}
 
 void Search::start(const Guess& guess, size_t groups, const GroupNumbers& numbers) const {
@@ -138,15 +145,14 @@ void Search::learn(const GroupNumbers& numbers, const float* scales, size_t grou
     as_last += largest == last ? 1 : 0;
     with_one += least_of(numbers, g) * inverse < 1.5f ? 1 : 0;
   }
-  const bool may_have_one = kind_.levels.family == Family::integers;
-  usual_ = may_have_one && with_one > as_last ? kLeastIsOne : Guess{false, last};
+  usual_ = may_have_one_ && with_one > as_last ? kLeastIsOne : Guess{false, last};
 }
 
 // Of integers, most groups have a one.
 std::vector<Guess> Search::other_guesses() const {
   if (kind_.fixed_scale != 0 || precision_ == Precision::binary32) return {};
   std::vector<Guess> guesses;
-  if (kind_.levels.family == Family::integers) {
+  if (may_have_one_) {
     guesses = {{false, kind_.tops.front()}, kLeastIsOne, {true, 2}, {true, 3}};
   } else if (values_.size() >= kManyValues) {  // in others, ScaleFinder takes little more
     for (const float top : kind_.tops) guesses.push_back({false, top});

@@ -38,6 +38,7 @@ class Search {
   float error_;  // relative, of values
   ScaleFinder finder_;
   bool is_narrow_;
+  bool may_have_one_;                   // whether levels are integers
   bool is_together_ = true;             // whether all groups are tried at once
   Guess usual_;                         // that all groups are tried with
   Scratch all_, one_;                   // numbers of groups
