@@ -89,8 +89,7 @@ Trial consider(const Array& array, const Candidate& candidate, const Groups& gro
     best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
     if (kind.levels.family == Family::integers) {
       Levels levels = with_low_bits(kind.levels, trial.integers);
-      const bool are_near = levels.low_bits == 0 && trial.range() <= 16;
-      const auto table = are_near ? std::nullopt : as_table(trial);
+      const auto table = levels.low_bits == 0 ? std::nullopt : as_table(trial);
       if (table) levels = *table;
       best.found->kind.levels = levels;
       best.found->grid = {levels, rounding, trial.label(), groups};

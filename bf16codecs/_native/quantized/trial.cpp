@@ -116,13 +116,6 @@ double Trial::saved_bits(const Array& array, const Kind& kind, const Groups& gro
   return (plain - code_bits(integers, kind.levels)) * found / tried - numbers / size;
 }
 
-size_t Trial::range() const {
-  const auto occurs = [](uint32_t count) { return count != 0; };
-  const auto first = std::find_if(integers.begin(), integers.end(), occurs);
-  const auto last = std::find_if(integers.rbegin(), integers.rend(), occurs).base();
-  return first == integers.end() ? 0 : static_cast<size_t>(last - first);
-}
-
 Label Trial::label() const {
   std::set<int> magnitudes;
   const int zero = static_cast<int>(integers.size() / 2);

@@ -24,8 +24,6 @@ struct Trial {
   // About the bits that a scale takes.
   unsigned number_bits() const;
   bool is_all() const { return found != 0 && found == tried; }
-  // How many integers there are from the least to the largest one.
-  size_t range() const;
   // What the integers are called.
   Label label() const;
   // About the bits that an item takes less than a plain one.
