@@ -62,26 +62,35 @@ Bytes multiplied(const QuantizedKernels& kernels, const Levels& levels, const Fo
   return items.bytes();
 }
 
-// Cuts items into runs of equal scales, none longer than `most`.
+// Cuts items into runs of equal scales and offsets, none longer than `most`. Products have no
+// offsets.
 struct RunsOf {
-  Floats scales;
+  Floats scales, offsets;
   std::vector<size_t> lengths;
 
-  RunsOf(const Floats& all, size_t most) {
-    for (const float scale : all) {
-      const bool is_cut = scales.empty() || scales.back() != scale || lengths.back() == most;
-      if (is_cut) scales.push_back(scale), lengths.push_back(0);
+  RunsOf(const Floats& all, const Floats& all_offsets, size_t most) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool has_offset = !all_offsets.empty();
+      const bool is_cut = scales.empty() || scales.back() != all[i] || lengths.back() == most ||
+                          (has_offset && offsets.back() != all_offsets[i]);
+      if (is_cut) {
+        scales.push_back(all[i]), lengths.push_back(0);
+        if (has_offset) offsets.push_back(all_offsets[i]);
+      }
       ++lengths.back();
     }
   }
   // With those of equal lengths together.
-  std::vector<ScaleRuns> placed(const float* at) const {
+  std::vector<ScaleRuns> placed(Against side) const {
+    const float* const at = arenas().scales.holding(scales, side);
+    const float* const offsets_at =
+        offsets.empty() ? nullptr : arenas().offsets.holding(offsets, side);
     std::vector<ScaleRuns> runs;
     for (size_t r = 0; r < lengths.size(); ++r) {
       if (r != 0 && lengths[r] == lengths[r - 1]) {
         ++runs.back().count;
       } else {
-        runs.push_back({at + r, lengths[r], 1});
+        runs.push_back({at + r, offsets.empty() ? nullptr : offsets_at + r, lengths[r], 1});
       }
     }
     return runs;
@@ -93,7 +102,7 @@ Bytes multiplied_by_runs(const QuantizedKernels& kernels, const Levels& levels, 
                          const Bytes& symbols, const Bytes& low, const LowBits parts[],
                          unsigned n_parts, const RunsOf& cut, Against side) {
   const size_t n = symbols.size();
-  const auto runs = cut.placed(arenas().scales.holding(cut.scales, side));
+  const auto runs = cut.placed(side);
   uint8_t* const packed = arenas().low.holding(low, side);
   LowBits placed[2];
   for (unsigned p = 0; p < n_parts; ++p) placed[p] = {packed, parts[p].from, parts[p].bits};
@@ -116,6 +125,22 @@ unsigned random_parts(unsigned low_bits, LowBits parts[2], Random& random) {
   return 1;
 }
 
+// Compares runs of several lengths with the items that are expected.
+void test_runs(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
+               const Bytes& symbols, const Bytes& low, const LowBits parts[], unsigned n_parts,
+               const Floats& scales, const Floats& offsets, const Bytes& expected) {
+  if (kernels.least_run == nullptr) return;
+  const size_t least = kernels.least_run(levels, form.precision, form.container);
+  if (least == kNoRuns) return;
+  for (const Against side : kBothSides) {
+    for (const size_t most : {size_t{1}, size_t{16}, size_t{67}, size_t{256}}) {
+      if (most < least) continue;
+      CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts,
+                               RunsOf(scales, offsets, most), side) == expected);
+    }
+  }
+}
+
 // Items of random codes.
 Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const Form& form,
                     const Floats& scales, Random& random) {
@@ -128,15 +153,8 @@ Bytes test_multiply(const QuantizedKernels& kernels, const Levels& levels, const
   for (const Against side : kBothSides) {
     CHECK(multiplied(kernels, levels, form, symbols, low, parts, n_parts, scales, side) ==
           expected);
-    if (kernels.least_run == nullptr) continue;
-    const size_t least = kernels.least_run(levels, form.precision, form.container);
-    if (least == kNoRuns) continue;
-    for (const size_t most : {size_t{1}, size_t{16}, size_t{67}, size_t{256}}) {
-      if (most < least) continue;
-      CHECK(multiplied_by_runs(kernels, levels, form, symbols, low, parts, n_parts,
-                               RunsOf(scales, most), side) == expected);
-    }
   }
+  test_runs(kernels, levels, form, symbols, low, parts, n_parts, scales, {}, expected);
   return expected;
 }
 
@@ -216,6 +234,7 @@ Bytes test_multiply_and_add(const QuantizedKernels& kernels, const Levels& level
   };
   const Bytes expected = of(kScalarQuantizedKernels, Against::front);
   for (const Against side : kBothSides) CHECK(of(kernels, side) == expected);
+  test_runs(kernels, levels, form, symbols, low, parts, n_parts, scales, offsets, expected);
   return expected;
 }
 

@@ -49,9 +49,10 @@ struct Magnitudes {
   uint32_t most, zeros, negative_zeros;
 };
 
-// Consecutive codes: `count` runs of `length` codes each, and a scale for each run.
+// Consecutive codes: `count` runs of `length` codes each, with a scale for each run and, but for
+// products, an offset.
 struct ScaleRuns {
-  const float* scales;
+  const float *scales, *offsets;
   size_t length, count;
 };
 inline constexpr size_t kNoRuns = SIZE_MAX;  // as the length of the shortest
@@ -142,10 +143,10 @@ struct QuantizedKernels {
                    size_t n, uint8_t* items);
 
   // The shortest runs of one scale that multiply_runs() multiplies such levels by faster than
-  // multiply(); kNoRuns if there are none. Null where there is no multiply_runs().
+  // the loops do; kNoRuns if there are none. Null where there is no multiply_runs().
   size_t (*least_run)(const Levels& levels, Precision precision, Container container);
-  // Does the same as multiply(), of runs. Those of other lengths, such as the ends of groups, are
-  // right too.
+  // Does the same as multiply() and multiply_and_add(), of runs. Those of other lengths, such as the
+  // ends of groups, are right too.
   void (*multiply_runs)(const Levels& levels, Precision precision, Container container,
                         const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
                         size_t n_runs, uint8_t* items);

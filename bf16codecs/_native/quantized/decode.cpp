@@ -19,6 +19,32 @@ bool has_stray_bits(const uint8_t* packed, const Packed& part, size_t m) {
   return false;
 }
 
+// Whether a number's magnitude is in a range, of bits that are compared as integers, so that
+// compilers make vectors of a loop.
+struct Bounds {
+  uint32_t least, range;
+
+  Bounds(float low, float high)
+      : least(std::bit_cast<uint32_t>(low)), range(std::bit_cast<uint32_t>(high) - least) {}
+  bool has(uint32_t bits) const { return (bits & 0x7FFFFFFF) - least < range; }
+};
+
+// Whether are_within() allows all scales with their offsets; that of a group without a scale is 0.
+bool are_possible(Formula formula, const float* scales, const float* offsets, size_t n) {
+  const auto [of_scales, of_offsets] = ranges_of(formula);
+  const Bounds scale_bounds(of_scales.low, of_scales.high);
+  const Bounds offset_bounds(of_offsets.low, of_offsets.high);
+  uint32_t wrong = 0;
+  for (size_t g = 0; g < n; ++g) {
+    const auto scale = std::bit_cast<uint32_t>(scales[g]);
+    const auto offset = std::bit_cast<uint32_t>(offsets[g]);
+    const bool is_offset = (offset == 0) | (offset_bounds.has(offset) & (scale != 0));
+    const bool is_scale = (scale == 0) | scale_bounds.has(scale);
+    wrong |= static_cast<uint32_t>(!(is_offset & is_scale));
+  }
+  return wrong == 0;
+}
+
 }  // namespace
 
 size_t packed_size(unsigned low_bits, size_t m) {
@@ -46,17 +72,15 @@ void Scales::add_offsets(const uint8_t* const planes[], size_t at, size_t n) {
 }
 
 void Scales::finish(const Grid& grid, uint64_t first, size_t n) {
-  for (size_t g = 0; g < count && offsets != nullptr; ++g) {
-    const bool is_possible = of_group[g] == 0
-                                 ? std::bit_cast<uint32_t>(offsets[g]) == 0
-                                 : are_within(grid.levels.formula, of_group[g], offsets[g]);
-    if (!is_possible) corrupt("an offset that is out of range");
-  }
+  if (offsets != nullptr && !are_possible(grid.levels.formula, of_group, offsets, count))
+    corrupt("an offset that is out of range");
   coded = n;
   if (!has_zero) return;
   Runs runs(grid.groups, first, n);
-  for (Run run = runs.next(n); run.length != 0; run = runs.next(n)) {
-    if (of_group[run.group] == 0) coded -= run.length;
+  for (size_t left = n; left != 0;) {
+    const EqualRuns equal = runs.next_runs(of_group, left);
+    left -= equal.length * equal.count;
+    if (of_group[equal.group] == 0) coded -= equal.length;
   }
   if (coded == 0) corrupt("no item that has a code");
 }
@@ -87,11 +111,9 @@ void Items::expand(size_t n) {
   }
   for (size_t i = 0; i < n;) {
     const ScaleRuns runs = next_runs(n - i);
-    const ptrdiff_t group = runs.scales - scales_.of_group;
     for (size_t r = 0; r < runs.count; ++r, i += runs.length) {
       std::fill_n(strip_scales_ + i, runs.length, runs.scales[r]);
-      if (offsets == nullptr) continue;
-      std::fill_n(strip_offsets_ + i, runs.length, offsets[group + static_cast<ptrdiff_t>(r)]);
+      if (offsets != nullptr) std::fill_n(strip_offsets_ + i, runs.length, runs.offsets[r]);
     }
   }
 }
@@ -101,7 +123,9 @@ ScaleRuns Items::next_runs(size_t n) {
   while (true) {
     const EqualRuns runs = runs_.next_runs(has_plain_ ? scales_.of_group : nullptr, n);
     const float* const scales = scales_.of_group + runs.group;
-    if (*scales != 0) return {scales, runs.length, runs.count};
+    const float* const offsets = scales_.offsets;
+    if (*scales != 0)
+      return {scales, offsets == nullptr ? nullptr : offsets + runs.group, runs.length, runs.count};
   }
 }
 
@@ -131,12 +155,6 @@ void Items::decode(const uint8_t* symbols, size_t n, uint8_t* items) {
 
 // Decodes codes whose low bits are in the same fields.
 void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, uint8_t* items) {
-  const auto parts = static_cast<unsigned>(parts_.size());
-  if (grid_.has_offsets()) {
-    expand(n);
-    return kernels().quantized->multiply_and_add(grid_.levels, precision_, container_, symbols, low,
-                                                 parts, strip_scales_, strip_offsets_, n, items);
-  }
   // Scales of narrow groups are read item by item: a run of a few items costs more.
   constexpr size_t kNarrow = 16;
   const size_t width = grid_.groups.width;
@@ -145,10 +163,15 @@ void Items::decode_part(const uint8_t* symbols, const LowBits low[2], size_t n, 
     return decode_runs(symbols, low, n, items);
   expand(n);
   const QuantizedKernels& kernel = *kernels().quantized;
+  const auto parts = static_cast<unsigned>(parts_.size());
   if (least_run_ == 1) {
-    const ScaleRuns each{strip_scales_, 1, n};
+    const ScaleRuns each{strip_scales_, strip_offsets_, 1, n};
     return kernel.multiply_runs(grid_.levels, precision_, container_, symbols, low, &each, 1,
                                 items);
+  }
+  if (grid_.has_offsets()) {
+    return kernel.multiply_and_add(grid_.levels, precision_, container_, symbols, low, parts,
+                                   strip_scales_, strip_offsets_, n, items);
   }
   kernel.multiply(grid_.levels, precision_, container_, symbols, low, parts, strip_scales_, n,
                   items);
@@ -178,12 +201,13 @@ Merger::Merger(const Layout& layout, const Grid& grid, const Scales& scales, uin
 
 uint8_t* Merger::merge(const uint8_t* coded, size_t n, uint8_t* out) {
   while (n != 0) {
-    const Run run = runs_.next(n);
-    const bool is_plain = scales_.of_group[run.group] == 0;
+    const EqualRuns runs = runs_.next_runs(scales_.of_group, n);
+    const size_t length = runs.length * runs.count;
+    const bool is_plain = scales_.of_group[runs.group] == 0;
     const uint8_t*& from = is_plain ? plain_ : coded;
-    std::memcpy(out, from, width_ * run.length);
-    from += width_ * run.length, out += width_ * run.length;
-    if (!is_plain) n -= run.length;
+    std::memcpy(out, from, width_ * length);
+    from += width_ * length, out += width_ * length;
+    if (!is_plain) n -= length;
   }
   return out;
 }

@@ -111,14 +111,17 @@ Precision precision_of(const Layout& layout, Rounding rounding) {
   }
 }
 
+FormulaRanges ranges_of(Formula formula) {
+  constexpr Interval kAll{kLeastScale, kMostScale};
+  if (formula != Formula::difference) return {kAll, kAll};
+  return {{0x1p-80f, kMostScale}, {0x1p-20f, 0x1p20f}};
+}
+
 bool are_within(Formula formula, float scale, float offset) {
-  const bool is_difference = formula == Formula::difference;
-  const float least_scale = is_difference ? 0x1p-80f : kLeastScale;
-  const float least = is_difference ? 0x1p-20f : kLeastScale;
-  const float most = is_difference ? 0x1p20f : kMostScale;
+  const auto [scales, offsets] = ranges_of(formula);
   const bool is_zero = std::bit_cast<uint32_t>(offset) == 0;
-  return is_within(std::fabs(scale), least_scale, kMostScale) &&
-         (is_zero || is_within(std::fabs(offset), least, most));
+  return is_within(std::fabs(scale), scales.low, scales.high) &&
+         (is_zero || is_within(std::fabs(offset), offsets.low, offsets.high));
 }
 
 std::vector<Packed> packed_parts(unsigned low_bits, size_t m) {

@@ -78,6 +78,11 @@ inline constexpr float kLeastLevel = 0x1p-16f, kMostLevel = 0x1p16f;
 inline bool is_within(float magnitude, float least, float most) {
   return magnitude >= least && magnitude < most;
 }
+// The magnitudes of the scales and the offsets that a formula allows, but for 0.
+struct FormulaRanges {
+  Interval scales, offsets;
+};
+FormulaRanges ranges_of(Formula formula);
 // Whether a group may have such a scale, which is not 0, and such an offset.
 bool are_within(Formula formula, float scale, float offset);
 

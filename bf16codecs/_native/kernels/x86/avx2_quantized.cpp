@@ -63,11 +63,16 @@ struct Words {
   }
 };
 
-// The words of 32 products of levels and a scale.
-template <Precision kPrecision, Container kContainer>
-BF16CODECS_INLINE void multiply_levels(const float levels[32], float scale, uint8_t words[64]) {
+// The words of 32 products of levels and a run's scale, or of sums with its offset.
+template <Formula kFormula, Precision kPrecision, Container kContainer>
+BF16CODECS_INLINE void multiply_levels(const float levels[32], const ScaleRuns& runs, size_t r,
+                                       uint8_t words[64]) {
+  const float scale = runs.scales[r], offset = kFormula == Formula::product ? 0 : runs.offsets[r];
   for (unsigned i = 0; i < 32; ++i) {
-    store_item<kContainer>(rounded<kPrecision>(levels[i] * scale), words + 2 * i);
+    const float value = kFormula == Formula::product
+                            ? rounded<kPrecision>(levels[i] * scale)
+                            : with_offset<kFormula, kPrecision>(levels[i], scale, offset);
+    store_item<kContainer>(value, words + 2 * i);
   }
 }
 
@@ -82,7 +87,7 @@ struct Codes {
 };
 
 // Of codes without low bits.
-template <Precision kPrecision, Container kContainer>
+template <Formula kFormula, Precision kPrecision, Container kContainer>
 class SymbolProducts {
  public:
   static constexpr size_t kStep = 32;
@@ -98,9 +103,9 @@ class SymbolProducts {
       Words(low.at(indices), high.at(indices)).store_to(out);
     }
   };
-  BF16CODECS_INLINE OfRun start(float scale) const {
+  BF16CODECS_INLINE OfRun start(const ScaleRuns& runs, size_t r) const {
     alignas(32) uint8_t words[64];
-    multiply_levels<kPrecision, kContainer>(levels_.of, scale, words);
+    multiply_levels<kFormula, kPrecision, kContainer>(levels_.of, runs, r, words);
     return {ByteTable(bytes_of(words, 0)), ByteTable(bytes_of(words, 8))};
   }
 
@@ -159,9 +164,10 @@ class FloatProducts {
                                 _mm256_shuffle_epi8(table.first, indices), is_subnormal);
     }
   };
-  BF16CODECS_INLINE OfRun start(float scale) const {
+  BF16CODECS_INLINE OfRun start(const ScaleRuns& runs, size_t r) const {
     alignas(32) uint8_t words[64];
-    multiply_levels<Precision::bfloat16, Container::bfloat16>(levels_, scale, words);
+    multiply_levels<Formula::product, Precision::bfloat16, Container::bfloat16>(levels_, runs, r,
+                                                                                words);
     store(words + 32, _mm256_sub_epi16(load(words + 32), _mm256_set1_epi16(kOctave)));
     return {ByteTable(bytes_of(words, 0)), ByteTable(bytes_of(words, 8)), {from_[0], from_[1]}};
   }
@@ -173,18 +179,32 @@ class FloatProducts {
 
 // --- integers as bfloat16, multiplied
 
-// The scales of 16 items: those at even places, and those at odd ones.
-struct Scales {
+// The numbers of 16 items: those at even places, and those at odd ones.
+struct Numbers {
   __m256 even, odd;
 };
 
-BF16CODECS_INLINE Scales load_scales(const float* scales) {
-  const __m256 low = _mm256_loadu_ps(scales), high = _mm256_loadu_ps(scales + 8);
+BF16CODECS_INLINE Numbers load_numbers(const float* numbers) {
+  const __m256 low = _mm256_loadu_ps(numbers), high = _mm256_loadu_ps(numbers + 8);
   const auto ordered = [](__m256 x) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8));
   };
   return {ordered(_mm256_shuffle_ps(low, high, 0x88)), ordered(_mm256_shuffle_ps(low, high, 0xDD))};
 }
+
+BF16CODECS_INLINE Numbers repeated(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+// The scales of 16 items and, but for products, their offsets.
+template <Formula kFormula>
+struct Factors {
+  Numbers scales, offsets;
+};
+template <>
+struct Factors<Formula::product> {
+  Numbers scales;
+};
 
 // Rounds products to bfloat16, the even and the odd of 16 items. Adding 0x8000 rounds ties up:
 // where nothing is left below the upper half, it was a tie, and the half must be even.
@@ -198,9 +218,39 @@ BF16CODECS_INLINE __m256i rounded_words(__m256 even, __m256 odd) {
   return _mm256_andnot_si256(_mm256_srli_epi16(is_tie, 15), words);
 }
 
-template <unsigned kParts_>
+// Half rounds numbers to bfloat16: with_offset() in quantized_items.h.
+BF16CODECS_INLINE __m256 half_rounded(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1);
+  const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+  const __m256i half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7FFF));
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000));
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_add_epi32(bits, half), upper));
+}
+
+// What is rounded to be an item.
+template <Formula kFormula>
+BF16CODECS_INLINE __m256 combined(__m256 level, __m256 scale, [[maybe_unused]] __m256 offset) {
+  if constexpr (kFormula == Formula::difference)
+    return _mm256_mul_ps(half_rounded(_mm256_sub_ps(level, offset)), scale);
+  const __m256 product = _mm256_mul_ps(level, scale);
+  if constexpr (kFormula == Formula::sum) return _mm256_add_ps(product, offset);
+  if constexpr (kFormula == Formula::rounded_sum)
+    return _mm256_add_ps(half_rounded(product), offset);
+  return product;
+}
+
+template <Formula kFormula>
+BF16CODECS_INLINE __m256i items_of(const Numbers& levels, const Factors<kFormula>& of) {
+  Numbers offsets = of.scales;  // not used by products
+  if constexpr (kFormula != Formula::product) offsets = of.offsets;
+  return rounded_words(combined<kFormula>(levels.even, of.scales.even, offsets.even),
+                       combined<kFormula>(levels.odd, of.scales.odd, offsets.odd));
+}
+
+template <Formula kFormula, unsigned kParts_>
 class IntegerProducts {
  public:
+  using OfItems = Factors<kFormula>;
   static constexpr size_t kStep = 16;
   static constexpr unsigned kParts = kParts_;
 
@@ -218,17 +268,28 @@ class IntegerProducts {
 
   struct OfRun {
     const IntegerProducts& all;
-    Scales scales;
+    OfItems of;
 
     BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
-      all.items(codes, scales, out);
+      all.items(codes, of, out);
     }
   };
-  BF16CODECS_INLINE OfRun start(float scale) const {
-    return {*this, {_mm256_set1_ps(scale), _mm256_set1_ps(scale)}};
+  BF16CODECS_INLINE OfRun start(const ScaleRuns& runs, size_t r) const {
+    OfItems of;
+    of.scales = repeated(runs.scales[r]);
+    if constexpr (kFormula != Formula::product) of.offsets = repeated(runs.offsets[r]);
+    return {*this, of};
   }
 
-  BF16CODECS_INLINE void items(const Codes& codes, const Scales& scales, uint8_t* out) const {
+  // Of a scale for each item, and an offset.
+  BF16CODECS_INLINE static OfItems load_each(const ScaleRuns& runs, size_t i) {
+    OfItems of;
+    of.scales = load_numbers(runs.scales + i);
+    if constexpr (kFormula != Formula::product) of.offsets = load_numbers(runs.offsets + i);
+    return of;
+  }
+
+  BF16CODECS_INLINE void items(const Codes& codes, const OfItems& of, uint8_t* out) const {
     __m256i words = _mm256_slli_epi16(load_words(codes.symbols), IntegerWords::kEnd);
     for (unsigned p = 0; p < kParts; ++p) {
       const __m256i low = _mm256_sll_epi16(load_words(codes.packed[p]), shift_[p]);
@@ -245,7 +306,7 @@ class IntegerProducts {
       x = with_negative_zeros(x, even);
       y = with_negative_zeros(y, odd);
     }
-    store(out, rounded_words(_mm256_mul_ps(x, scales.even), _mm256_mul_ps(y, scales.odd)));
+    store(out, items_of<kFormula>({x, y}, of));
   }
 
  private:
@@ -258,6 +319,50 @@ class IntegerProducts {
   __m256 zero_;
   __m128i shift_[kParts + 1];
   __m256i mask_[kParts + 1];
+};
+
+// Integers without low bits, times scales: the products of 16 magnitudes are looked up, and those
+// of negative levels differ from them by the sign only.
+class MagnitudeProducts {
+ public:
+  static constexpr size_t kStep = 32;
+  static constexpr unsigned kParts = 0;
+
+  // The low and the high bytes of the products, for the first 16 codes and for the others.
+  struct OfRun {
+    __m256i low, high;
+
+    BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
+      const __m256i symbols = _mm256_and_si256(load(codes.symbols), _mm256_set1_epi8(31));
+      const __m256i levels = _mm256_sub_epi8(symbols, _mm256_set1_epi8(16));
+      const __m256i signs = _mm256_and_si256(levels, _mm256_set1_epi8(-128));
+      const __m256i magnitudes = _mm256_abs_epi8(levels);  // of the code for -0: 16, taken for 0
+      Words(_mm256_shuffle_epi8(low, magnitudes),
+            _mm256_xor_si256(_mm256_shuffle_epi8(high, magnitudes), signs))
+          .store_to(out);
+    }
+  };
+  BF16CODECS_INLINE static OfRun start(const ScaleRuns& runs, size_t r) {
+    return of_both(products(runs.scales[r]), products(runs.scales[r]));
+  }
+  // Of two runs of 16 codes.
+  BF16CODECS_INLINE static OfRun start_two(const float scales[2]) {
+    return of_both(products(scales[0]), products(scales[1]));
+  }
+
+ private:
+  BF16CODECS_INLINE static OfRun of_both(__m256i first, __m256i second) {
+    return {_mm256_permute2x128_si256(first, second, 0x20),
+            _mm256_permute2x128_si256(first, second, 0x31)};
+  }
+  // The low bytes, and behind them the high bytes.
+  BF16CODECS_INLINE static __m256i products(float scale) {
+    const __m256 even = _mm256_setr_ps(0, 2, 4, 6, 8, 10, 12, 14);
+    const __m256 odd = _mm256_setr_ps(1, 3, 5, 7, 9, 11, 13, 15), x = _mm256_set1_ps(scale);
+    const __m256i words = rounded_words(_mm256_mul_ps(even, x), _mm256_mul_ps(odd, x));
+    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi16(0xFF));
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, _mm256_srli_epi16(words, 8)), 0xD8);
+  }
 };
 
 // --- runs
@@ -283,7 +388,7 @@ template <typename Of>
 BF16CODECS_INLINE void multiply_equal(const Of& of, const Codes& codes, const ScaleRuns& runs,
                                       uint8_t* items) {
   for (size_t r = 0; r < runs.count; ++r) {
-    const auto of_run = of.start(runs.scales[r]);
+    const auto of_run = of.start(runs, r);
     for_steps<Of>(codes.from(r * runs.length), runs.length, items + 2 * r * runs.length,
                   [&](const Codes& at, size_t, uint8_t* out) { of_run.items(at, out); });
   }
@@ -294,13 +399,13 @@ template <typename Of>
 BF16CODECS_INLINE void multiply_each(const Of& of, const Codes& codes, const ScaleRuns& runs,
                                      uint8_t* items) {
   for_steps<Of>(codes, runs.count, items, [&](const Codes& at, size_t i, uint8_t* out) {
-    const float* scales = runs.scales + i;
-    float last[Of::kStep] = {};
-    if (runs.count - i < Of::kStep) {
-      for (size_t k = 0; i + k < runs.count; ++k) last[k] = scales[k];
-      scales = last;
+    if (runs.count - i >= Of::kStep) return of.items(at, Of::load_each(runs, i), out);
+    float scales[Of::kStep] = {}, offsets[Of::kStep] = {};
+    for (size_t k = 0; i + k < runs.count; ++k) {
+      scales[k] = runs.scales[i + k];
+      if (runs.offsets != nullptr) offsets[k] = runs.offsets[i + k];
     }
-    of.items(at, load_scales(scales), out);
+    of.items(at, Of::load_each({scales, offsets, 1, Of::kStep}, 0), out);
   });
 }
 
@@ -329,20 +434,43 @@ void multiply_products(const Of& of, const Call& call) {
   });
 }
 
-template <unsigned kParts>
+template <Formula kFormula, unsigned kParts>
 void multiply_integers(const Levels& levels, const LowBits low[], const Call& call) {
-  const IntegerProducts<kParts> integers(levels, low);
+  const IntegerProducts<kFormula, kParts> integers(levels, low);
   call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
     runs.length == 1 ? multiply_each(integers, codes, runs, items)
                      : multiply_equal(integers, codes, runs, items);
   });
 }
 
-// Integers as bfloat16. A run's products take as long to find as those of 50 items.
+// Two runs at a time: one has half as many items as a step.
+BF16CODECS_INLINE void multiply_sixteens(const MagnitudeProducts& of, const Codes& codes,
+                                         const ScaleRuns& runs, uint8_t* items) {
+  const size_t pairs = runs.count / 2;
+  for (size_t r = 0; r < pairs; ++r) {
+    of.start_two(runs.scales + 2 * r).items(codes.from(32 * r), items + 64 * r);
+  }
+  const ScaleRuns last{runs.scales + 2 * pairs, nullptr, 16, runs.count % 2};
+  multiply_equal(of, codes.from(32 * pairs), last, items + 64 * pairs);
+}
+
+// Products as bfloat16. Groups of 32 took 0.10 ns a value when each item was multiplied.
+void multiply_magnitudes(const Levels& levels, const LowBits low[], const Call& call) {
+  const MagnitudeProducts products;
+  const IntegerProducts<Formula::product, 0> integers(levels, low);
+  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
+    runs.length == 1    ? multiply_each(integers, codes, runs, items)
+    : runs.length == 16 ? multiply_sixteens(products, codes, runs, items)
+                        : multiply_equal(products, codes, runs, items);
+  });
+}
+
+// Integers with offsets, as bfloat16. A run's numbers take as long to find as those of 50 items.
+template <Formula kFormula>
 void multiply_small_integers(const Levels& levels, const LowBits low[], const Call& call) {
   constexpr size_t kLongRun = 64;
-  const SymbolProducts<Precision::bfloat16, Container::bfloat16> products(levels, low);
-  const IntegerProducts<0> integers(levels, low);
+  const SymbolProducts<kFormula, Precision::bfloat16, Container::bfloat16> products(levels, low);
+  const IntegerProducts<kFormula, 0> integers(levels, low);
   call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
     runs.length == 1         ? multiply_each(integers, codes, runs, items)
     : runs.length < kLongRun ? multiply_equal(integers, codes, runs, items)
@@ -360,15 +488,18 @@ size_t least_run(const Levels& levels, Precision precision, Container container)
   return is_looked_up ? kOfProducts : kNoRuns;
 }
 
+template <Formula kFormula>
 void multiply_symbols(const Levels& levels, const LowBits low[], Precision precision,
                       Container container, const Call& call) {
+  const auto multiply = [&]<Precision kPrecision, Container kContainer>() {
+    multiply_products(SymbolProducts<kFormula, kPrecision, kContainer>(levels, low), call);
+  };
   if (container == Container::float16) {
-    multiply_products(SymbolProducts<Precision::binary16, Container::float16>(levels, low), call);
+    multiply.template operator()<Precision::binary16, Container::float16>();
   } else if (precision == Precision::bfloat16) {
-    multiply_products(SymbolProducts<Precision::bfloat16, Container::bfloat16>(levels, low), call);
+    multiply.template operator()<Precision::bfloat16, Container::bfloat16>();
   } else {
-    multiply_products(
-        SymbolProducts<Precision::binary16_bfloat16, Container::bfloat16>(levels, low), call);
+    multiply.template operator()<Precision::binary16_bfloat16, Container::bfloat16>();
   }
 }
 
@@ -382,12 +513,18 @@ void multiply_runs(const Levels& levels, Precision precision, Container containe
     return parts == 1 ? multiply_products(FloatProducts<1>(levels, low), call)
                       : multiply_products(FloatProducts<2>(levels, low), call);
   }
-  if (levels.family == Family::integers && precision == Precision::bfloat16) {
-    return parts == 0   ? multiply_small_integers(levels, low, call)
-           : parts == 1 ? multiply_integers<1>(levels, low, call)
-                        : multiply_integers<2>(levels, low, call);
-  }
-  multiply_symbols(levels, low, precision, container, call);
+  with_formula(levels.formula, [&]<Formula kFormula>() {
+    if (levels.family != Family::integers || precision != Precision::bfloat16) {
+      return multiply_symbols<kFormula>(levels, low, precision, container, call);
+    }
+    if constexpr (kFormula == Formula::product) {
+      if (parts == 0) return multiply_magnitudes(levels, low, call);
+    } else {
+      if (parts == 0) return multiply_small_integers<kFormula>(levels, low, call);
+    }
+    return parts == 1 ? multiply_integers<kFormula, 1>(levels, low, call)
+                      : multiply_integers<kFormula, 2>(levels, low, call);
+  });
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #pragma once
 
 // The kernels of grids for AVX-512: items of 16 bits by runs of one scale, 32 at a time. Of codes
-// without low bits, and of floats as bfloat16, the products of a run's scale are looked up in
-// registers. All others are multiplied. Each file that includes this has a copy of its own: with
+// without low bits, and of floats as bfloat16, the items of a run's scale and offset are looked up
+// in registers. All others are multiplied. Each file that includes this has a copy of its own: with
 // BF16CODECS_AVX512_BF16, numbers are rounded to bfloat16 by the instruction for it.
 
 #include "kernels/x86/avx512.h"
@@ -11,24 +11,44 @@
 namespace bf16codecs {
 namespace {
 
-// The numbers of 32 items: those at even places, and those at odd ones.
+// The numbers of 32 items: the first 16, and the others.
 struct Numbers {
-  __m512 even, odd;
+  __m512 low, high;
 };
 
-constexpr __mmask32 kOddWords = 0xAAAAAAAA;
+constexpr __mmask32 kEvenWords = 0x55555555, kOddWords = 0xAAAAAAAA;
 constexpr int kToNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
+// The numbers of the words that permutations bring to the even and the odd places of 16 items: each
+// of the first 16, and of the others, twice.
+struct Twice {
+  alignas(64) uint16_t low[32], high[32];
+};
+constexpr Twice kTwice = [] {
+  Twice places{};
+  for (unsigned i = 0; i < 32; ++i) {
+    places.low[i] = static_cast<uint16_t>(i / 2);
+    places.high[i] = static_cast<uint16_t>(16 + i / 2);
+  }
+  return places;
+}();
+
+// Words as parts of 32-bit numbers, at the even places or the odd ones; the others are `rest`.
+template <__mmask32 kPlaces>
+BF16CODECS_INLINE Numbers spread(__m512i words, __m512i rest) {
+  const auto half = [&](const uint16_t* places) {
+    const __m512i from = _mm512_load_si512(places);
+    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(rest, kPlaces, from, words));
+  };
+  return {half(kTwice.low), half(kTwice.high)};
+}
 
 #if defined(BF16CODECS_AVX512_BF16)
 
 // The instruction rounds to nearest, ties to even, as everywhere else. It takes subnormal numbers
-// for zeros, but the format allows no such products. This takes two instructions instead of eight.
+// for zeros, but the format allows no such products. This takes one instruction instead of seven.
 BF16CODECS_INLINE __m512i bfloat16_words(const Numbers& x) {
-  alignas(64) static constexpr int16_t kInTurns[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i words = __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(x.odd, x.even));
-  return _mm512_permutexvar_epi16(_mm512_load_si512(kInTurns), words);
+  return __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(x.high, x.low));
 }
 
 #else
@@ -42,8 +62,10 @@ BF16CODECS_INLINE __m512i with_half(__m512 x) {
 }
 
 BF16CODECS_INLINE __m512i bfloat16_words(const Numbers& x) {
-  return _mm512_mask_blend_epi16(kOddWords, _mm512_srli_epi32(with_half(x.even), 16),
-                                 with_half(x.odd));
+  alignas(64) static constexpr int16_t kOdd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                   23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                   45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(with_half(x.low), _mm512_load_si512(kOdd), with_half(x.high));
 }
 
 #endif
@@ -52,23 +74,73 @@ BF16CODECS_INLINE __m512i bfloat16_words(const Numbers& x) {
 template <Precision kPrecision>
 BF16CODECS_INLINE __m512i words_of(Numbers x) {
   if constexpr (kPrecision != Precision::bfloat16) {
-    const __m256i even = _mm512_cvtps_ph(x.even, kToNearest);
-    const __m256i odd = _mm512_cvtps_ph(x.odd, kToNearest);
-    if constexpr (kPrecision == Precision::binary16) {
-      return _mm512_or_si512(_mm512_cvtepu16_epi32(even),
-                             _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
-    }
-    x = {_mm512_cvtph_ps(even), _mm512_cvtph_ps(odd)};
+    const __m256i low = _mm512_cvtps_ph(x.low, kToNearest);
+    const __m256i high = _mm512_cvtps_ph(x.high, kToNearest);
+    if constexpr (kPrecision == Precision::binary16)
+      return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    x = {_mm512_cvtph_ps(low), _mm512_cvtph_ps(high)};
   }
   return bfloat16_words(x);
 }
 
 BF16CODECS_INLINE Numbers multiply(const Numbers& x, const Numbers& y) {
-  return {_mm512_mul_ps(x.even, y.even), _mm512_mul_ps(x.odd, y.odd)};
+  return {_mm512_mul_ps(x.low, y.low), _mm512_mul_ps(x.high, y.high)};
+}
+
+BF16CODECS_INLINE Numbers add(const Numbers& x, const Numbers& y) {
+  return {_mm512_add_ps(x.low, y.low), _mm512_add_ps(x.high, y.high)};
+}
+BF16CODECS_INLINE Numbers subtract(const Numbers& x, const Numbers& y) {
+  return {_mm512_sub_ps(x.low, y.low), _mm512_sub_ps(x.high, y.high)};
 }
 
 BF16CODECS_INLINE Numbers repeated(float x) {
   return {_mm512_set1_ps(x), _mm512_set1_ps(x)};
+}
+
+// The numbers of bfloat16.
+BF16CODECS_INLINE Numbers numbers_of(__m512i words) {
+  return spread<kOddWords>(words, _mm512_setzero_si512());
+}
+
+// Half rounds numbers: with_offset() in quantized_items.h.
+template <Precision kPrecision>
+BF16CODECS_INLINE Numbers half_rounded(const Numbers& x) {
+  if constexpr (kPrecision == Precision::bfloat16) return numbers_of(bfloat16_words(x));
+  return {_mm512_cvtph_ps(_mm512_cvtps_ph(x.low, kToNearest)),
+          _mm512_cvtph_ps(_mm512_cvtps_ph(x.high, kToNearest))};
+}
+
+// The scales of 32 items and, but for products, their offsets.
+template <Formula kFormula>
+struct Factors {
+  Numbers scales, offsets;
+};
+template <>
+struct Factors<Formula::product> {
+  Numbers scales;
+};
+
+template <Formula kFormula>
+BF16CODECS_INLINE Factors<kFormula> factors_of(const ScaleRuns& runs, size_t r) {
+  if constexpr (kFormula == Formula::product)
+    return {repeated(runs.scales[r])};
+  else
+    return {repeated(runs.scales[r]), repeated(runs.offsets[r])};
+}
+
+// The items of levels.
+template <Formula kFormula, Precision kPrecision>
+BF16CODECS_INLINE __m512i items_of(const Numbers& levels, const Factors<kFormula>& of) {
+  if constexpr (kFormula == Formula::difference) {
+    const Numbers differences = half_rounded<kPrecision>(subtract(levels, of.offsets));
+    return words_of<kPrecision>(multiply(differences, of.scales));
+  } else {
+    Numbers numbers = multiply(levels, of.scales);
+    if constexpr (kFormula == Formula::rounded_sum) numbers = half_rounded<kPrecision>(numbers);
+    if constexpr (kFormula != Formula::product) numbers = add(numbers, of.offsets);
+    return words_of<kPrecision>(numbers);
+  }
 }
 
 // Of n <= 32 items.
@@ -81,13 +153,9 @@ BF16CODECS_INLINE __m512i load_words(const uint8_t* bytes, __mmask32 mask) {
   return _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, bytes));
 }
 
-// Numbers in the order of the items.
 BF16CODECS_INLINE Numbers load_numbers(const float* numbers, __mmask32 mask) {
-  const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), numbers);
-  const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), numbers + 16);
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
-  return {_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)};
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), numbers),
+          _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), numbers + 16)};
 }
 
 // The low bits of codes, moved to end below a bit, in `kParts` parts.
@@ -122,52 +190,140 @@ class LowWords {
 // --- levels of 32 codes
 
 struct SymbolNumbers {
-  __m512 low, high;
+  Numbers levels;
 
-  SymbolNumbers(const Levels& levels, const LowBits[]) {
-    const SymbolLevels numbers(levels);
-    low = _mm512_load_ps(numbers.of);
-    high = _mm512_load_ps(numbers.of + 16);
-  }
+  SymbolNumbers(const Levels& of, const LowBits[])
+      : levels(load_numbers(SymbolLevels(of).of, 0xFFFFFFFF)) {}
 
   // A permutation takes the lowest five bits of a symbol.
   BF16CODECS_INLINE Numbers at(const uint8_t* symbols, size_t at, __mmask32 mask) const {
-    const __m512i words = load_words(symbols + at, mask);
-    return {_mm512_permutex2var_ps(low, words, high),
-            _mm512_permutex2var_ps(low, _mm512_srli_epi32(words, 16), high)};
+    const __m512i none = _mm512_setzero_si512();
+    const Numbers places = spread<kEvenWords>(load_words(symbols + at, mask), none);
+    const auto at_places = [&](__m512 from) {
+      return _mm512_permutex2var_ps(levels.low, _mm512_castps_si512(from), levels.high);
+    };
+    return {at_places(places.low), at_places(places.high)};
   }
 };
+
+#if defined(BF16CODECS_AVX512_BF16)
+
+// In each 32-bit number, byte 2 is the symbol, with the lowest bit of the exponent above it, and
+// the upper bits of byte 1 are the low bits. This takes five instructions; by way of words, it
+// takes eight.
+template <unsigned kParts>
+class IntegerCodes {
+ public:
+  static constexpr unsigned kEnd = 16;
+
+  IntegerCodes(const Levels& levels, const LowBits low[])
+      : magic_(_mm512_set1_epi32(static_cast<int>(IntegerWords(levels, kEnd).magic))) {
+    const auto byte = static_cast<char>(IntegerWords(levels, kEnd).magic >> 16 & 0x80);
+    exponents_ = _mm512_zextsi256_si512(_mm256_set1_epi8(byte));
+    unsigned end = 8;
+    for (unsigned p = 0; p < kParts; ++p) {
+      const LowPlace place(low[p], end);
+      packed_[p] = low[p].packed;
+      shift_[p] = _mm512_set1_epi32(place.shift);
+      const __m256i mask = _mm256_set1_epi8(static_cast<char>(place.mask));
+      mask_[p] = _mm512_inserti64x4(_mm512_set1_epi8(p == 0 ? 31 : 0), mask, 1);
+      end -= low[p].bits;
+    }
+  }
+
+  BF16CODECS_INLINE Numbers at(const uint8_t* symbols, size_t at, __mmask32 mask) const {
+    // The lower half of `bytes` has symbols, the upper half low bits. Rotated to the right, too.
+    const __m512i of_symbols = _mm512_zextsi256_si512(_mm256_maskz_loadu_epi8(mask, symbols + at));
+    __m512i bytes =
+        _mm512_mask_rolv_epi32(of_symbols, 0xFF00, twice(packed_[0] + at, mask), shift_[0]);
+    bytes = _mm512_ternarylogic_epi32(bytes, mask_[0], exponents_, 0xEA);
+    if constexpr (kParts == 2) {
+      const __m512i lowest = _mm512_rolv_epi32(twice(packed_[1] + at, mask), shift_[1]);
+      bytes = _mm512_ternarylogic_epi32(bytes, lowest, mask_[1], 0xF8);
+    }
+    return {placed(bytes, kPlaces.low), placed(bytes, kPlaces.high)};
+  }
+
+ private:
+  struct Places {
+    alignas(64) uint8_t low[64], high[64];
+  };
+  static constexpr Places kPlaces = [] {
+    Places places{};
+    for (unsigned i = 0; i < 16; ++i) {
+      places.low[4 * i + 1] = static_cast<uint8_t>(32 + i);
+      places.low[4 * i + 2] = static_cast<uint8_t>(i);
+      places.high[4 * i + 1] = static_cast<uint8_t>(48 + i);
+      places.high[4 * i + 2] = static_cast<uint8_t>(16 + i);
+    }
+    return places;
+  }();
+
+  BF16CODECS_INLINE static __m512i twice(const uint8_t* bytes, __mmask32 mask) {
+    return _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(mask, bytes));
+  }
+  BF16CODECS_INLINE __m512 placed(__m512i bytes, const uint8_t places[64]) const {
+    constexpr __mmask64 kMiddle = 0x6666666666666666;
+    const __m512i from = _mm512_load_si512(places);
+    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(magic_, kMiddle, from, bytes));
+  }
+
+  const uint8_t* packed_[kParts];
+  __m512i shift_[kParts], mask_[kParts], magic_, exponents_;
+};
+
+#else
+
+template <unsigned kParts>
+class IntegerCodes {
+ public:
+  static constexpr unsigned kEnd = IntegerWords::kEnd;
+
+  IntegerCodes(const Levels& levels, const LowBits low[])
+      : low_(low, kEnd), magic_(_mm512_set1_epi32(static_cast<int>(IntegerWords(levels).magic))) {}
+
+  BF16CODECS_INLINE Numbers at(const uint8_t* symbols, size_t at, __mmask32 mask) const {
+    const __m512i symbol = _mm512_slli_epi16(load_words(symbols + at, mask), kEnd);
+    return spread<kEvenWords>(low_.with(symbol, at, mask), magic_);
+  }
+
+ private:
+  LowWords<kParts> low_;
+  __m512i magic_;
+};
+
+#endif
 
 template <unsigned kParts>
 class IntegerNumbers {
  public:
   IntegerNumbers(const Levels& levels, const LowBits low[])
-      : low_(low, IntegerWords::kEnd),
-        magic_(_mm512_set1_epi32(static_cast<int>(IntegerWords(levels).magic))),
-        zero_(_mm512_set1_ps(IntegerWords(levels).zero)) {}
+      : codes_(levels, low),
+        magic_(_mm512_set1_epi32(static_cast<int>(in(levels).magic))),
+        zero_(_mm512_set1_ps(in(levels).zero)) {}
 
   BF16CODECS_INLINE Numbers at(const uint8_t* symbols, size_t at, __mmask32 mask) const {
-    const __m512i symbol = _mm512_slli_epi16(load_words(symbols + at, mask), IntegerWords::kEnd);
-    const __m512i words = low_.with(symbol, at, mask);
-    // The odd words of `magic_` are the even items' exponents.
-    const __m512i even = _mm512_mask_blend_epi16(kOddWords, words, magic_);
-    const __m512i odd = _mm512_or_si512(_mm512_srli_epi32(words, 16), magic_);
-    Numbers levels{_mm512_sub_ps(_mm512_castsi512_ps(even), zero_),
-                   _mm512_sub_ps(_mm512_castsi512_ps(odd), zero_)};
-    if (_mm512_mask_testn_epi16_mask(mask, words, words) != 0) [[unlikely]] {
-      levels.even = with_negative_zeros(levels.even, even);
-      levels.odd = with_negative_zeros(levels.odd, odd);
+    const Numbers codes = codes_.at(symbols, at, mask);
+    Numbers levels = subtract(codes, {zero_, zero_});
+    const __m512i least =
+        _mm512_min_epu32(_mm512_castps_si512(codes.low), _mm512_castps_si512(codes.high));
+    if (_mm512_cmpeq_epi32_mask(least, magic_) != 0) [[unlikely]] {
+      levels.low = with_negative_zeros(levels.low, codes.low);
+      levels.high = with_negative_zeros(levels.high, codes.high);
     }
     return levels;
   }
 
  private:
-  BF16CODECS_INLINE __m512 with_negative_zeros(__m512 levels, __m512i codes) const {
-    return _mm512_mask_mov_ps(levels, _mm512_cmpeq_epi32_mask(codes, magic_),
-                              _mm512_set1_ps(-0.0f));
+  static IntegerWords in(const Levels& levels) {
+    return IntegerWords(levels, IntegerCodes<kParts>::kEnd);
+  }
+  BF16CODECS_INLINE __m512 with_negative_zeros(__m512 levels, __m512 codes) const {
+    const __mmask16 are_zero = _mm512_cmpeq_epi32_mask(_mm512_castps_si512(codes), magic_);
+    return _mm512_mask_mov_ps(levels, are_zero, _mm512_set1_ps(-0.0f));
   }
 
-  LowWords<kParts> low_;
+  IntegerCodes<kParts> codes_;
   __m512i magic_;
   __m512 zero_;
 };
@@ -177,6 +333,8 @@ class IntegerNumbers {
 template <unsigned kParts>
 class FloatWords {
  public:
+  static constexpr Formula kFormula = Formula::product;
+
   FloatWords(const Levels& levels, const LowBits low[]) {
     const FloatLevels numbers(levels);
     subnormal_levels_ = load_numbers(numbers.subnormal, 0xFFFFFFFF);
@@ -185,11 +343,11 @@ class FloatWords {
       packed_[p] = low[p].packed;
       from_[p] = _mm_cvtsi32_si128(static_cast<int>(low[p].from));
     }
-    start(1);
+    start({repeated(1)});
   }
 
-  BF16CODECS_INLINE void start(float scale) {
-    const Numbers scales = repeated(scale);
+  BF16CODECS_INLINE void start(const Factors<Formula::product>& of) {
+    const Numbers& scales = of.scales;
     subnormal_ = words_of<Precision::bfloat16>(multiply(subnormal_levels_, scales));
     normal_ = _mm512_sub_epi16(words_of<Precision::bfloat16>(multiply(normal_levels_, scales)),
                                _mm512_set1_epi16(kOctave));
@@ -224,8 +382,7 @@ class FloatNumbers {
 
   BF16CODECS_INLINE Numbers at(const uint8_t* symbols, size_t at, __mmask32 mask) const {
     const __m512i words = words_.items(symbols, at, mask);
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
-            _mm512_castsi512_ps(_mm512_mask_blend_epi16(kOddWords, _mm512_setzero_si512(), words))};
+    return numbers_of(words);
   }
 
  private:
@@ -234,36 +391,39 @@ class FloatNumbers {
 
 // --- products
 
-// Multiplies levels by scales, for runs of any length.
-template <typename LevelNumbers, Precision kPrecision>
+// Multiplies levels by scales, and adds offsets, for runs of any length.
+template <typename LevelNumbers, Formula kFormula_, Precision kPrecision>
 class Multiplied {
  public:
-  Multiplied(const Levels& levels, const LowBits low[])
-      : levels_(levels, low), scales_(repeated(1)) {}
+  static constexpr Formula kFormula = kFormula_;
 
-  BF16CODECS_INLINE void start(float scale) { scales_ = repeated(scale); }
+  Multiplied(const Levels& levels, const LowBits low[]) : levels_(levels, low), of_run_() {}
+
+  BF16CODECS_INLINE void start(const Factors<kFormula>& of) { of_run_ = of; }
   BF16CODECS_INLINE __m512i items(const uint8_t* symbols, size_t at, __mmask32 mask) const {
-    return items(symbols, at, mask, scales_);
+    return items(symbols, at, mask, of_run_);
   }
   BF16CODECS_INLINE __m512i items(const uint8_t* symbols, size_t at, __mmask32 mask,
-                                  const Numbers& scales) const {
-    return words_of<kPrecision>(multiply(levels_.at(symbols, at, mask), scales));
+                                  const Factors<kFormula>& of) const {
+    return items_of<kFormula, kPrecision>(levels_.at(symbols, at, mask), of);
   }
 
  private:
   LevelNumbers levels_;
-  Numbers scales_;
+  Factors<kFormula> of_run_;
 };
 
-// Products of codes without low bits, looked up.
-template <Precision kPrecision>
+// Items of codes without low bits, looked up.
+template <Formula kFormula_, Precision kPrecision>
 class SymbolProducts {
  public:
+  static constexpr Formula kFormula = kFormula_;
+
   SymbolProducts(const Levels& levels, const LowBits[])
       : levels_(load_numbers(SymbolLevels(levels).of, 0xFFFFFFFF)) {}
 
-  BF16CODECS_INLINE void start(float scale) {
-    words_ = words_of<kPrecision>(multiply(levels_, repeated(scale)));
+  BF16CODECS_INLINE void start(const Factors<kFormula>& of) {
+    words_ = items_of<kFormula, kPrecision>(levels_, of);
   }
   BF16CODECS_INLINE __m512i items(const uint8_t* symbols, size_t at, __mmask32 mask) const {
     return _mm512_permutexvar_epi16(load_words(symbols + at, mask), words_);
@@ -291,13 +451,21 @@ struct Place {
 template <typename Of>
 BF16CODECS_INLINE void multiply_long(Of of, const ScaleRuns runs, const Place place, size_t at) {
   for (size_t r = 0; r < runs.count; ++r) {
-    of.start(runs.scales[r]);
+    of.start(factors_of<Of::kFormula>(runs, r));
     const size_t end = at + runs.length;
-    for (; at + 32 <= end; at += 32) {
-      place.put(at, 0xFFFFFFFF, of.items(place.symbols, at, 0xFFFFFFFF));
+    const auto step = [&](size_t i, __mmask32 mask) {
+      place.put(i, mask, of.items(place.symbols, i, mask));
+    };
+    for (; at + 64 <= end; at += 64) {
+      step(at, 0xFFFFFFFF);
+      step(at + 32, 0xFFFFFFFF);
+    }
+    if (at + 32 <= end) {
+      step(at, 0xFFFFFFFF);
+      at += 32;
     }
     if (at == end) continue;
-    place.put(at, first(end - at), of.items(place.symbols, at, first(end - at)));
+    step(at, first(end - at));
     at = end;
   }
 }
@@ -307,8 +475,11 @@ template <typename Of>
 BF16CODECS_INLINE void multiply_each(const Of of, const ScaleRuns runs, const Place place,
                                      size_t at) {
   const auto step = [&](size_t i, __mmask32 mask) {
-    const Numbers scales = load_numbers(runs.scales + i, mask);
-    place.put(at + i, mask, of.items(place.symbols, at + i, mask, scales));
+    Factors<Of::kFormula> each;
+    each.scales = load_numbers(runs.scales + i, mask);
+    if constexpr (Of::kFormula != Formula::product)
+      each.offsets = load_numbers(runs.offsets + i, mask);
+    place.put(at + i, mask, of.items(place.symbols, at + i, mask, each));
   };
   size_t i = 0;
   for (; i + 32 <= runs.count; i += 32) step(i, 0xFFFFFFFF);
@@ -319,17 +490,19 @@ BF16CODECS_INLINE void multiply_each(const Of of, const ScaleRuns runs, const Pl
 template <typename Of>
 BF16CODECS_INLINE void multiply_sixteens(const Of of, const ScaleRuns runs, const Place place,
                                          size_t at) {
-  const auto step = [&](__m512 scales, __mmask32 mask) {
-    place.put(at, mask, of.items(place.symbols, at, mask, {scales, scales}));
+  const auto step = [&](size_t r, size_t next, __mmask32 mask) {
+    const auto both = [&](const float* numbers) {
+      return Numbers{_mm512_set1_ps(numbers[r]), _mm512_set1_ps(numbers[next])};
+    };
+    Factors<Of::kFormula> of_both;
+    of_both.scales = both(runs.scales);
+    if constexpr (Of::kFormula != Formula::product) of_both.offsets = both(runs.offsets);
+    place.put(at, mask, of.items(place.symbols, at, mask, of_both));
     at += 32;
   };
   size_t r = 0;
-  for (; r + 2 <= runs.count; r += 2) {
-    const __m512 scale = _mm512_set1_ps(runs.scales[r]);
-    const __m512 next = _mm512_set1_ps(runs.scales[r + 1]);
-    step(_mm512_mask_mov_ps(scale, 0xFF00, next), 0xFFFFFFFF);
-  }
-  if (r < runs.count) step(_mm512_set1_ps(runs.scales[r]), 0xFFFF);
+  for (; r + 2 <= runs.count; r += 2) step(r, r + 1, 0xFFFFFFFF);
+  if (r < runs.count) step(r, r, 0xFFFF);
 }
 
 // Each run in the way that is fastest for its length: in a run of 32 items or more, `Products` take
@@ -357,10 +530,12 @@ template <Precision kPrecision, unsigned kParts>
 void multiply_low(const Levels& levels, const LowBits low[], const ScaleRuns* runs, size_t n_runs,
                   const Place& place) {
   if (levels.family == Family::integers) {
-    using Integral = Multiplied<IntegerNumbers<kParts>, kPrecision>;
-    return multiply_all<Integral, Integral>(levels, low, runs, n_runs, place);
+    return with_formula(levels.formula, [&]<Formula kFormula>() {
+      using Integral = Multiplied<IntegerNumbers<kParts>, kFormula, kPrecision>;
+      multiply_all<Integral, Integral>(levels, low, runs, n_runs, place);
+    });
   }
-  using Floating = Multiplied<FloatNumbers<kParts>, kPrecision>;
+  using Floating = Multiplied<FloatNumbers<kParts>, Formula::product, kPrecision>;
   if constexpr (kPrecision == Precision::bfloat16) {
     multiply_all<FloatWords<kParts>, Floating>(levels, low, runs, n_runs, place);
   } else {
@@ -373,8 +548,10 @@ void multiply_rounded(const Levels& levels, const LowBits low[], const ScaleRuns
                       size_t n_runs, const Place& place) {
   if (levels.low_bits == 3) return multiply_low<kPrecision, 2>(levels, low, runs, n_runs, place);
   if (levels.low_bits != 0) return multiply_low<kPrecision, 1>(levels, low, runs, n_runs, place);
-  using Symbols = SymbolProducts<kPrecision>;
-  multiply_all<Symbols, Multiplied<SymbolNumbers, kPrecision>>(levels, low, runs, n_runs, place);
+  with_formula(levels.formula, [&]<Formula kFormula>() {
+    using Each = Multiplied<SymbolNumbers, kFormula, kPrecision>;
+    multiply_all<SymbolProducts<kFormula, kPrecision>, Each>(levels, low, runs, n_runs, place);
+  });
 }
 
 size_t least_run(const Levels&, Precision, Container container) {

@@ -37,18 +37,18 @@ struct FloatLevels {
   }
 };
 
-// A code of integers as a word, with its five bits of a symbol at the top and its low bits below:
-// the number x = code 2^k, with k = 11 - b. Put into the mantissa of 2^(23 - k), it makes the
+// A code of integers, with its five bits of a symbol from bit `end` on and its low bits below: the
+// number x = code 2^k, with k = end - b. Put into the mantissa of 2^(23 - k), it makes the
 // number 2^(23 - k) + code. Subtracting `zero`, which is 2^(23 - k) + 16 2^b, gives the level,
 // exactly. The code 0, for -0, is a case by itself.
 struct IntegerWords {
-  static constexpr unsigned kEnd = 11;  // the symbol begins here
+  static constexpr unsigned kEnd = 11;  // in words, the symbol is at the top
 
   uint32_t magic;  // 2^(23 - k)
   float zero;
 
-  explicit IntegerWords(const Levels& levels)
-      : magic((150 - kEnd + levels.low_bits) << 23),
+  explicit IntegerWords(const Levels& levels, unsigned end = kEnd)
+      : magic((150 - end + levels.low_bits) << 23),
         zero(float_of(magic) + static_cast<float>(16 << levels.low_bits)) {}
 };
 
@@ -62,6 +62,21 @@ struct LowPlace {
       : shift(static_cast<int>(end) - static_cast<int>(low.from + low.bits)),
         mask(static_cast<int>(((1u << low.bits) - 1) << (end - low.bits))) {}
 };
+
+// Calls function.operator()<formula>().
+template <typename Function>
+BF16CODECS_INLINE void with_formula(Formula formula, Function function) {
+  switch (formula) {
+    case Formula::sum:
+      return function.template operator()<Formula::sum>();
+    case Formula::rounded_sum:
+      return function.template operator()<Formula::rounded_sum>();
+    case Formula::difference:
+      return function.template operator()<Formula::difference>();
+    default:
+      return function.template operator()<Formula::product>();
+  }
+}
 
 }  // namespace
 }  // namespace bf16codecs
