@@ -210,12 +210,14 @@ struct QuantizedKernels {
 };
 
 // The definition, which compilers make vectors of where the baseline of the processor has them, as
-// those of AArch64 and of WebAssembly with SIMD have.
+// that of WebAssembly with SIMD does.
 extern const QuantizedKernels kScalarQuantizedKernels;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const QuantizedKernels kAvx2QuantizedKernels;
 extern const QuantizedKernels kAvx512QuantizedKernels;
 extern const QuantizedKernels kAvx512Bf16QuantizedKernels;
+#elif defined(__aarch64__) || defined(_M_ARM64)
+extern const QuantizedKernels kNeonQuantizedKernels;
 #endif
 
 }  // namespace bf16codecs

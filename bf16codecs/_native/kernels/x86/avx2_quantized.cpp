@@ -4,8 +4,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/quantized_search.h"
-#include "kernels/x86/quantized.h"
+#include "kernels/quantized_levels.h"
 
 namespace bf16codecs {
 namespace {
@@ -60,29 +59,6 @@ struct Words {
   BF16CODECS_INLINE void store_to(uint8_t* items) const {
     store(items, _mm256_permute2x128_si256(even, odd, 0x20));
     store(items + 32, _mm256_permute2x128_si256(even, odd, 0x31));
-  }
-};
-
-// The words of 32 products of levels and a run's scale, or of sums with its offset.
-template <Formula kFormula, Precision kPrecision, Container kContainer>
-BF16CODECS_INLINE void multiply_levels(const float levels[32], const ScaleRuns& runs, size_t r,
-                                       uint8_t words[64]) {
-  const float scale = runs.scales[r], offset = kFormula == Formula::product ? 0 : runs.offsets[r];
-  for (unsigned i = 0; i < 32; ++i) {
-    const float value = kFormula == Formula::product
-                            ? rounded<kPrecision>(levels[i] * scale)
-                            : with_offset<kFormula, kPrecision>(levels[i], scale, offset);
-    store_item<kContainer>(value, words + 2 * i);
-  }
-}
-
-// Where codes are. Without low bits, what is packed is not read.
-struct Codes {
-  const uint8_t* symbols;
-  const uint8_t* packed[2];
-
-  BF16CODECS_INLINE Codes from(size_t i) const {
-    return {symbols + i, {packed[0] + i, packed[1] + i}};
   }
 };
 
@@ -365,169 +341,12 @@ class MagnitudeProducts {
   }
 };
 
-// --- runs
-
-// Calls items(codes, i, out) for n items from item i on: for all steps, and for the last items by
-// way of memory that has room for a step.
-template <typename Of, typename Items>
-BF16CODECS_INLINE void for_steps(const Codes& codes, size_t n, uint8_t* out, Items items) {
-  constexpr size_t kStep = Of::kStep;
-  size_t i = 0;
-  for (; i + kStep <= n; i += kStep) items(codes.from(i), i, out + 2 * i);
-  if (i == n) return;
-  uint8_t symbols[kStep] = {}, packed[2][kStep] = {}, last[2 * kStep];
-  for (size_t k = 0; i + k < n; ++k) {
-    symbols[k] = codes.symbols[i + k];
-    for (unsigned p = 0; p < Of::kParts; ++p) packed[p][k] = codes.packed[p][i + k];
-  }
-  items(Codes{symbols, {packed[0], packed[1]}}, i, last);
-  for (size_t k = 0; k < 2 * (n - i); ++k) out[2 * i + k] = last[k];
-}
-
-template <typename Of>
-BF16CODECS_INLINE void multiply_equal(const Of& of, const Codes& codes, const ScaleRuns& runs,
-                                      uint8_t* items) {
-  for (size_t r = 0; r < runs.count; ++r) {
-    const auto of_run = of.start(runs, r);
-    for_steps<Of>(codes.from(r * runs.length), runs.length, items + 2 * r * runs.length,
-                  [&](const Codes& at, size_t, uint8_t* out) { of_run.items(at, out); });
-  }
-}
-
-// Of a scale for each item.
-template <typename Of>
-BF16CODECS_INLINE void multiply_each(const Of& of, const Codes& codes, const ScaleRuns& runs,
-                                     uint8_t* items) {
-  for_steps<Of>(codes, runs.count, items, [&](const Codes& at, size_t i, uint8_t* out) {
-    if (runs.count - i >= Of::kStep) return of.items(at, Of::load_each(runs, i), out);
-    float scales[Of::kStep] = {}, offsets[Of::kStep] = {};
-    for (size_t k = 0; i + k < runs.count; ++k) {
-      scales[k] = runs.scales[i + k];
-      if (runs.offsets != nullptr) offsets[k] = runs.offsets[i + k];
-    }
-    of.items(at, Of::load_each({scales, offsets, 1, Of::kStep}, 0), out);
-  });
-}
-
-// The runs of a call, and their items.
-struct Call {
-  const ScaleRuns* runs;
-  size_t n_runs;
-  Codes codes;
-  uint8_t* items;
-
-  // Calls multiply(codes, runs, items) for all runs.
-  template <typename Multiply>
-  BF16CODECS_INLINE void for_runs(Multiply multiply) const {
-    size_t at = 0;
-    for (size_t i = 0; i < n_runs; ++i) {
-      multiply(codes.from(at), runs[i], items + 2 * at);
-      at += runs[i].length * runs[i].count;
-    }
-  }
-};
-
-template <typename Of>
-void multiply_products(const Of& of, const Call& call) {
-  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
-    multiply_equal(of, codes, runs, items);
-  });
-}
-
-template <Formula kFormula, unsigned kParts>
-void multiply_integers(const Levels& levels, const LowBits low[], const Call& call) {
-  const IntegerProducts<kFormula, kParts> integers(levels, low);
-  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
-    runs.length == 1 ? multiply_each(integers, codes, runs, items)
-                     : multiply_equal(integers, codes, runs, items);
-  });
-}
-
-// Two runs at a time: one has half as many items as a step.
-BF16CODECS_INLINE void multiply_sixteens(const MagnitudeProducts& of, const Codes& codes,
-                                         const ScaleRuns& runs, uint8_t* items) {
-  const size_t pairs = runs.count / 2;
-  for (size_t r = 0; r < pairs; ++r) {
-    of.start_two(runs.scales + 2 * r).items(codes.from(32 * r), items + 64 * r);
-  }
-  const ScaleRuns last{runs.scales + 2 * pairs, nullptr, 16, runs.count % 2};
-  multiply_equal(of, codes.from(32 * pairs), last, items + 64 * pairs);
-}
-
-// Products as bfloat16. Groups of 32 took 0.10 ns a value when each item was multiplied.
-void multiply_magnitudes(const Levels& levels, const LowBits low[], const Call& call) {
-  const MagnitudeProducts products;
-  const IntegerProducts<Formula::product, 0> integers(levels, low);
-  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
-    runs.length == 1    ? multiply_each(integers, codes, runs, items)
-    : runs.length == 16 ? multiply_sixteens(products, codes, runs, items)
-                        : multiply_equal(products, codes, runs, items);
-  });
-}
-
-// Integers with offsets, as bfloat16. A run's numbers take as long to find as those of 50 items.
-template <Formula kFormula>
-void multiply_small_integers(const Levels& levels, const LowBits low[], const Call& call) {
-  constexpr size_t kLongRun = 64;
-  const SymbolProducts<kFormula, Precision::bfloat16, Container::bfloat16> products(levels, low);
-  const IntegerProducts<kFormula, 0> integers(levels, low);
-  call.for_runs([&](const Codes& codes, const ScaleRuns& runs, uint8_t* items) {
-    runs.length == 1         ? multiply_each(integers, codes, runs, items)
-    : runs.length < kLongRun ? multiply_equal(integers, codes, runs, items)
-                             : multiply_equal(products, codes, runs, items);
-  });
-}
-
-size_t least_run(const Levels& levels, Precision precision, Container container) {
-  constexpr size_t kOfProducts = 16;
-  if (container == Container::float32) return kNoRuns;
-  const bool is_bfloat16 = precision == Precision::bfloat16;
-  if (levels.family == Family::integers && is_bfloat16) return 1;
-  const bool is_looked_up =
-      levels.low_bits == 0 || (levels.family == Family::floats && is_bfloat16);
-  return is_looked_up ? kOfProducts : kNoRuns;
-}
-
-template <Formula kFormula>
-void multiply_symbols(const Levels& levels, const LowBits low[], Precision precision,
-                      Container container, const Call& call) {
-  const auto multiply = [&]<Precision kPrecision, Container kContainer>() {
-    multiply_products(SymbolProducts<kFormula, kPrecision, kContainer>(levels, low), call);
-  };
-  if (container == Container::float16) {
-    multiply.template operator()<Precision::binary16, Container::float16>();
-  } else if (precision == Precision::bfloat16) {
-    multiply.template operator()<Precision::bfloat16, Container::bfloat16>();
-  } else {
-    multiply.template operator()<Precision::binary16_bfloat16, Container::bfloat16>();
-  }
-}
-
-void multiply_runs(const Levels& levels, Precision precision, Container container,
-                   const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
-                   size_t n_runs, uint8_t* items) {
-  const unsigned parts = levels.low_bits == 3 ? 2 : levels.low_bits != 0 ? 1 : 0;
-  Call call{runs, n_runs, {symbols, {symbols, symbols}}, items};
-  for (unsigned p = 0; p < parts; ++p) call.codes.packed[p] = low[p].packed;
-  if (levels.family == Family::floats) {
-    return parts == 1 ? multiply_products(FloatProducts<1>(levels, low), call)
-                      : multiply_products(FloatProducts<2>(levels, low), call);
-  }
-  with_formula(levels.formula, [&]<Formula kFormula>() {
-    if (levels.family != Family::integers || precision != Precision::bfloat16) {
-      return multiply_symbols<kFormula>(levels, low, precision, container, call);
-    }
-    if constexpr (kFormula == Formula::product) {
-      if (parts == 0) return multiply_magnitudes(levels, low, call);
-    } else {
-      if (parts == 0) return multiply_small_integers<kFormula>(levels, low, call);
-    }
-    return parts == 1 ? multiply_integers<kFormula, 1>(levels, low, call)
-                      : multiply_integers<kFormula, 2>(levels, low, call);
-  });
-}
-
 }  // namespace
+}  // namespace bf16codecs
+
+#include "kernels/quantized_runs.h"
+
+namespace bf16codecs {
 
 const QuantizedKernels kAvx2QuantizedKernels =
     BF16CODECS_QUANTIZED_KERNELS(least_run, multiply_runs);

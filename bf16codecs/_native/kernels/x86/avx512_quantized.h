@@ -5,8 +5,8 @@
 // in registers. All others are multiplied. Each file that includes this has a copy of its own: with
 // BF16CODECS_AVX512_BF16, numbers are rounded to bfloat16 by the instruction for it.
 
+#include "kernels/quantized_levels.h"
 #include "kernels/x86/avx512.h"
-#include "kernels/x86/quantized.h"
 
 namespace bf16codecs {
 namespace {

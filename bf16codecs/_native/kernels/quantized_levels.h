@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of grids for AVX2 and AVX-512 share: tables of levels, and how codes become
-// numbers. Everything is static, so that each file has a copy of its own.
+// What the kernels of grids by runs share: tables of levels, and how codes become numbers.
+// Everything is static, so that each file has a copy of its own.
 
 #include "kernels/quantized_search.h"
 
@@ -77,6 +77,29 @@ BF16CODECS_INLINE void with_formula(Formula formula, Function function) {
       return function.template operator()<Formula::product>();
   }
 }
+
+// The words of 32 products of levels and a run's scale, or of sums with its offset.
+template <Formula kFormula, Precision kPrecision, Container kContainer>
+BF16CODECS_INLINE void multiply_levels(const float levels[32], const ScaleRuns& runs, size_t r,
+                                       uint8_t words[64]) {
+  const float scale = runs.scales[r], offset = kFormula == Formula::product ? 0 : runs.offsets[r];
+  for (unsigned i = 0; i < 32; ++i) {
+    const float value = kFormula == Formula::product
+                            ? rounded<kPrecision>(levels[i] * scale)
+                            : with_offset<kFormula, kPrecision>(levels[i], scale, offset);
+    store_item<kContainer>(value, words + 2 * i);
+  }
+}
+
+// Where codes are. Without low bits, what is packed is not read.
+struct Codes {
+  const uint8_t* symbols;
+  const uint8_t* packed[2];
+
+  BF16CODECS_INLINE Codes from(size_t i) const {
+    return {symbols + i, {packed[0] + i, packed[1] + i}};
+  }
+};
 
 }  // namespace
 }  // namespace bf16codecs
