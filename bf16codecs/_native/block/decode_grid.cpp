@@ -8,7 +8,6 @@
 
 #include "block/decode_planes.h"
 #include "format/errors.h"
-#include "planes.h"
 #include "rans/rans.h"
 
 namespace bf16codecs {
@@ -33,9 +32,9 @@ std::vector<uint8_t> decode_plain(const Layout& layout, Workspace& workspace, co
   return items;
 }
 
-// Decodes n numbers that are an inner grid, and points planes[0 ... 3] to their bytes.
-void decode_inner(const uint8_t* block, size_t size, size_t n, const BlockContext& outer,
-                  const Zstd* zstd, uint8_t* planes[]) {
+// Decodes n numbers that are an inner grid, to memory of the inner workspace.
+const uint8_t* decode_inner(const uint8_t* block, size_t size, size_t n, const BlockContext& outer,
+                            const Zstd* zstd) {
   PlaneView views[kMaxItemSize];
   parse_block(sizeof(float), n, block, size, views);
   Workspace& workspace = outer.workspace.inner();
@@ -45,20 +44,16 @@ void decode_inner(const uint8_t* block, size_t size, size_t n, const BlockContex
   uint8_t* const numbers = workspace.block.at_least(sizeof(float) * n);
   Output out(numbers, false);
   decode_grid(kNumberLayout, context, views[0], n, zstd, out);
-  uint8_t* const bytes = workspace.planes.at_least(sizeof(float) * n);
-  for (size_t p = 0; p < sizeof(float); ++p) planes[p] = bytes + p * n;
-  split_planes(kNumberLayout, numbers, n, planes);
+  return numbers;
 }
 
-// Decodes scales or offsets, which may be an inner grid, and calls add(planes, at, n) for strips.
-// The numbers will be `out`.
+// Decodes scales or offsets, and calls add(planes, at, n) for strips or, of an inner grid,
+// add(items, n). The numbers will be `out`.
 template <typename Add>
 void decode_numbers(const uint8_t* block, size_t size, size_t n, const BlockContext& context,
                     const Zstd* zstd, const float* out, Add add) {
   if (size != 0 && *block == static_cast<uint8_t>(Mode::grid) && !context.is_inner) {
-    uint8_t* planes[sizeof(float)];
-    decode_inner(block, size, n, context, zstd, planes);
-    return add(planes, 0, n);
+    return add(decode_inner(block, size, n, context, zstd), n);
   }
   PlaneView views[kMaxItemSize];
   parse_inner(sizeof(float), n, block, size, views);
@@ -81,14 +76,10 @@ quantized::Scales decode_scales(const quantized::Payload& payload, const BlockCo
   uint8_t* const room = context.workspace.values.at_least(sizeof(float) * numbers);
   quantized::Scales scales(reinterpret_cast<float*>(room), count, grid.has_offsets());
   decode_numbers(payload.scales, payload.scales_size, count, context, zstd, scales.of_group,
-                 [&](const uint8_t* const planes[], size_t at, size_t strip) {
-                   scales.add(planes, at, strip);
-                 });
+                 [&](auto... of) { scales.add(of...); });
   if (grid.has_offsets()) {
     decode_numbers(payload.offsets, payload.offsets_size, count, context, zstd, scales.offsets,
-                   [&](const uint8_t* const planes[], size_t at, size_t strip) {
-                     scales.add_offsets(planes, at, strip);
-                   });
+                   [&](auto... of) { scales.add_offsets(of...); });
   }
   scales.finish(grid, context.first, n);
   return scales;
@@ -151,8 +142,13 @@ void decode_mixed(quantized::Items& items, GridSymbols& symbols, size_t coded, s
   std::vector<uint8_t> strip_items(width * quantized::Items::kStrip);
   uint8_t* end = out.next();
   for_grid_strips(coded, [&](size_t strip) {
-    items.decode(symbols.next(strip), strip, strip_items.data());
-    end = merger.merge(strip_items.data(), strip, end);
+    if (merger.skip(strip)) {
+      items.decode(symbols.next(strip), strip, end);
+      end += width * strip;
+    } else {
+      items.decode(symbols.next(strip), strip, strip_items.data());
+      end = merger.merge(strip_items.data(), strip, end);
+    }
     const auto merged = static_cast<size_t>(end - out.next());
     out.advance(merged - merged % kChecksumStripe);
   });

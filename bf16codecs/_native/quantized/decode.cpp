@@ -67,6 +67,23 @@ void Scales::add(const uint8_t* const planes[], size_t at, size_t n) {
   has_zero |= counts.zeros != 0;
 }
 
+void Scales::add(const uint8_t* items, size_t n) {
+  load_values({DType::float32, false}, items, n, of_group);
+  const Bounds bounds(kLeastScale, kMostScale);
+  uint32_t zeros = 0, wrong = 0;
+  for (size_t g = 0; g < n; ++g) {
+    const auto bits = std::bit_cast<uint32_t>(of_group[g]);
+    zeros |= static_cast<uint32_t>(bits == 0);
+    wrong |= static_cast<uint32_t>((bits != 0) & !bounds.has(bits));
+  }
+  if (wrong != 0) corrupt("a scale that is out of range");
+  has_zero |= zeros != 0;
+}
+
+void Scales::add_offsets(const uint8_t* items, size_t n) {
+  load_values({DType::float32, false}, items, n, offsets);
+}
+
 void Scales::add_offsets(const uint8_t* const planes[], size_t at, size_t n) {
   kernels().quantized->scales(planes, n, {0, kMostScale}, offsets + at);
 }
@@ -210,6 +227,17 @@ uint8_t* Merger::merge(const uint8_t* coded, size_t n, uint8_t* out) {
     if (!is_plain) n -= length;
   }
   return out;
+}
+
+bool Merger::skip(size_t n) {
+  Runs runs = runs_;
+  while (n != 0) {
+    const EqualRuns equal = runs.next_runs(scales_.of_group, n);
+    if (scales_.of_group[equal.group] == 0) return false;
+    n -= equal.length * equal.count;
+  }
+  runs_ = runs;
+  return true;
 }
 
 uint8_t* Merger::finish(uint8_t* out) {

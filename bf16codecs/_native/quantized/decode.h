@@ -22,10 +22,12 @@ struct Scales {
   Scales(float* room, size_t groups, bool has_offsets)
       : count(groups), of_group(room), offsets(has_offsets ? room + groups : nullptr) {}
 
-  // Adds the next n scales or offsets, from number `at` on, of the planes of their bytes. Throws
-  // CorruptDataError.
+  // Adds the next n scales or offsets, from number `at` on, of the planes of their bytes; or all,
+  // as items of float32. Throws CorruptDataError.
   void add(const uint8_t* const planes[], size_t at, size_t n);
+  void add(const uint8_t* items, size_t n);
   void add_offsets(const uint8_t* const planes[], size_t at, size_t n);
+  void add_offsets(const uint8_t* items, size_t n);
   // Counts the codes, of n items from `first` on. Throws CorruptDataError.
   void finish(const Grid& grid, uint64_t first, size_t n);
 
@@ -84,6 +86,9 @@ class Merger {
   // Puts the next n coded items to `out`, and the plain ones before and between them; returns the
   // end.
   uint8_t* merge(const uint8_t* coded, size_t n, uint8_t* out);
+  // Whether the next n coded items have no plain ones before or between them. If so, they count as
+  // put together.
+  bool skip(size_t n);
   // Puts the plain items behind the last coded one to `out`; returns the end.
   uint8_t* finish(uint8_t* out);
 
