@@ -15,10 +15,6 @@ BF16CODECS_INLINE __m256i load(const void* p) {
 BF16CODECS_INLINE void store(void* p, __m256i v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), v);
 }
-// 16 bytes as words.
-BF16CODECS_INLINE __m256i load_words(const uint8_t* bytes) {
-  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-}
 BF16CODECS_INLINE __m128i count_of(int shift) {
   return _mm_cvtsi32_si128(shift);
 }
@@ -160,14 +156,18 @@ struct Numbers {
   __m256 even, odd;
 };
 
-BF16CODECS_INLINE Numbers load_numbers(const float* numbers) {
-  const __m256 low = _mm256_loadu_ps(numbers), high = _mm256_loadu_ps(numbers + 8);
-  const auto ordered = [](__m256 x) {
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xD8));
-  };
-  return {ordered(_mm256_shuffle_ps(low, high, 0x88)), ordered(_mm256_shuffle_ps(low, high, 0xDD))};
+// Of 16 items, eight from each address.
+BF16CODECS_INLINE Numbers load_numbers(const float* first, const float* second) {
+  const __m256 low = _mm256_loadu2_m128(second, first);
+  const __m256 high = _mm256_loadu2_m128(second + 4, first + 4);
+  return {_mm256_shuffle_ps(low, high, 0x88), _mm256_shuffle_ps(low, high, 0xDD)};
 }
 
+// One for eight items, and one for the next eight.
+BF16CODECS_INLINE Numbers repeated(float first, float second) {
+  const __m256 x = _mm256_set_m128(_mm_set1_ps(second), _mm_set1_ps(first));
+  return {x, x};
+}
 BF16CODECS_INLINE Numbers repeated(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
@@ -223,69 +223,98 @@ BF16CODECS_INLINE __m256i items_of(const Numbers& levels, const Factors<kFormula
                        combined<kFormula>(levels.odd, of.scales.odd, offsets.odd));
 }
 
+// Calls load(numbers) for scales and, but for products, for offsets.
+template <Formula kFormula, typename Load>
+BF16CODECS_INLINE Factors<kFormula> factors_of(const ScaleRuns& runs, Load load) {
+  Factors<kFormula> of;
+  of.scales = load(runs.scales);
+  if constexpr (kFormula != Formula::product) of.offsets = load(runs.offsets);
+  return of;
+}
+
 template <Formula kFormula, unsigned kParts_>
 class IntegerProducts {
  public:
-  using OfItems = Factors<kFormula>;
-  static constexpr size_t kStep = 16;
+  static constexpr size_t kStep = 32;
   static constexpr unsigned kParts = kParts_;
 
   IntegerProducts(const Levels& levels, const LowBits low[])
-      : magic_(_mm256_set1_epi32(static_cast<int>(IntegerWords(levels).magic))),
-        zero_(_mm256_set1_ps(IntegerWords(levels).zero)) {
-    unsigned end = IntegerWords::kEnd;
-    for (unsigned p = 0; p < kParts; ++p) {
-      const LowPlace place(low[p], end);
-      shift_[p] = count_of(place.shift);
-      mask_[p] = _mm256_set1_epi16(static_cast<int16_t>(place.mask));
-      end -= low[p].bits;
-    }
+      : magic_(_mm256_set1_epi32(static_cast<int>(IntegerWords(levels, kEnd).magic))),
+        zero_(_mm256_set1_ps(IntegerWords(levels, kEnd).zero)) {
+    if constexpr (kParts == 0) return;
+    const LowPlace place(low[0], kEnd);
+    shift_ = count_of(place.shift);
+    mask_ = _mm256_set1_epi8(static_cast<char>(place.mask));
+    from_ = count_of(static_cast<int>(low[1].from));
   }
+
+  // Of 32 items, in the order of Words.
+  struct OfItems {
+    Factors<kFormula> even, odd;
+  };
 
   struct OfRun {
     const IntegerProducts& all;
-    OfItems of;
+    Factors<kFormula> of;
 
     BF16CODECS_INLINE void items(const Codes& codes, uint8_t* out) const {
-      all.items(codes, of, out);
+      all.items(codes, {of, of}, out);
     }
   };
   BF16CODECS_INLINE OfRun start(const ScaleRuns& runs, size_t r) const {
-    OfItems of;
-    of.scales = repeated(runs.scales[r]);
-    if constexpr (kFormula != Formula::product) of.offsets = repeated(runs.offsets[r]);
-    return {*this, of};
+    return {*this, factors_of<kFormula>(runs, [&](const float* x) { return repeated(x[r]); })};
+  }
+  // Of two runs of 16 codes.
+  BF16CODECS_INLINE OfRun start_two(const ScaleRuns& runs, size_t r) const {
+    const auto load = [&](const float* x) { return repeated(x[r], x[r + 1]); };
+    return {*this, factors_of<kFormula>(runs, load)};
   }
 
   // Of a scale for each item, and an offset.
   BF16CODECS_INLINE static OfItems load_each(const ScaleRuns& runs, size_t i) {
-    OfItems of;
-    of.scales = load_numbers(runs.scales + i);
-    if constexpr (kFormula != Formula::product) of.offsets = load_numbers(runs.offsets + i);
-    return of;
+    const auto even = [&](const float* x) { return load_numbers(x + i, x + i + 16); };
+    const auto odd = [&](const float* x) { return load_numbers(x + i + 8, x + i + 24); };
+    return {factors_of<kFormula>(runs, even), factors_of<kFormula>(runs, odd)};
   }
 
   BF16CODECS_INLINE void items(const Codes& codes, const OfItems& of, uint8_t* out) const {
-    __m256i words = _mm256_slli_epi16(load_words(codes.symbols), IntegerWords::kEnd);
-    for (unsigned p = 0; p < kParts; ++p) {
-      const __m256i low = _mm256_sll_epi16(load_words(codes.packed[p]), shift_[p]);
-      words = _mm256_or_si256(words, _mm256_and_si256(low, mask_[p]));
-    }
-    // The odd words of `magic_` are the even items' exponents.
-    const __m256i even = _mm256_blend_epi16(words, magic_, 0xAA);
-    const __m256i odd = _mm256_or_si256(_mm256_srli_epi32(words, 16), magic_);
-    __m256 x = _mm256_sub_ps(_mm256_castsi256_ps(even), zero_);
-    __m256 y = _mm256_sub_ps(_mm256_castsi256_ps(odd), zero_);
-    // Of FP4, a part of the zeros are negative; of weights with low bits, hardly any.
-    const __m256i is_negative_zero = _mm256_cmpeq_epi16(words, _mm256_setzero_si256());
-    if (kParts == 0 || _mm256_movemask_epi8(is_negative_zero) != 0) {
-      x = with_negative_zeros(x, even);
-      y = with_negative_zeros(y, odd);
-    }
-    store(out, items_of<kFormula>({x, y}, of));
+    const __m256i symbols = _mm256_and_si256(load(codes.symbols), _mm256_set1_epi8(31));
+    const __m256i low = low_bits(codes);
+    const __m256i is_negative_zero =
+        _mm256_cmpeq_epi8(_mm256_or_si256(symbols, low), _mm256_setzero_si256());
+    const bool has_any = _mm256_movemask_epi8(is_negative_zero) != 0;
+    Words words(low, symbols);
+    words.even = half(words.even, of.even, has_any);
+    words.odd = half(words.odd, of.odd, has_any);
+    words.store_to(out);
   }
 
  private:
+  static constexpr unsigned kEnd = 8;  // the upper bytes of words are symbols
+
+  // In the upper bits of bytes.
+  BF16CODECS_INLINE __m256i low_bits(const Codes& codes) const {
+    if constexpr (kParts == 0) return _mm256_setzero_si256();
+    const __m256i low = _mm256_and_si256(_mm256_sll_epi16(load(codes.packed[0]), shift_), mask_);
+    if constexpr (kParts == 1) return low;
+    const __m256i lowest = _mm256_srl_epi16(load(codes.packed[1]), from_);
+    const __m256i one = _mm256_and_si256(lowest, _mm256_set1_epi8(1));
+    return _mm256_or_si256(low, _mm256_slli_epi16(one, 5));
+  }
+
+  // Items of 16 codes.
+  BF16CODECS_INLINE __m256i half(__m256i codes, const Factors<kFormula>& of, bool has_any) const {
+    // The odd words of `magic_` are the even items' exponents.
+    const __m256i even = _mm256_blend_epi16(codes, magic_, 0xAA);
+    const __m256i odd = _mm256_or_si256(_mm256_srli_epi32(codes, 16), magic_);
+    Numbers levels{_mm256_sub_ps(_mm256_castsi256_ps(even), zero_),
+                   _mm256_sub_ps(_mm256_castsi256_ps(odd), zero_)};
+    if (has_any) [[unlikely]] {
+      levels.even = with_negative_zeros(levels.even, even);
+      levels.odd = with_negative_zeros(levels.odd, odd);
+    }
+    return items_of<kFormula>(levels, of);
+  }
   BF16CODECS_INLINE __m256 with_negative_zeros(__m256 levels, __m256i codes) const {
     const __m256 is_negative_zero = _mm256_castsi256_ps(_mm256_cmpeq_epi32(codes, magic_));
     return _mm256_blendv_ps(levels, _mm256_set1_ps(-0.0f), is_negative_zero);
@@ -293,8 +322,8 @@ class IntegerProducts {
 
   __m256i magic_;
   __m256 zero_;
-  __m128i shift_[kParts + 1];
-  __m256i mask_[kParts + 1];
+  __m128i shift_ = {}, from_ = {};
+  __m256i mask_ = {};
 };
 
 // Integers without low bits, times scales: the products of 16 magnitudes are looked up, and those
@@ -322,8 +351,8 @@ class MagnitudeProducts {
     return of_both(products(runs.scales[r]), products(runs.scales[r]));
   }
   // Of two runs of 16 codes.
-  BF16CODECS_INLINE static OfRun start_two(const float scales[2]) {
-    return of_both(products(scales[0]), products(scales[1]));
+  BF16CODECS_INLINE static OfRun start_two(const ScaleRuns& runs, size_t r) {
+    return of_both(products(runs.scales[r]), products(runs.scales[r + 1]));
   }
 
  private:
