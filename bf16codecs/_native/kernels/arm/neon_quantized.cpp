@@ -78,9 +78,10 @@ struct LowBytes {
     }
   }
   BF16CODECS_INLINE uint8x16_t of(const Codes& codes) const {
-    uint8x16_t bytes = vdupq_n_u8(0);
-    for (unsigned p = 0; p < kParts; ++p) bytes = vorrq_u8(bytes, parts[p].of(codes.packed[p]));
-    return bytes;
+    if constexpr (kParts == 0) return vdupq_n_u8(0);
+    const uint8x16_t first = parts[0].of(codes.packed[0]);
+    if constexpr (kParts < 2) return first;
+    return vorrq_u8(first, parts[kParts - 1].of(codes.packed[1]));
   }
 };
 
@@ -216,22 +217,23 @@ class IntegerProducts {
   BF16CODECS_INLINE void items(const Codes& codes, const OfItems& of, uint8_t* out) const {
     const uint8x16_t symbols = vandq_u8(vld1q_u8(codes.symbols), vdupq_n_u8(31));
     const uint8x16_t low = low_.of(codes);
-    for (unsigned h = 0; h < 2; ++h) {
-      const uint8x8_t upper = h == 0 ? vget_low_u8(symbols) : vget_high_u8(symbols);
-      const uint8x8_t lower = h == 0 ? vget_low_u8(low) : vget_high_u8(low);
-      const uint16x8_t codes_of = vaddw_u8(vshlq_u16(vmovl_u8(upper), vdupq_n_s16(shift_)), lower);
-      const uint16x8_t words = words_of(codes_of, of, 2 * h);
-      vst1q_u8(out + 16 * h, vreinterpretq_u8_u16(words));
-    }
+    const int16x8_t shift = vdupq_n_s16(shift_);
+    const uint16x8_t first =
+        vaddw_u8(vshlq_u16(vmovl_u8(vget_low_u8(symbols)), shift), vget_low_u8(low));
+    const uint16x8_t second = vaddw_high_u8(vshlq_u16(vmovl_high_u8(symbols), shift), low);
+    const bool has_zeros = vminvq_u16(vminq_u16(first, second)) == 0;
+    vst1q_u8(out, vreinterpretq_u8_u16(words_of(first, of, 0, has_zeros)));
+    vst1q_u8(out + 16, vreinterpretq_u8_u16(words_of(second, of, 2, has_zeros)));
   }
 
  private:
   // Of eight codes: with the scales of 4 items from `at` on, and the next ones.
-  BF16CODECS_INLINE uint16x8_t words_of(uint16x8_t codes, const OfItems& of, unsigned at) const {
+  BF16CODECS_INLINE uint16x8_t words_of(uint16x8_t codes, const OfItems& of, unsigned at,
+                                        bool has_zeros) const {
     const int16x8_t levels = vsubq_s16(vreinterpretq_s16_u16(codes), vdupq_n_s16(zero_));
     float32x4_t first = vcvtq_f32_s32(vmovl_s16(vget_low_s16(levels)));
-    float32x4_t second = vcvtq_f32_s32(vmovl_s16(vget_high_s16(levels)));
-    if (vminvq_u16(codes) == 0) [[unlikely]] {
+    float32x4_t second = vcvtq_f32_s32(vmovl_high_s16(levels));
+    if (has_zeros) [[unlikely]] {
       first = with_negative_zeros(first);
       second = with_negative_zeros(second);
     }

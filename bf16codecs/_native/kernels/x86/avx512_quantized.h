@@ -470,6 +470,15 @@ BF16CODECS_INLINE void multiply_long(Of of, const ScaleRuns runs, const Place pl
   }
 }
 
+// Of a scale for 32 items, without loops over a run's items.
+template <typename Of>
+BF16CODECS_INLINE void multiply_steps(Of of, const ScaleRuns runs, const Place place, size_t at) {
+  for (size_t r = 0; r < runs.count; ++r, at += 32) {
+    of.start(factors_of<Of::kFormula>(runs, r));
+    place.put(at, 0xFFFFFFFF, of.items(place.symbols, at, 0xFFFFFFFF));
+  }
+}
+
 // Of a scale for each item.
 template <typename Of>
 BF16CODECS_INLINE void multiply_each(const Of of, const ScaleRuns runs, const Place place,
@@ -519,6 +528,8 @@ void multiply_all(const Levels& levels, const LowBits low[], const ScaleRuns* ru
       multiply_each(others, equal, place, at);
     } else if (equal.length == 16) {
       multiply_sixteens(others, equal, place, at);
+    } else if (equal.length == 32) {
+      multiply_steps(products, equal, place, at);
     } else {
       multiply_long(products, equal, place, at);
     }
