@@ -44,10 +44,17 @@ BF16CODECS_INLINE void multiply_equal(const Of& of, const Codes& codes, const Sc
   }
 }
 
-// Where a step has 32 items, two runs of 16 at a time.
+// In groups: runs of one step without an inner loop and, where a step has 32 items, two runs of 16
+// at a time.
 template <typename Of>
 BF16CODECS_INLINE void multiply_grouped(const Of& of, const Codes& codes, const ScaleRuns& runs,
                                         uint8_t* items) {
+  if (runs.length == Of::kStep) {
+    for (size_t r = 0; r < runs.count; ++r) {
+      of.start(runs, r).items(codes.from(Of::kStep * r), items + 2 * Of::kStep * r);
+    }
+    return;
+  }
   if constexpr (Of::kStep == 32) {
     if (runs.length == 16) {
       size_t r = 0;

@@ -221,24 +221,25 @@ class IntegerProducts {
     const uint16x8_t first =
         vaddw_u8(vshlq_u16(vmovl_u8(vget_low_u8(symbols)), shift), vget_low_u8(low));
     const uint16x8_t second = vaddw_high_u8(vshlq_u16(vmovl_high_u8(symbols), shift), low);
-    const bool has_zeros = vminvq_u16(vminq_u16(first, second)) == 0;
-    vst1q_u8(out, vreinterpretq_u8_u16(words_of(first, of, 0, has_zeros)));
-    vst1q_u8(out + 16, vreinterpretq_u8_u16(words_of(second, of, 2, has_zeros)));
+    float32x4_t levels[4];
+    levels_of(first, levels);
+    levels_of(second, levels + 2);
+    if (vminvq_u16(vminq_u16(first, second)) == 0) [[unlikely]] {
+      for (float32x4_t& level : levels) level = with_negative_zeros(level);
+    }
+    for (unsigned i = 0; i < 4; i += 2) {
+      const uint16x8_t words =
+          rounded_words(combined<kFormula>(levels[i], of.scales[i], of.offsets[i]),
+                        combined<kFormula>(levels[i + 1], of.scales[i + 1], of.offsets[i + 1]));
+      vst1q_u8(out + 8 * i, vreinterpretq_u8_u16(words));
+    }
   }
 
  private:
-  // Of eight codes: with the scales of 4 items from `at` on, and the next ones.
-  BF16CODECS_INLINE uint16x8_t words_of(uint16x8_t codes, const OfItems& of, unsigned at,
-                                        bool has_zeros) const {
-    const int16x8_t levels = vsubq_s16(vreinterpretq_s16_u16(codes), vdupq_n_s16(zero_));
-    float32x4_t first = vcvtq_f32_s32(vmovl_s16(vget_low_s16(levels)));
-    float32x4_t second = vcvtq_f32_s32(vmovl_high_s16(levels));
-    if (has_zeros) [[unlikely]] {
-      first = with_negative_zeros(first);
-      second = with_negative_zeros(second);
-    }
-    return rounded_words(combined<kFormula>(first, of.scales[at], of.offsets[at]),
-                         combined<kFormula>(second, of.scales[at + 1], of.offsets[at + 1]));
+  BF16CODECS_INLINE void levels_of(uint16x8_t codes, float32x4_t levels[2]) const {
+    const int16x8_t numbers = vsubq_s16(vreinterpretq_s16_u16(codes), vdupq_n_s16(zero_));
+    levels[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(numbers)));
+    levels[1] = vcvtq_f32_s32(vmovl_high_s16(numbers));
   }
   // The code for -0 is that of the lowest number.
   BF16CODECS_INLINE float32x4_t with_negative_zeros(float32x4_t levels) const {
