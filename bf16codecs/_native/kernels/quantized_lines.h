@@ -76,7 +76,7 @@ void choose_levels(float top, const LineGroups& of) {
     const float* const values = of.values + i * groups;
     for (int k = 0; k < kTries; ++k) {
       const float levels = top - static_cast<float>(k);
-      add_misfits(values, levels, of, of.low + static_cast<size_t>(k) * groups);
+      add_misfits(values, levels, of, misfits + static_cast<size_t>(k) * groups);
     }
   }
   float* __restrict const inverse = of.inverse;
@@ -111,7 +111,7 @@ void fill_table(const LineGroups& of) {
 }
 
 // Two neighbours must be one level apart, or else all may be multiples of a larger step.
-void find_levels_of_lines(float top, const LineGroups& of) {
+void find_line_levels(float top, const LineGroups& of) {
   measure_lines(of);
   choose_levels(top, of);
   fill_table(of);
@@ -130,8 +130,9 @@ void find_levels_of_lines(float top, const LineGroups& of) {
 }
 
 // The numbers that are rounded to a value. (With half a step and more on either side, 9 % of HQQ's
-// groups were left to the slower search.) Of products, whose scales may be ends of the interval, as
-// simple numbers are, ties are moved in or, of odd values, to which they are not rounded, out.
+// groups were left to the slower search.) The scale of differences is often an end of its interval,
+// since ties are simple numbers: for even values, to which ties are rounded, the ends are moved
+// outwards, for odd values inwards.
 template <Formula kFormula, Precision kPrecision>
 BF16CODECS_INLINE Bound rounded_from(float value) {
   constexpr Precision kLast =

@@ -446,7 +446,7 @@ Interval narrow(const Levels& levels, Precision precision, const float* values, 
    .start = start,                                 \
    .search = search,                               \
    .transpose_runs = transpose_runs,               \
-   .find_line_levels = find_levels_of_lines,       \
+   .find_line_levels = find_line_levels,           \
    .bound_scales = bound_scales,                   \
    .bound_lines = bound_lines,                     \
    .check_lines = check_lines,                     \
