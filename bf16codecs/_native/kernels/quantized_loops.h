@@ -19,10 +19,16 @@ BF16CODECS_INLINE float power_of_two(int e) {
   return float_of(static_cast<uint32_t>(e + 127) << 23);
 }
 
-// The nearest integer, ties to even, of |x| < 2^22: a sum that has no bits for fractions.
+// The nearest integer, ties to even, of |x| < 2^22: the sum has no bits for fractions.
+constexpr float kIntegers = 12582912;  // 1.5 x 2^23
 BF16CODECS_INLINE float to_integer(float x) {
-  constexpr float kShift = 12582912;  // 1.5 x 2^23
-  return (x + kShift) - kShift;
+  return (x + kIntegers) - kIntegers;
+}
+
+// x, or 0 where its conversion to an integer might be undefined: such an x is near no level.
+BF16CODECS_INLINE float convertible(float x) {
+  constexpr float kMost = 1 << 20;
+  return magnitude_of(x) < kMost ? x : 0;
 }
 
 // Half the distance of x to the next number of the precision; somewhat more where that saves a
@@ -258,11 +264,9 @@ bool quantize_as(const Levels& levels, const float* values, const float* scales,
   const auto mask = static_cast<uint8_t>((1u << low_bits) - 1);
   uint32_t different = 0;
   for (size_t i = 0; i < n; ++i) {
-    const float x = values[i] / scales[i];
-    const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;  // where conversions are defined
-    const float nearest = of.nearest(inside);
+    const float x = convertible(values[i] / scales[i]), nearest = of.nearest(x);
     const bool is_level = of.is_level(magnitude_of(nearest));
-    const unsigned code = of.code(is_level ? nearest : 0, is_level ? inside : 0);
+    const unsigned code = of.code(is_level ? nearest : 0, is_level ? x : 0);
     const auto symbol = static_cast<uint8_t>(code >> low_bits);
     const auto low = static_cast<uint8_t>(code & mask);
     symbols[i] = symbol;
@@ -308,17 +312,16 @@ Interval narrow_as(const Levels& levels, const float* values, size_t n, const In
   const float spread = (all.high - all.low) * 0.5f * inverse;
   auto low = static_cast<int32_t>(bits_of(all.low)), high = static_cast<int32_t>(bits_of(all.high));
   for (size_t i = 0; i < n; ++i) {
-    const float magnitude = magnitude_of(values[i]), x = values[i] * inverse;
-    const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;
-    const float level = of.nearest(inside), half = half_step<kPrecision>(magnitude);
+    const float magnitude = magnitude_of(values[i]), x = convertible(values[i] * inverse);
+    const float level = of.nearest(x), half = half_step<kPrecision>(magnitude);
     const float least = magnitude - half, most = magnitude + half;
     Interval of_value = scales_of(least, most, magnitude_of(level));
     if constexpr (Of::kHasNeighbours) {
       // Near the middle of two integers, either may be right: all scales that one of them allows
       // are left.
-      const float other = magnitude_of(inside) > magnitude_of(level) ? 1.0f : -1.0f;
+      const float other = magnitude_of(x) > magnitude_of(level) ? 1.0f : -1.0f;
       const Interval of_other = scales_of(least, most, magnitude_of(level) + other);
-      const bool is_unsure = magnitude_of(inside - level) > 0.5f - magnitude_of(inside) * spread;
+      const bool is_unsure = magnitude_of(x - level) > 0.5f - magnitude_of(x) * spread;
       const bool is_any = meets(of_value, all) || meets(of_other, all);
       of_value.low = is_unsure && is_any ? 0 : of_value.low;
       of_value.high = is_unsure && is_any ? float_of(kInfinity) : of_value.high;
@@ -350,7 +353,6 @@ BF16CODECS_INLINE auto with_precision(Precision precision, Function function) {
 }
 
 // Calls function.operator()<family, precision>().
-
 template <typename Function>
 BF16CODECS_INLINE auto with_family(const Levels& levels, Precision precision, Function function) {
   return with_precision(precision, [&]<Precision kPrecision>() {

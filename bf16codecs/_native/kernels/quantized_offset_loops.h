@@ -84,8 +84,7 @@ bool quantize_with_offsets_as(const Levels& levels, const float* values, const f
   for (size_t i = 0; i < n; ++i) {
     const float x = kFormula == Formula::difference ? values[i] / scales[i] + offsets[i]
                                                     : (values[i] - offsets[i]) / scales[i];
-    const float inside = magnitude_of(x) < 1024.0f * 1024 ? x : 0;
-    const float nearest = of.nearest(inside);
+    const float nearest = of.nearest(convertible(x));
     const bool is_level = of.is_level(magnitude_of(nearest));
     // Never -0: that is of no use with an offset.
     const unsigned code = of.code(is_level ? nearest : 0, 0.0f);

@@ -30,8 +30,7 @@ struct LevelCode {
   uint32_t code;
 };
 
-// The nearest integer of |x| < 2^22: it is the sum's last bits.
-constexpr float kIntegers = 12582912;  // 1.5 x 2^23
+// The integer nearest to x in a sum x + kIntegers: it is the sum's last bits.
 BF16CODECS_INLINE uint32_t integer_in(float sum) {
   return bits_of(sum) - 0x4B400000;
 }
@@ -54,7 +53,7 @@ struct Searched<Integers> {
   explicit Searched(const Levels& levels)
       : zero(16u << levels.low_bits), most(static_cast<float>(16 << levels.low_bits)) {}
 
-  BF16CODECS_INLINE float nearest(float x) const { return (x + kIntegers) - kIntegers; }
+  BF16CODECS_INLINE float nearest(float x) const { return to_integer(x); }
   BF16CODECS_INLINE LevelCode find(float x) const {
     const float sum = x + kIntegers, level = with_sign_of(x, sum - kIntegers);
     const uint32_t code = bits_of(x) == kSign ? 0 : integer_in(sum) + zero;
@@ -526,6 +525,8 @@ void check(bool is_reduced, size_t groups, const GroupNumbers& numbers) {
 void search(const Levels& levels, Precision precision, const GroupedValues& of, bool is_narrow,
             const GroupNumbers& numbers, const FoundCodes& found) {
   constexpr size_t kFew = 32, kAll = SIZE_MAX;
+  // Two calls instead of the loop are compiled twice, and take 57 KB. With the bound itself as its
+  // variable, columns take 7 % longer.
   bool is_last = is_narrow;
   for (;;) {
     find_middles(of.groups, numbers);
