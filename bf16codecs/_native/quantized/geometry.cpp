@@ -16,6 +16,7 @@ std::vector<uint32_t> odd_lengths(size_t length, uint32_t found) {
   for (size_t parts = 2; parts <= kMostParts && parts <= length / 8; ++parts) {
     const size_t part = length / parts;
     if (length % parts != 0 || part % 8 != 0 || std::has_single_bit(part)) continue;
+    if (part > UINT32_MAX) continue;  // a group's sizes have 32 bits
     if (found == 0 || (part > found && part % (2 * found) != 0))
       lengths.push_back(static_cast<uint32_t>(part));
   }
