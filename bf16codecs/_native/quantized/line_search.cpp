@@ -8,7 +8,7 @@ void LineSearch::find(Section& section, float* scales, float* offsets) {
   together_.find(section, scales, offsets);
   for (size_t g = 0; g < section.groups(); ++g) {
     if (scales[g] != 0) continue;
-    section.collect(g, SIZE_MAX, values_);
+    section.collect(g, values_);
     const ScaleAndOffset numbers = finder_.find(values_.data(), values_.size());
     scales[g] = numbers.scale, offsets[g] = numbers.offset;
     if (numbers.scale == 0) continue;

@@ -186,7 +186,7 @@ float Search::try_guess(const Guess& guess, const GroupNumbers& numbers, size_t 
 }
 
 float Search::find_alone(Section& section, size_t group, const GroupNumbers& numbers) {
-  section.collect(group, SIZE_MAX, values_);
+  section.collect(group, values_);
   if (values_.empty()) return 0;
   for (const Guess& guess : other_guesses()) {
     const float scale = try_guess(guess, numbers, group);

@@ -73,7 +73,8 @@ void Section::load() {
   const size_t width = block_.layout.planes();
   const uint8_t* items = block_.items + width * begin_;
   const size_t n = end_ - begin_;
-  if (has_columns_ || size_ == n) {  // zeros are levels of any scale
+  if (has_columns_ || size_ == n) {
+    // Rows are made up with zeros, which are levels with any scale.
     std::fill_n(values_, before_, 0.0f);
     load_values(block_.layout, items, n, values_ + before_);
     return std::fill(values_ + before_ + n, values_ + size_, 0.0f);
@@ -106,11 +107,10 @@ void Section::for_runs(size_t group, Function function) const {
   }
 }
 
-void Section::collect(size_t group, size_t most, std::vector<float>& values) const {
+void Section::collect(size_t group, std::vector<float>& values) const {
   values.clear();
   for_runs(group, [&](size_t offset, size_t length) {
-    const float* const from = values_ + offset;
-    values.insert(values.end(), from, from + std::min(length, most - values.size()));
+    values.insert(values.end(), values_ + offset, values_ + offset + length);
   });
 }
 

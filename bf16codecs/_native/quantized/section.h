@@ -47,8 +47,8 @@ class Section {
   GroupedValues values() const;
   FoundCodes codes() const { return {codes_, levels_}; }
 
-  // Copies the values of a group, at most `most`.
-  void collect(size_t group, size_t most, std::vector<float>& values) const;
+  // Copies the values of a group.
+  void collect(size_t group, std::vector<float>& values) const;
   // Whether the block has all of a group.
   bool is_whole(size_t group) const;
   void set_codes(size_t group, const uint32_t* codes);
