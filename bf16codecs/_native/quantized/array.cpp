@@ -11,6 +11,7 @@ void Array::load(size_t first, size_t count, float* values) const {
 }
 
 void Array::load(size_t first, size_t step, size_t count, float* values) const {
+  if (step == 1) return load(first, count, values);
   const size_t width = layout.planes();
   uint8_t bytes[4];
   for (size_t i = 0; i < count; ++i) {

@@ -45,8 +45,7 @@ Share explained_runs(const Array& array, const Kind& kind, Precision precision, 
     float values[kMostRunItems];
     size_t n = kRunItems, others = 0;
     for (; n <= kMostRunItems && first + (n - 1) * step < array.n; n *= 2) {
-      if (step == 1) array.load(first, n, values);
-      if (step != 1) array.load(first, step, n, values);
+      array.load(first, step, n, values);
       others = n - static_cast<size_t>(std::count(values, values + n, 0.0f));
       if (others >= kLeastOthers) break;
     }
@@ -62,19 +61,19 @@ Share explained_runs(const Array& array, const Kind& kind, Precision precision, 
 // What saves most, and whether it explains all groups that were tried.
 struct Best {
   std::optional<Found> found;
-  double saved = 1;  // less is not worth the time
+  double saved = 1;  // bits of an item; less is not worth the time
   bool is_all = false;
 };
 
-// A kind and a rounding that explain runs along rows or columns.
+// A kind and a rounding that explain some runs along rows or columns.
 struct Candidate {
   const Kind& kind;
   Rounding rounding;
   bool in_rows, in_columns;
-  bool is_likely;  // they are most of the runs
+  bool is_likely;  // it explains most of the runs
 };
 
-// Searches in vain for scales of odd groups, and for lines.
+// Searches in vain that are allowed for scales of odd groups, and for lines.
 constexpr size_t kMoreFailures = 64;
 
 Trial consider(const Array& array, const Candidate& candidate, const Groups& groups, Best& best) {
@@ -112,7 +111,7 @@ std::vector<Rounding> roundings_of(const Layout& layout) {
   }
 }
 
-// Where few significands differ.
+// Along which axes fewer significands differ than in plain weights.
 struct Axes {
   bool along_rows, along_columns;
 };
@@ -149,7 +148,8 @@ void find_groups(const Array& array, const Candidate& candidate, Best& best) {
   if (!explain_some) return;
   size_t failures = kMoreFailures;
   const Groups* const found = best.is_all ? &best.found->grid.groups : nullptr;
-  try_all(array.with(failures), odd_groups(array, candidate.in_rows, candidate.in_columns, found));
+  try_all(array.with_failures(failures),
+          odd_groups(array, candidate.in_rows, candidate.in_columns, found));
 }
 
 // Tries one kind after the other until one explains all; those that explain few runs, as some do by
@@ -210,7 +210,7 @@ std::optional<Found> find(const Layout& layout, const uint8_t* items, size_t n, 
   if (best.is_all && best.found->grid.label != Label::int8) return best.found;
   if (auto palette = find_palette(array)) return palette;
   size_t of_lines = kMoreFailures;
-  find_lines(array.with(of_lines), axes, best);
+  find_lines(array.with_failures(of_lines), axes, best);
   return best.found;
 }
 
