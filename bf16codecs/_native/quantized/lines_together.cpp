@@ -10,7 +10,6 @@
 namespace bf16codecs::quantized {
 namespace {
 
-constexpr size_t kSuperBlock = 256, kMostInSuperBlock = 16;  // items, and groups
 // Groups of more items have few beside them.
 constexpr uint32_t kMostItems = 512;
 // Numbers of an interval of scales, and of one of offsets, that are tried: of HQQ's groups in
@@ -72,7 +71,7 @@ LinesTogether::LinesTogether(const Found& found, Precision precision, const Bloc
       may_be_short_(precision == Precision::binary16) {
   // Bounds are numbers of binary32.
   if (length_ > kMostItems || precision == Precision::binary32) length_ = 0;
-  if (length_ != 0 && !inner_.empty()) super_blocks_.resize(block.n / kSuperBlock);
+  if (length_ != 0 && !inner_.empty()) super_blocks_.resize(block.n / kSuperBlockItems);
 }
 
 void LinesTogether::find(Section& section, float* scales, float* offsets) {
@@ -86,7 +85,9 @@ void LinesTogether::find(Section& section, float* scales, float* offsets) {
     return;
   arrange(section);
   if (!inner_.empty()) find_super_blocks(section.first_group());
-  if (!is_done()) kind_.levels.formula == Formula::difference ? find_differences() : find_sums();
+  const bool is_difference = kind_.levels.formula == Formula::difference;
+  if (!is_done() && is_difference) find_differences();
+  if (!is_done() && !is_difference) find_sums();
   for (size_t g = 0; g < groups; ++g) {
     lines_.scale[g] = found_[g].scale, lines_.offset[g] = found_[g].offset;
   }
@@ -232,7 +233,7 @@ void LinesTogether::find_super_blocks(size_t first) {
 
 Units LinesTogether::units_of(const float* low, const float* high) const {
   const InnerKind& inner = inner_[0];
-  Range ranges[kMostInSuperBlock];
+  Range ranges[kSuperBlockGroups];
   for (size_t g = 0; g < inner.width; ++g) ranges[g] = {low[g], high[g]};
   return {ranges, inner.width, inner.kind.tops.front()};
 }

@@ -3,19 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "kernels/kernels.h"
 #include "quantized/codes.h"
-#include "quantized/kinds.h"
 #include "quantized/offsets.h"
 #include "quantized/shape.h"
 #include "quantized/values.h"
 
 namespace bf16codecs::quantized {
 namespace {
-
-constexpr size_t kItems = 256, kMostGroups = 16;
 
 // Whether a group may have any number.
 bool is_any(const Range& range) {
@@ -53,7 +49,7 @@ class SuperBlocks {
       : kind_(kind),
         precision_(precision),
         groups_(inner.width),
-        size_(kItems / inner.width),
+        size_(kSuperBlockItems / inner.width),
         most_(inner.kind.tops.front()),
         finders_(kind.has_offsets() ? groups_ : 0, OffsetFinder(kind, precision, failures_)) {}
 
@@ -69,27 +65,28 @@ class SuperBlocks {
   // Finds the codes; returns whether all values have one.
   bool quantize(const float* values, const float* scales, const float* offsets,
                 const LevelCodes& codes) const {
-    float of_scales[kItems], of_offsets[kItems];
-    for (size_t i = 0; i < kItems; ++i) {
+    float of_scales[kSuperBlockItems], of_offsets[kSuperBlockItems];
+    for (size_t i = 0; i < kSuperBlockItems; ++i) {
       of_scales[i] = scales[i / size_];
       of_offsets[i] = kind_.has_offsets() ? offsets[i / size_] : 0;
     }
-    return quantize_values(kind_.levels, precision_, values, of_scales, of_offsets, kItems, codes);
+    return quantize_values(kind_.levels, precision_, values, of_scales, of_offsets,
+                           kSuperBlockItems, codes);
   }
 
   bool replace_scales(const float* values, float* scales) const {
     const QuantizedKernels& kernel = *kernels().quantized;
     constexpr float kLess = 1 - 0x1p-7f, kMore = 1 + 0x1p-7f;
-    Range ranges[kMostGroups] = {};
+    Range ranges[kSuperBlockGroups] = {};
     for (size_t g = 0; g < groups_; ++g) {
       const float scale = std::fabs(scales[g]);
       const Interval left = kernel.narrow(kind_.levels, precision_, values + g * size_, size_,
                                           {scale * kLess, scale * kMore});
       ranges[g] = {left.low, left.high};
     }
-    float found[kMostGroups];
+    float found[kSuperBlockGroups];
     const auto is_exact = [&] {
-      uint8_t symbols[kItems], low[kItems];
+      uint8_t symbols[kSuperBlockItems], low[kSuperBlockItems];
       for (size_t g = 0; g < groups_; ++g) {
         if (!are_within(Formula::product, found[g], 0)) return false;
         found[g] = std::copysign(found[g], scales[g]);
@@ -102,8 +99,8 @@ class SuperBlocks {
   }
 
   bool replace_both(const float* values, float* scales, float* offsets) {
-    Range ranges[kMostGroups] = {}, of_offsets[kMostGroups] = {};
-    float found[kMostGroups], found_offsets[kMostGroups];
+    Range ranges[kSuperBlockGroups] = {}, of_offsets[kSuperBlockGroups] = {};
+    float found[kSuperBlockGroups], found_offsets[kSuperBlockGroups];
     for (size_t g = 0; g < groups_; ++g)
       ranges[g] = finders_[g].scales_near(values + g * size_, size_, {scales[g], offsets[g]});
     const auto is_exact = [&] {
@@ -141,16 +138,17 @@ size_t replace_all(const Found& found, const InnerKind& inner, Precision precisi
                    const Block& block, const std::vector<bool>& done, float* scales, float* offsets,
                    Codes& codes) {
   SuperBlocks super_blocks(found.kind, precision, inner);
-  const size_t count = block.n / kItems, width = inner.width, size = block.layout.planes() * kItems;
+  const size_t count = block.n / kSuperBlockItems, width = inner.width,
+               size = block.layout.planes() * kSuperBlockItems;
   size_t replaced = 0, at = 0;  // of the next code
   for (size_t k = 0; k < count; ++k, scales += width) {
     const bool is_done = k < done.size() && done[k];
-    float values[kItems];
-    if (!is_done) load_values(block.layout, block.items + size * k, kItems, values);
+    float values[kSuperBlockItems];
+    if (!is_done) load_values(block.layout, block.items + size * k, kSuperBlockItems, values);
     const LevelCodes of_block{codes.symbols + at, codes.low + at};
     float* const of_offsets = found.kind.has_offsets() ? offsets + k * width : nullptr;
     replaced += is_done || super_blocks.replace(values, scales, of_offsets, of_block) ? 1 : 0;
-    at += kItems -
+    at += kSuperBlockItems -
           found.grid.groups.width * static_cast<size_t>(std::count(scales, scales + width, 0.0f));
     if (k + 1 == kFirst && 2 * replaced < kFirst) break;
   }
@@ -213,17 +211,18 @@ std::vector<InnerKind> inner_kinds_of(const Kind& kind, Precision precision, con
   const bool is_product = formula == Formula::product && precision != Precision::binary32;
   // Groups follow each other, without regard to rows.
   const bool is_possible = (is_product || formula == Formula::sum) && groups.height == 1 &&
-                           groups.row == groups.width && block.first % kItems == 0;
+                           groups.row == groups.width && block.first % kSuperBlockItems == 0;
   std::vector<InnerKind> kinds;
   for (const InnerKind& inner : inner_kinds()) {
-    if (is_possible && uint64_t{inner.width} * groups.width == kItems) kinds.push_back(inner);
+    if (is_possible && uint64_t{inner.width} * groups.width == kSuperBlockItems)
+      kinds.push_back(inner);
   }
   return kinds;
 }
 
 void find_super_blocks(const Found& found, Precision precision, const Block& block,
                        const std::vector<bool>& done, float* scales, float* offsets, Codes& codes) {
-  const size_t count = block.n / kItems;
+  const size_t count = block.n / kSuperBlockItems;
   if (count != 0 && done.size() == count &&
       std::find(done.begin(), done.end(), false) == done.end())
     return;

@@ -14,6 +14,8 @@
 
 namespace bf16codecs::quantized {
 
+inline constexpr size_t kSuperBlockItems = 256, kSuperBlockGroups = 16;  // of these, at most
+
 // The kinds of numbers that groups of a block may have in super-blocks, the likely one first.
 std::vector<InnerKind> inner_kinds_of(const Kind& kind, Precision precision, const Block& block);
 
@@ -32,14 +34,12 @@ class Units {
   bool next(float* numbers);
 
  private:
-  static constexpr size_t kMostGroups = 16;
-
   bool fit(float* numbers) const;
 
   size_t n_ = 0;  // ranges
   int left_ = 0;  // units
   double unit_ = 0, step_ = 0, most_ = 0, end_ = 0;
-  Range ranges_[kMostGroups];
+  Range ranges_[kSuperBlockGroups];
 };
 
 // Replaces the scales, offsets and codes of a block's groups, if they can be those of super-blocks;
