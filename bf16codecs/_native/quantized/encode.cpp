@@ -1,6 +1,5 @@
 #include "quantized/encode.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -36,20 +35,15 @@ uint8_t* pack_part(const uint8_t* low, size_t m, uint8_t* out) {
   constexpr unsigned kFields = 8 / kBits, kMask = (1u << kBits) - 1;
   const size_t size = (m * kBits + 7) / 8, last = (kFields - 1) * size;
   const size_t whole = m > last ? m - last : 0;  // bytes that have all fields
-  for (size_t i = 0; i < whole; ++i) {
+  const auto byte_at = [=](size_t i, size_t fields) {
     unsigned byte = 0;
-    for (unsigned field = 0; field < kFields; ++field) {
+    for (unsigned field = 0; field < fields; ++field) {
       byte |= (low[field * size + i] >> kFrom & kMask) << (field * kBits);
     }
-    out[i] = static_cast<uint8_t>(byte);
-  }
-  for (size_t i = whole; i < size; ++i) {
-    unsigned byte = 0;
-    for (unsigned field = 0; field < kFields && field * size + i < m; ++field) {
-      byte |= (low[field * size + i] >> kFrom & kMask) << (field * kBits);
-    }
-    out[i] = static_cast<uint8_t>(byte);
-  }
+    return static_cast<uint8_t>(byte);
+  };
+  for (size_t i = 0; i < whole; ++i) out[i] = byte_at(i, kFields);
+  for (size_t i = whole; i < size; ++i) out[i] = byte_at(i, (m - i + size - 1) / size);
   return out + size;
 }
 
