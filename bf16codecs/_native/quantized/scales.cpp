@@ -34,10 +34,8 @@ uint32_t tries(Precision precision) {
 
 // Up to the highest bit in which its ends differ, the upper end is a number of it.
 float simplest(const Interval& interval) {
-  const uint32_t low = bits_of(interval.low), high = bits_of(interval.high);
-  if (low == high) return interval.low;
-  const uint32_t below = std::bit_floor(low ^ high) - 1;
-  return float_of((low & (below << 1 | 1)) == 0 ? low : high & ~below);
+  const uint32_t high = bits_of(interval.high), differing = (bits_of(interval.low) - 1) ^ high;
+  return float_of(high & ~(std::bit_floor(differing) - 1));
 }
 
 float relative_error(Precision precision) {
