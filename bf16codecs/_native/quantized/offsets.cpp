@@ -41,7 +41,8 @@ float simplest_of(double low, double high) {
 OffsetFinder::OffsetFinder(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind), precision_(precision), half_(half(precision)), failures_(failures) {}
 
-// Whether a number is one of those; all are compared, which compilers make vectors of.
+// Whether a value is among those of the group so far. All are compared, which compilers make
+// vectors of.
 bool OffsetFinder::has_occurred(float value) const {
   const auto bits = std::bit_cast<uint32_t>(value);
   uint32_t has = 0;
@@ -56,7 +57,7 @@ bool OffsetFinder::collect(const float* values, size_t n) {
   n_ = 0;
   for (size_t i = 0; i < n; ++i) {
     const float value = values[i];
-    if (!std::isfinite(value)) return false;  // it may have the bits of kNone
+    if (!std::isfinite(value)) return false;  // NaN may have the bits of kNone
     if (has_occurred(value)) continue;
     const bool is_negative_zero = value == 0 && std::signbit(value);
     if (is_negative_zero || n_ == kMostValues) return false;
@@ -92,7 +93,7 @@ Range OffsetFinder::scales() const {
   std::fill_n(high, n_, kInfinity);
   for (size_t i = 0; i < n_; ++i) {
     for (size_t j = i + 1; j < n_; ++j) {
-      const double inverse = 1 / (level_[j] - level_[i]);
+      const double inverse = 1 / (levels_[j] - levels_[i]);
       const double distance = double{values_[j]} - values_[i];
       const double error = both_errors_[j] + both_errors_[i];
       const double least = (distance - error) * inverse, most = (distance + error) * inverse;
@@ -128,9 +129,9 @@ ScaleAndOffset OffsetFinder::try_range(const Range& range, Function function) {
 Range OffsetFinder::offsets_with(float scale) const {
   Range offsets{-kInfinity, kInfinity};
   for (size_t i = 0; i < n_; ++i) {
-    double product = static_cast<float>(level_[i] * scale);
+    double product = static_cast<float>(levels_[i] * scale);
     if (kind_.levels.formula == Formula::rounded_sum) product = shape_of(half_).round(product);
-    offsets.limit(values_[i] - error_[i] - product, values_[i] + error_[i] - product);
+    offsets.limit(values_[i] - errors_[i] - product, values_[i] + errors_[i] - product);
   }
   return offsets;
 }
@@ -143,9 +144,9 @@ ScaleAndOffset OffsetFinder::with_scale(float scale) {
 ScaleAndOffset OffsetFinder::with_zero(float zero) {
   Range scales{0, kInfinity};
   for (size_t i = 0; i < n_; ++i) {
-    const double level = shape_of(half_).round(static_cast<float>(level_[i] - zero));
+    const double level = shape_of(half_).round(static_cast<float>(levels_[i] - zero));
     if (level == 0) continue;
-    const double a = (values_[i] - error_[i]) / level, b = (values_[i] + error_[i]) / level;
+    const double a = (values_[i] - errors_[i]) / level, b = (values_[i] + errors_[i]) / level;
     scales.limit(std::min(a, b), std::max(a, b));
   }
   return try_range(scales, [&](float scale) { return if_exact({scale, zero}); });
@@ -154,7 +155,7 @@ ScaleAndOffset OffsetFinder::with_zero(float zero) {
 // Zeros are numbers of the precision that libraries multiply out in.
 ScaleAndOffset OffsetFinder::with_zeros(double scale) {
   double sum = 0;
-  for (size_t i = 0; i < n_; ++i) sum += level_[i] - values_[i] / scale;
+  for (size_t i = 0; i < n_; ++i) sum += levels_[i] - values_[i] / scale;
   const Shape shape = shape_of(half_);
   const double likely = shape.round(sum / static_cast<double>(n_));
   ScaleAndOffset found = with_zero(static_cast<float>(likely));
@@ -169,8 +170,8 @@ ScaleAndOffset OffsetFinder::with_zeros(double scale) {
 Range OffsetFinder::scales_near(const float* values, size_t n, const ScaleAndOffset& numbers) {
   if (!collect(values, n)) return {1, 0};
   for (size_t i = 0; i < n_; ++i) {
-    error_[i] = both_errors_[i] = error_of(precision_, values_[i]);
-    level_[i] = std::nearbyint((double{values_[i]} - numbers.offset) / numbers.scale);
+    errors_[i] = both_errors_[i] = error_of(precision_, values_[i]);
+    levels_[i] = std::nearbyint((double{values_[i]} - numbers.offset) / numbers.scale);
   }
   return scales();
 }
@@ -180,9 +181,9 @@ ScaleAndOffset OffsetFinder::find_with(double levels) {
   const double least = values_[0], range = values_[n_ - 1] - least;
   const Formula formula = kind_.levels.formula;
   for (size_t i = 0; i < n_; ++i) {
-    level_[i] = std::nearbyint((values_[i] - least) / range * levels);
-    if (i != 0 && level_[i] <= level_[i - 1]) return {};
-    both_errors_[i] = error_[i];
+    levels_[i] = std::nearbyint((values_[i] - least) / range * levels);
+    if (i != 0 && levels_[i] <= levels_[i - 1]) return {};
+    both_errors_[i] = errors_[i];
     if (formula == Formula::rounded_sum) both_errors_[i] += error_of(half_, range);
     if (formula == Formula::difference) both_errors_[i] += error_of(half_, values_[i]);
   }
@@ -192,7 +193,7 @@ ScaleAndOffset OffsetFinder::find_with(double levels) {
   ScaleAndOffset found;
   const int last = kind_.first + static_cast<int>(kind_.tops.front() - levels);
   for (int first = kind_.first; first <= last && found.scale == 0 && tries_ != 0; ++first) {
-    for (size_t i = 0; i < n_; ++i) level_[i] += first == kind_.first ? first : 1;
+    for (size_t i = 0; i < n_; ++i) levels_[i] += first == kind_.first ? first : 1;
     found = formula == Formula::difference
                 ? with_zeros((of_scales.low + of_scales.high) / 2)
                 : try_range(of_scales, [&](float scale) { return with_scale(scale); });
@@ -209,9 +210,9 @@ ScaleAndOffset OffsetFinder::find(const float* values, size_t n) {
   } else {
     // The largest level that two neighbours allow: values near 0 have small errors.
     double gap = kInfinity;
-    for (size_t i = 0; i < n_; ++i) error_[i] = error_of(precision_, values_[i]);
+    for (size_t i = 0; i < n_; ++i) errors_[i] = error_of(precision_, values_[i]);
     for (size_t i = 1; i < n_; ++i) {
-      const double error = error_[i] + error_[i - 1];
+      const double error = errors_[i] + errors_[i - 1];
       gap = std::min(gap, double{values_[i]} - values_[i - 1] + error);
     }
     const double range = double{values_[n_ - 1]} - values_[0];

@@ -54,7 +54,7 @@ class OffsetFinder {
   // rounded to it, by one rounding and by both; and their levels.
   size_t n_ = 0;
   float values_[kMostValues];
-  double error_[kMostValues], both_errors_[kMostValues], level_[kMostValues];
+  double errors_[kMostValues], both_errors_[kMostValues], levels_[kMostValues];
 };
 
 }  // namespace bf16codecs::quantized

@@ -32,7 +32,8 @@ uint32_t tries(Precision precision) {
 
 }  // namespace
 
-// Up to the highest bit in which its ends differ, the upper end is a number of it.
+// The bits that its ends have in common (the lower one less 1, so that it may be the number), then
+// a one.
 float simplest(const Interval& interval) {
   const uint32_t high = bits_of(interval.high), differing = (bits_of(interval.low) - 1) ^ high;
   return float_of(high & ~(std::bit_floor(differing) - 1));
@@ -188,14 +189,14 @@ float ScaleFinder::find(const float* values, size_t n, bool is_whole) {
   const Magnitudes magnitudes = kernels().quantized->magnitudes(values, n);
   const float most = float_of(magnitudes.most);
   if (!std::isfinite(most)) return 0;
-  if (most == 0) return is_exact(values, n, last_) ? last_ : 0;
+  if (most == 0) return is_exact(values, n, last_scale_) ? last_scale_ : 0;
   float scale = find_with_any({&last_top_, 1}, values, n, most);
   const bool has_many = kind_.levels.family == Family::integers && kind_.tops.size() > kFewTops;
   if (scale == 0 && has_many) {
     scale = find_with_any(likely_tops(values, n, most), values, n, most);
   }
-  const bool is_likely = has_many && is_whole && n < kManyValues;
-  if (scale == 0 && !is_likely && failures_ != 0) {
+  const bool is_only_likely = has_many && is_whole && n < kManyValues;
+  if (scale == 0 && !is_only_likely && failures_ != 0) {
     scale = has_many ? find_by_least(values, n, most) : find_with_any(kind_.tops, values, n, most);
     if (scale == 0 && has_many) --failures_;
   }
@@ -203,8 +204,8 @@ float ScaleFinder::find(const float* values, size_t n, bool is_whole) {
   // Integers have no -0: it comes from a scale that is negative.
   const bool is_negative =
       kind_.levels.family == Family::integers && magnitudes.negative_zeros > magnitudes.zeros / 2;
-  last_ = is_negative && is_exact(values, n, -scale) ? -scale : scale;
-  return last_;
+  last_scale_ = is_negative && is_exact(values, n, -scale) ? -scale : scale;
+  return last_scale_;
 }
 
 }  // namespace bf16codecs::quantized

@@ -55,7 +55,7 @@ class ScaleFinder {
   // The level that the largest magnitude of the last group had.
   float last_top() const { return last_top_; }
   // Says that the last group has this scale.
-  void set_last(float scale) { last_ = scale; }
+  void set_last_scale(float scale) { last_scale_ = scale; }
 
  private:
   std::vector<float> likely_tops(const float* values, size_t n, float most) const;
@@ -67,8 +67,8 @@ class ScaleFinder {
 
   const Kind& kind_;
   Precision precision_;
-  float last_top_, last_ = 1;  // of the group that was found last
-  size_t& failures_;           // that are left
+  float last_top_, last_scale_ = 1;  // of the group that was found last
+  size_t& failures_;                 // that are left
 };
 
 }  // namespace bf16codecs::quantized

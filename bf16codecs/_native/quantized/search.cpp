@@ -83,7 +83,7 @@ void Search::find(Section& section, float* scales) {
       if (scales[g] == 0) continue;
       ++n_alone;
     }
-    finder_.set_last(scales[g]);
+    finder_.set_last_scale(scales[g]);
   }
   if (is_together_ && 8 * n_alone > groups) learn(numbers, scales, groups);
   // An interval of binary32 has few numbers, and the simplest one is right only where the library
