@@ -21,7 +21,8 @@ struct Parts {
   std::span<const uint8_t> low, symbols;
 };
 
-// Finds the scales and codes of a block. Returns false if most of its groups have none.
+// Finds the scales and codes of a block. Returns false if fewer than a quarter of its items have
+// codes, or if a decoder would refuse it.
 bool quantize(const Layout& layout, const Found& found, uint64_t first, const uint8_t* items,
               size_t n, Workspace& workspace, Parts& parts);
 

@@ -133,10 +133,11 @@ const std::vector<Kind>& kinds_with_offsets() {
 
 const std::vector<InnerKind>& inner_kinds() {
   static const std::vector<InnerKind> kinds{
-      {floats(Label::e4m3, 3, 7, 448), kAllItems}, {integers(Label::int4, 0, 15), 16},  // Q2_K
-      {integers(Label::int6, 2, 63), 8},    // Q4_K, Q5_K
-      {integers(Label::int6, 2, 32), 16},   // Q3_K
-      {integers(Label::int8, 4, 128), 16},  // Q6_K
+      {floats(Label::e4m3, 3, 7, 448), kAllItems},  // NVFP4
+      {integers(Label::int4, 0, 15), 16},           // Q2_K
+      {integers(Label::int6, 2, 63), 8},            // Q4_K, Q5_K
+      {integers(Label::int6, 2, 32), 16},           // Q3_K
+      {integers(Label::int8, 4, 128), 16},          // Q6_K
   };
   return kinds;
 }

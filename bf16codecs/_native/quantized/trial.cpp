@@ -18,8 +18,8 @@ constexpr size_t kGroupsTried = 32, kGroupItems = 1024, kFirstItems = 64;
 constexpr size_t kFewGroups = 8;
 constexpr unsigned kLeastShare = 8;
 
-// Loads at most `most` values of the group that item `at` is in, spread over it, others for another
-// item; returns whether these are all.
+// Loads at most `most` values of the group that item `at` is in; returns whether these are all. If
+// not, they are runs of 16 at places that depend on `at`.
 bool load_group(const Array& array, const Groups& groups, size_t at, size_t most,
                 std::vector<float>& values) {
   const uint64_t of_row = groups.row, r = at / of_row, c = at % of_row;
@@ -141,7 +141,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
       if (numbers.scale == 0 || is_all) break;
     }
     const auto zeros = std::count(values.begin(), values.end(), 0.0f);
-    if (zeros == static_cast<long>(values.size())) continue;
+    if (static_cast<size_t>(zeros) == values.size()) continue;
     ++trial.tried;
     if (numbers.scale == 0) continue;
     ++trial.found;
