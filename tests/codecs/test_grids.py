@@ -540,7 +540,7 @@ OF_LIBRARIES = {
     "gguf TQ1_0 bfloat16": ("ternary, groups of 256", 0.95),
     "gguf Q4_1 float16": ("INT4 with offsets, groups of 32", 5.35),
     "gguf Q5_1 float16": ("INT5 with offsets, groups of 32", 6.4),
-    "gguf Q2_K float32": ("INT2 with offsets, groups of 16", 4.25),
+    "gguf Q2_K float32": ("INT2 with offsets, groups of 16", 3.8),
     "gguf Q2_K bfloat16": ("INT2 with offsets, groups of 16", 4.6),
     "gguf Q3_K float16": ("INT3, groups of 16", 4.35),
     "gguf Q4_K float32": ("INT4 with offsets, groups of 32", 5.8),

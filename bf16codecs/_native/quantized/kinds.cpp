@@ -32,16 +32,6 @@ constexpr float kFp4[] = {
     0.0f,  0.005208333333f,  0.66666667f,  1.0f,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
     -0.0f, -0.005208333333f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
 
-// Levels from `first` to `last`, up or down.
-std::vector<float> range(int first, int last) {
-  std::vector<float> levels;
-  for (int level = first; level != last; level += first < last ? 1 : -1) {
-    levels.push_back(static_cast<float>(level));
-  }
-  levels.push_back(static_cast<float>(last));
-  return levels;
-}
-
 // Usually, the largest magnitude of a group has the level `usual`; where integers have zero points,
 // up to twice that. In a part of a group, it may have any.
 Kind integers(Label label, unsigned low_bits, int usual) {
@@ -49,8 +39,9 @@ Kind integers(Label label, unsigned low_bits, int usual) {
   kind.levels.family = Family::integers;
   kind.levels.low_bits = low_bits;
   kind.label = label;
-  kind.tops = range(usual, 1);
-  for (const float top : range(usual + 1, (16 << low_bits) - 1)) kind.tops.push_back(top);
+  const auto add = [&kind](int top) { kind.tops.push_back(static_cast<float>(top)); };
+  for (int top = usual; top > 0; --top) add(top);
+  for (int top = usual + 1; top < 16 << low_bits; ++top) add(top);
   return kind;
 }
 
