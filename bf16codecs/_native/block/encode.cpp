@@ -74,7 +74,10 @@ bool is_larger_than_sparse(const EncodeOptions& options, const BlockContext& con
   // Of ternary weights, both take about as much: encoding them twice took half as long again.
   if (sparse == 0 || sparse + sparse / 64 > size) return false;
   std::vector<uint8_t> whole(block_bound(width, n));
-  return encode_planes(options, context, items, n, whole.data(), nullptr) < size;
+  BlockContext trial = context;
+  std::atomic<uint64_t> saved = 0;  // it counts only in the block that is kept
+  trial.saved = &saved;
+  return encode_planes(options, trial, items, n, whole.data(), nullptr) < size;
 }
 
 // Encodes items and their base in the smallest way: as differences, levels and scales, or planes.
