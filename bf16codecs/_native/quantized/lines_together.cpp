@@ -26,7 +26,7 @@ bool is_short(float number) {
 }
 
 // How many levels most groups have: as many as samples had.
-size_t levels_of(const Found& found) {
+size_t usual_levels(const Found& found) {
   const auto most = static_cast<size_t>(found.kind.tops.front()) + 1;
   switch (found.grid.label) {
     case Label::ternary:
@@ -66,7 +66,7 @@ LinesTogether::LinesTogether(const Found& found, Precision precision, const Bloc
     : kind_(found.kind),
       precision_(precision),
       length_(block.groups.height == 1 ? block.groups.width : 0),
-      levels_(levels_of(found)),
+      levels_(usual_levels(found)),
       inner_(inner_kinds_of(found.kind, precision, block)),
       may_be_short_(precision == Precision::binary16) {
   // Bounds are numbers of binary32.
