@@ -25,40 +25,46 @@ bool Section::next() {
   if (begin_ == block_.n) return false;
   runs_.clear();
   size_ = 0;
-  const Groups& groups = block_.groups;
-  const uint64_t band = (block_.first + begin_) / groups.row / groups.height;
-  if (groups.height == 1) {
-    end_ = block_.n;
+  if (block_.groups.height == 1) {
+    take_groups();
   } else {
-    const uint64_t end = (band + 1) * groups.height * groups.row - block_.first;
-    end_ = static_cast<size_t>(std::min<uint64_t>(block_.n, end));
-  }
-  first_group_ = static_cast<size_t>((band - bands_.first) * bands_.columns);
-  groups_ = static_cast<size_t>(bands_.columns);
-  if (has_columns_) {
-    before_ = static_cast<size_t>((block_.first + begin_) % groups.row);
-    size_ = (before_ + end_ - begin_ + groups.row - 1) / groups.row * groups.row;
-  } else {
-    add_runs();
+    take_band();
   }
   load();
   return true;
 }
 
 // Of groups in one row each, a run is a group.
-void Section::add_runs() {
-  const bool is_in_row = block_.groups.height == 1;
-  size_t i = begin_;
-  while (i < end_ && (!is_in_row || size_ < kSectionValues)) {
-    const Run run = next_.next(end_ - i);
-    if (is_in_row && i == begin_) first_group_ = run.group;
-    runs_.push_back({static_cast<uint32_t>(run.group - first_group_),
-                     static_cast<uint32_t>(run.length), size_});
-    size_ += padded(run.length);
-    i += run.length;
+void Section::take_groups() {
+  while (end_ < block_.n && size_ < kSectionValues) {
+    const Run run = next_.next(block_.n - end_);
+    if (runs_.empty()) first_group_ = run.group;
+    add(run);
   }
-  end_ = i;
-  if (is_in_row) groups_ = runs_.size();
+  groups_ = runs_.size();
+}
+
+void Section::take_band() {
+  const Groups& groups = block_.groups;
+  const uint64_t band = (block_.first + begin_) / groups.row / groups.height;
+  const uint64_t end_of_band = (band + 1) * groups.height * groups.row - block_.first;
+  const auto end = static_cast<size_t>(std::min<uint64_t>(block_.n, end_of_band));
+  first_group_ = static_cast<size_t>((band - bands_.first) * bands_.columns);
+  groups_ = static_cast<size_t>(bands_.columns);
+  if (has_columns_) {
+    before_ = static_cast<size_t>((block_.first + begin_) % groups.row);
+    size_ = (before_ + end - begin_ + groups.row - 1) / groups.row * groups.row;
+    end_ = end;
+  } else {
+    while (end_ < end) add(next_.next(end - end_));
+  }
+}
+
+void Section::add(const Run& run) {
+  runs_.push_back(
+      {static_cast<uint32_t>(run.group - first_group_), static_cast<uint32_t>(run.length), size_});
+  size_ += padded(run.length);
+  end_ += run.length;
 }
 
 void Section::load() {

@@ -57,7 +57,9 @@ class Section {
   void append(const float* scales, unsigned low_bits, Codes& codes) const;
 
  private:
-  void add_runs();
+  void take_groups();
+  void take_band();
+  void add(const Run& run);
   void load();
   // Calls function(offset of values, length) for each run of a group.
   template <typename Function>
