@@ -254,6 +254,14 @@ def test_integers_of_which_few_occur(dtype, most) -> None:
     assert bits_a_value(encoded(array), array) < most
 
 
+@for_each("dtype", DTYPES)
+@for_each("width", [16, 64, 1024])
+def test_groups_of_one_value_each(width, dtype) -> None:
+    """Their integers are all alike: a table would have one level, and no decoder takes that."""
+    values = abs(normal().reshape(-1, width)[:, :1])
+    encoded(np.repeat(values, width, axis=1).reshape(SHAPE).astype(dtype))
+
+
 def test_rare_levels_of_a_palette() -> None:
     levels = np.sort(normal(5, (1, 16)).ravel()).astype(BFLOAT16)
     array = levels[np.random.default_rng(0).integers(0, 15, SHAPE)]

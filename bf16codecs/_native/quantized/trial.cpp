@@ -153,12 +153,11 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
 }
 
 std::optional<Levels> as_table(const Trial& trial) {
-  constexpr unsigned kMost = 16;
   const int zero = static_cast<int>(trial.integers.size() / 2);
   Levels levels;
   levels.family = Family::table;
   const auto add = [&](float level) {
-    if (levels.count < kMost) levels.table[levels.count] = level;
+    if (levels.count < kMostSearched) levels.table[levels.count] = level;
     ++levels.count;
   };
   for (size_t i = 0; i < trial.integers.size(); ++i) {
@@ -167,7 +166,8 @@ std::optional<Levels> as_table(const Trial& trial) {
     add(static_cast<float>(integer));
     if (integer == 0) add(-0.0f);
   }
-  return levels.count <= kMost ? std::optional(levels) : std::nullopt;
+  if (levels.count < 2 || levels.count > kMostSearched) return std::nullopt;
+  return levels;
 }
 
 Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {

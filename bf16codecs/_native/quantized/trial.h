@@ -32,7 +32,7 @@ struct Trial {
 
 Trial try_groups(const Array& array, const Kind& kind, Precision precision, const Groups& groups);
 
-// The integers as a table, if there are at most 16: of GGUF's IQ3_XXS, with magnitudes from 4 to
+// The integers as a table, if there are 2 to 16: of GGUF's IQ3_XXS, with magnitudes from 4 to
 // 62, a value takes 4.1 bits then, instead of 6.1 with low bits that most codes do not need.
 std::optional<Levels> as_table(const Trial& trial);
 
