@@ -398,6 +398,18 @@ def test_formulas_of_libraries_take_their_codes_scales_and_offsets(
     assert told_of(frame) == {f"INT{bits} with offsets, groups of {width}"}
 
 
+@for_each("dtype", DTYPES)
+def test_integers_with_offsets_of_which_few_occur(dtype) -> None:
+    """Twelve of the 32 integers of five bits: a table, which has no offsets, is not for them."""
+    random = np.random.default_rng(0)
+    codes = random.choice(np.array([0, 1, *range(4, 32, 3)], np.float32), (8192, 32))
+    codes[:, 0], codes[:, 1], codes[:, 2] = 0, 31, 1
+    scales = (0.002 + abs(random.normal(0, 0.001, (8192, 1)))).astype(np.float16).astype("f4")
+    offsets = (-15 * scales).astype(np.float16).astype("f4")
+    array = (codes * scales + offsets).astype(dtype).reshape(SHAPE)
+    assert bits_a_value(encoded(array), array) < 5.4
+
+
 @for_each("formula", ["rounded sum", "difference", "from the middle"])
 def test_numbers_with_offsets_may_be_widened(formula) -> None:
     """A model's float16 numbers, stored as bfloat16 or float32."""

@@ -88,7 +88,8 @@ Trial consider(const Array& array, const Candidate& candidate, const Groups& gro
     best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
     if (kind.levels.family == Family::integers) {
       Levels levels = with_low_bits(kind.levels, trial.integers);
-      const auto table = levels.low_bits == 0 ? std::nullopt : as_table(trial);
+      const bool may_be_table = levels.low_bits != 0 && !kind.has_offsets();  // tables have none
+      const auto table = may_be_table ? as_table(trial) : std::nullopt;
       if (table) levels = *table;
       best.found->kind.levels = levels;
       best.found->grid = {levels, rounding, trial.label(), groups};
