@@ -145,8 +145,8 @@ struct QuantizedKernels {
   // The shortest runs of one scale that multiply_runs() multiplies such levels by faster than
   // the loops do; kNoRuns if there are none. Null where there is no multiply_runs().
   size_t (*least_run)(const Levels& levels, Precision precision, Container container);
-  // Does the same as multiply() and multiply_and_add(), of runs. Those of other lengths, such as the
-  // ends of groups, are right too.
+  // Does the same as multiply() and multiply_and_add(), of runs. Those of other lengths, such as
+  // the ends of groups, are right too.
   void (*multiply_runs)(const Levels& levels, Precision precision, Container container,
                         const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
                         size_t n_runs, uint8_t* items);
