@@ -19,12 +19,13 @@ void write_numbers(const std::vector<float>& numbers, std::vector<uint8_t>& byte
   }
 }
 
-// Whether a decoder accepts the numbers, as the search has to see to.
-bool are_possible(Formula formula, const std::vector<float>& scales,
+// Whether a decoder accepts the levels and numbers, as the search has to see to.
+bool are_possible(const Levels& levels, const std::vector<float>& scales,
                   const std::vector<float>& offsets) {
+  if (levels.family == Family::table && table_fault(levels) != nullptr) return false;
   for (size_t g = 0; g < scales.size(); ++g) {
     const float offset = offsets.empty() ? 0 : offsets[g];
-    if (scales[g] != 0 && !are_within(formula, scales[g], offset)) return false;
+    if (scales[g] != 0 && !are_within(levels.formula, scales[g], offset)) return false;
   }
   return true;
 }
@@ -78,7 +79,7 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   uint8_t* const symbols = workspace.codes.at_least(2 * n + n / 2 + 2);
   Codes codes{symbols, symbols + n, 0, {}};
   std::vector<bool> super_blocks;  // that are found
-  size_t failures = 64;
+  size_t failures = 64 + groups / 16;
   const auto find_all = [&](auto&& find) {
     while (section.next()) {
       float* const of_section = scales.data() + section.first_group();
@@ -98,7 +99,7 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
   }
   find_super_blocks(found, precision, block, super_blocks, scales.data(), offsets.data(), codes);
   const size_t m = codes.count;
-  if (4 * m < n || !are_possible(found.grid.levels.formula, scales, offsets)) return false;
+  if (4 * m < n || !are_possible(found.grid.levels, scales, offsets)) return false;
   uint8_t* const packed = symbols + 2 * n;
   uint8_t* const end = pack(codes.low, found.grid.levels.low_bits, m, packed);
   write_numbers(scales, parts.scales);

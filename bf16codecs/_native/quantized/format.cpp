@@ -52,22 +52,18 @@ Levels read_levels(uint8_t family, uint8_t low_bits, uint8_t detail) {
       break;
     case Family::table:
       if (low_bits != 0) corrupt("a table with low bits");
-      if (detail < 2 || detail > kMostLevels) corrupt("a table of too few or too many levels");
+      if (detail > kMostLevels) corrupt("a table of too many levels");
       levels.count = detail;
   }
   return levels;
 }
 
 void read_table(Fields& fields, Levels& levels) {
+  if (levels.family != Family::table) return;
   for (unsigned i = 0; i < levels.count; ++i) {
-    const float level = levels.table[i] = std::bit_cast<float>(fields.number<uint32_t>());
-    if (level != 0 && !is_within(std::fabs(level), kLeastLevel, kMostLevel))
-      corrupt("a level that is out of range");
-    for (unsigned j = 0; j < i; ++j) {
-      if (std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(levels.table[j]))
-        corrupt("two equal levels");
-    }
+    levels.table[i] = std::bit_cast<float>(fields.number<uint32_t>());
   }
+  if (const char* const fault = table_fault(levels)) corrupt(fault);
 }
 
 Groups read_groups(Fields& fields) {
@@ -81,6 +77,20 @@ Groups read_groups(Fields& fields) {
 }
 
 }  // namespace
+
+const char* table_fault(const Levels& levels) {
+  if (levels.count < 2) return "a table of too few levels";
+  for (unsigned i = 0; i < levels.count; ++i) {
+    const float level = levels.table[i];
+    if (level != 0 && !is_within(std::fabs(level), kLeastLevel, kMostLevel))
+      return "a level that is out of range";
+    for (unsigned j = 0; j < i; ++j) {
+      if (std::bit_cast<uint32_t>(level) == std::bit_cast<uint32_t>(levels.table[j]))
+        return "two equal levels";
+    }
+  }
+  return nullptr;
+}
 
 Bands::Bands(const Groups& groups, uint64_t first_item, size_t n)
     : first(first_item / groups.row / groups.height),

@@ -83,6 +83,8 @@ struct FormulaRanges {
   Interval scales, offsets;
 };
 FormulaRanges ranges_of(Formula formula);
+// What is wrong with a table of at most kMostLevels levels, or null.
+const char* table_fault(const Levels& levels);
 // Whether a group may have such a scale, which is not 0, and such an offset.
 bool are_within(Formula formula, float scale, float offset);
 

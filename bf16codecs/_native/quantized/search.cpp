@@ -53,6 +53,7 @@ Search::Search(const Kind& kind, Precision precision, size_t& failures)
     : kind_(kind),
       precision_(precision),
       error_(relative_error(precision)),
+      failures_(failures),
       finder_(kind, precision, failures),
       is_narrow_(kind.levels.family != Family::integers ||
                  static_cast<float>(16 << kind.levels.low_bits) * error_ < kNarrow),
@@ -199,7 +200,11 @@ float Search::find_alone(Section& section, size_t group, const GroupNumbers& num
 
 float Search::find_slowly(Section& section, size_t group) {
   const float scale = finder_.find(values_.data(), values_.size(), section.is_whole(group));
-  if (scale == 0) return 0;
+  if (scale == 0) {
+    // Of integers, the finder counts those that took long.
+    if (kind_.levels.family != Family::integers && failures_ != 0) --failures_;
+    return 0;
+  }
   find_codes(kind_.levels, precision_, values_, {scale, 0}, codes_);
   section.set_codes(group, codes_.data());
   return scale;

@@ -35,7 +35,8 @@ class Search {
 
   const Kind& kind_;
   Precision precision_;
-  float error_;  // relative, of values
+  float error_;       // relative, of values
+  size_t& failures_;  // searches in vain that are left
   ScaleFinder finder_;
   bool is_narrow_;
   bool may_have_one_;                   // whether levels are integers
