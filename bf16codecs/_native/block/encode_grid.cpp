@@ -114,8 +114,8 @@ std::vector<uint8_t> encode_plain(const EncodeOptions& options, Workspace& works
 // some blocks. An array of 16 MB decoded in 0.56 ns an item with wide tables, in 0.23 with Huffman,
 // and takes 0.01 % more. At level `best`, a group of lanes instead of four saves 0.01 bit.
 //
-// All symbols are counted: sixteen that are about as frequent leave no entry for those that a sample
-// missed.
+// All symbols are counted: sixteen that are about as frequent leave no entry for those that a
+// sample missed.
 CodedPlane code_symbols(const EncodeOptions& options, std::span<const uint8_t> symbols,
                         uint8_t* out, Workspace& workspace) {
   const uint8_t* const plane = symbols.data();
