@@ -98,22 +98,26 @@ bool needs_more(const Trial& trial, const Kind& kind) {
 
 }  // namespace
 
-void Trial::add_scale(float scale) {
+void Trial::add(const ScaleAndOffset& numbers) {
   constexpr uint32_t kMantissa = (1 << 23) - 1;
-  scale_bits |= std::bit_cast<uint32_t>(scale) & kMantissa;
+  scale_bits |= std::bit_cast<uint32_t>(numbers.scale) & kMantissa;
+  offset_bits |= std::bit_cast<uint32_t>(numbers.offset) & kMantissa;
 }
 
-// About four for its exponent and sign, and all of its mantissa that are used.
+// About four of each for its exponent and sign, and all of its mantissa that are used. Of products,
+// offsets have none.
 unsigned Trial::number_bits() const {
-  return 4 + (scale_bits == 0 ? 0 : 23 - static_cast<unsigned>(std::countr_zero(scale_bits)));
+  const auto bits = [](uint32_t used) {
+    return used == 0 ? 0 : 23 - static_cast<unsigned>(std::countr_zero(used));
+  };
+  return 4 + bits(scale_bits) + (offset_bits == 0 ? 0 : 4 + bits(offset_bits));
 }
 
 double Trial::saved_bits(const Array& array, const Kind& kind, const Groups& groups) const {
   constexpr double kOfPlainByte = 5.5;
   const double plain = kOfPlainByte * static_cast<double>(array.layout.planes());
   const auto size = static_cast<double>(group_items(array, groups));
-  const unsigned numbers = kind.has_offsets() ? 2 * number_bits() : number_bits();
-  return (plain - code_bits(integers, kind.levels)) * found / tried - numbers / size;
+  return (plain - code_bits(integers, kind.levels)) * found / tried - number_bits() / size;
 }
 
 Label Trial::label() const {
@@ -145,7 +149,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     ++trial.tried;
     if (numbers.scale == 0) continue;
     ++trial.found;
-    trial.add_scale(numbers.scale);
+    trial.add(numbers);
     if (!kind.has_offsets()) count_levels(values, numbers.scale, trial);
     count_integers(kind, precision, values, numbers, trial);
   }

@@ -18,10 +18,10 @@ struct Trial {
   std::set<float> tops;            // levels of the largest magnitudes
   unsigned with_one = 0;           // groups whose smallest magnitude but 0 has the level 1
 
-  uint32_t scale_bits = 0;  // of the mantissas of all scales
+  uint32_t scale_bits = 0, offset_bits = 0;  // of the mantissas of all scales and offsets
 
-  void add_scale(float scale);
-  // About the bits that a scale takes.
+  void add(const ScaleAndOffset& numbers);
+  // About the bits that a group's scale and offset take.
   unsigned number_bits() const;
   bool is_all() const { return found != 0 && found == tried; }
   // What the integers are called.
