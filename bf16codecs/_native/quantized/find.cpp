@@ -84,9 +84,12 @@ Trial consider(const Array& array, const Candidate& candidate, const Groups& gro
   Trial trial = try_groups(array, kind, precision_of(array.layout, rounding), groups);
   if (trial.found < kLeastFound) return trial;
   const double saved = trial.saved_bits(array, kind, groups);
-  // Of kinds that save about as much in the same groups, the first one is the usual one.
+  // Of kinds that explain the same groups, a later one must save some bits of each group's numbers:
+  // of a few groups, these may look shorter than they are.
+  constexpr double kFewBits = 5;
   const bool is_same = best.found && best.found->grid.groups == groups;
-  if (saved > best.saved + (is_same ? 0.05 : 0)) {
+  const double least = is_same ? kFewBits / (double{1} * groups.width * groups.height) : 0;
+  if (saved > best.saved + least) {
     best = {Found{{kind.levels, rounding, kind.label, groups}, kind}, saved, trial.is_all()};
     if (kind.levels.family == Family::integers) {
       Levels levels = with_low_bits(kind.levels, trial.integers);
