@@ -10,6 +10,8 @@
 namespace bf16codecs::quantized {
 namespace {
 
+static_assert(kSectionValues % kSuperBlockItems == 0, "a section begins with a super-block");
+
 // Groups of more items have few beside them.
 constexpr uint32_t kMostItems = 512;
 // Numbers of an interval of scales, and of one of offsets, that are tried: of HQQ's groups in

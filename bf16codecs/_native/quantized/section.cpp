@@ -6,12 +6,6 @@
 #include "quantized/values.h"
 
 namespace bf16codecs::quantized {
-namespace {
-
-// As many values and their codes, of 4 bytes each, stay in the first-level cache.
-constexpr size_t kSectionValues = 2048;
-
-}  // namespace
 
 Section::Section(const Block& block, Scratch& scratch)
     : block_(block),

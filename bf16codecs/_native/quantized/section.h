@@ -12,6 +12,9 @@
 
 namespace bf16codecs::quantized {
 
+// As many values and their codes, of 4 bytes each, stay in the first-level cache.
+inline constexpr size_t kSectionValues = 2048;
+
 // The length that a run of values is made up to.
 inline size_t padded(size_t length) {
   return (length + kRunUnit - 1) / kRunUnit * kRunUnit;
