@@ -80,6 +80,15 @@ bool is_larger_than_sparse(const EncodeOptions& options, const BlockContext& con
   return encode_planes(options, trial, items, n, whole.data(), nullptr) < size;
 }
 
+// The size that items on a grid may take: about what their planes take, and 1/64 more where all of
+// these are coded. FP8 times a power of two then decodes 15 times as fast.
+size_t limit_of_grid(const EncodeOptions& options, const BlockContext& context,
+                     const uint8_t* items, size_t n) {
+  const size_t size = size_whole(options, context, items, n, 128);
+  const bool are_coded = 8 * size < 5 * options.layout.planes() * n;
+  return are_coded && !options.is_best() ? size + size / 64 : size;
+}
+
 // Encodes items and their base in the smallest way: as differences, levels and scales, or planes.
 size_t encode_smallest(const EncodeOptions& options, const BlockContext& context,
                        const uint8_t* items, size_t n, uint8_t* out) {
@@ -91,7 +100,7 @@ size_t encode_smallest(const EncodeOptions& options, const BlockContext& context
   }
   if (context.grid != nullptr) {
     // It writes only what is smaller than the differences, which it replaces then.
-    const size_t limit = size != 0 ? size : size_whole(options, context, items, n, 128);
+    const size_t limit = size != 0 ? size : limit_of_grid(options, context, items, n);
     const size_t on_grid =
         encode_grid(options, context, items, n, out, std::min(limit, block_bound(width, n)));
     if (on_grid != 0 && size == 0 && is_larger_than_sparse(options, context, items, n, on_grid))
