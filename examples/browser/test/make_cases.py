@@ -22,6 +22,7 @@ from make_verdicts import write_frames, write_stores, write_unfinished
 
 import bf16codecs
 from bf16codecs import _core
+from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.zarr import (
     BF16ArithmeticCodec,
@@ -306,6 +307,19 @@ def write_zeros(cases: Cases) -> None:
     cases.add("zeros.zarr", zeros, [[[700, 703, 1], None], [None, 5]], array="zeros")
 
 
+def write_quantised(cases: Cases, rng: np.random.Generator) -> None:
+    """Write weights that were quantised once, of every recipe, whose frames are grids."""
+    group = zarr.create_group(cases.folder / "quantised.zarr")
+    normal = rng.normal(0, 0.02, (256, 512)).astype(np.float32)
+    for recipe, make in RECIPES.items():
+        for dtype in ("bfloat16", "float16", "float32"):
+            data = make(normal).astype(getattr(ml_dtypes, dtype, dtype))
+            path = f"{recipe}-{dtype}"
+            settings = {"serializer": BF16BlocksCodec("arithmetic"), "compressors": None}
+            group.create_array(path, data=data, chunks=data.shape, **settings)
+            cases.add("quantised.zarr", data, [[None, [100, 140, 3]], [None, None]], array=path)
+
+
 def write_huge(folder: Path) -> None:
     """Write a sound frame of 3 KiB that holds 3 GiB of zeros."""
     blocks, log2 = 768, 21
@@ -328,6 +342,7 @@ def main() -> None:
     write_arrays(cases, rng)
     write_large(cases, rng)
     write_zeros(cases)
+    write_quantised(cases, rng)
     write_models(cases, rng)
     write_run(cases, rng)
     cases.write()
