@@ -118,7 +118,7 @@ void LinesTogether::arrange(const Section& section) {
   // All groups are always tried, those that are done or not there as well.
   std::fill_n(lines_.scale, lines_.groups, 0.0f);
   std::fill_n(lines_.offset, lines_.groups, 0.0f);
-  left_ = static_cast<size_t>(count_ - std::count(lines_.inverse, lines_.inverse + count_, 0.0f));
+  left_ = count_ - static_cast<size_t>(std::count(lines_.inverse, lines_.inverse + count_, 0.0f));
   lows_.resize(lines_.groups), highs_.resize(lines_.groups);
   kernel.bound_scales(kind_.levels.formula, precision_, levels_, lines_);
 }
