@@ -59,7 +59,8 @@ class SparsePlanes {
   static constexpr size_t kRoom = kStrip + sparse::Reader::kRoom;
 
   void add(size_t plane, const PlaneView& view, size_t n, uint8_t* room);
-  // Puts the next n symbols of each, at most kStrip, into planes, of which the first has its own.
+  // Decodes the next n symbols of each, at most kStrip, and points `planes` to them. Plane 0 has
+  // its symbols already.
   void decode(size_t n, const uint8_t* planes[]);
   // Throws CorruptDataError unless all of each payload was used.
   void finish() const;
@@ -88,8 +89,8 @@ class PlanesReader {
   SparsePlanes sparse_planes_;
 };
 
-// Decodes a block of planes, of which the frame's model may describe the first ones. What is usual
-// is decoded in one pass. Throws CorruptDataError.
+// Decodes a block of planes, also one whose first planes the frame's model describes. The usual
+// modes are decoded in one pass. Throws CorruptDataError.
 void decode_planes(const Layout& layout, const BlockContext& context, const PlaneView views[],
                    size_t n, const Zstd* zstd, Output& out);
 

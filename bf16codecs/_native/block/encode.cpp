@@ -63,8 +63,8 @@ bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
   return size_whole(options, context, items, n, samples) < size;
 }
 
-// Whether the items take less than `size` as planes of which some are sparse: codes of zeros have
-// low bits, too.
+// Whether the items take less than `size` as planes of which some are sparse: on a grid, each zero
+// has low bits.
 bool is_larger_than_sparse(const EncodeOptions& options, const BlockContext& context,
                            const uint8_t* items, size_t n, size_t size) {
   if (!may_be_sparse(options, context, n)) return false;

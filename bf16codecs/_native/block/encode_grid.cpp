@@ -19,12 +19,9 @@
 namespace bf16codecs {
 namespace {
 
-// Codes a plane by Huffman, whatever the codec.
-CodedPlane code_huffman(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
-                        Workspace& workspace) {
-  EncodeOptions huffman = options;
-  huffman.codec = Codec::huffman;
-  return code_plane(huffman, plane, n, out, workspace);
+EncodeOptions with_huffman(EncodeOptions options) {
+  options.codec = Codec::huffman;
+  return options;
 }
 
 // Codes a plane of the scales of a block of n items, so that it decodes fast. Of a few thousand
@@ -47,17 +44,17 @@ CodedPlane code_scale_plane(const EncodeOptions& options, const uint8_t* plane, 
     return coded_or_stored(Mode::rans_pairs, size);
   }
   // Huffman only if it saves more than 1/64 bit an item.
-  const CodedPlane coded = code_huffman(options, plane, groups, out, workspace);
+  const CodedPlane coded = code_plane(with_huffman(options), plane, groups, out, workspace);
   return coded.size + n / 512 < groups ? coded : CodedPlane{};
 }
 
 // Codes it in the smallest way.
 CodedPlane code_scale_plane_best(const EncodeOptions& options, const uint8_t* plane, size_t groups,
                                  uint8_t* out, Workspace& workspace) {
-  const CodedPlane shorter = code_huffman(options, plane, groups, out, workspace);
+  const CodedPlane shorter = code_plane(with_huffman(options), plane, groups, out, workspace);
   const CodedPlane coded = code_plane(options, plane, groups, out, workspace);
   const bool is_shorter = coded.size == 0 || (shorter.size != 0 && shorter.size < coded.size);
-  return is_shorter ? code_huffman(options, plane, groups, out, workspace) : coded;
+  return is_shorter ? code_plane(with_huffman(options), plane, groups, out, workspace) : coded;
 }
 
 // Encodes the scales of the groups of a block of n items.
@@ -126,9 +123,7 @@ CodedPlane code_symbols(const EncodeOptions& options, std::span<const uint8_t> s
   counts.make_exact(plane, n);
   if (options.is_best()) return code_smallest(counts, plane, n, 0, out, workspace.words);
   if (options.codec == Codec::arithmetic && !has_good_pairs(counts.of)) {
-    EncodeOptions huffman = options;
-    huffman.codec = Codec::huffman;
-    const CodedPlane coded = code_counted(huffman, counts, plane, n, out, workspace);
+    const CodedPlane coded = code_counted(with_huffman(options), counts, plane, n, out, workspace);
     const uint64_t least = entropy_size(counts.of) >> 19;
     if (coded.size != 0 && coded.size <= least + least / 32) return coded;
   }

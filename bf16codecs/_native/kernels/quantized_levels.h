@@ -78,6 +78,25 @@ BF16CODECS_INLINE void with_formula(Formula formula, Function function) {
   }
 }
 
+// The scales of some items as an instruction set's Numbers and, but for products, their offsets.
+template <typename Numbers, Formula kFormula>
+struct FactorsOf {
+  Numbers scales, offsets;
+};
+template <typename Numbers>
+struct FactorsOf<Numbers, Formula::product> {
+  Numbers scales;
+};
+
+// Calls load(numbers) for scales and, but for products, for offsets.
+template <Formula kFormula, typename Load>
+BF16CODECS_INLINE auto load_factors(const ScaleRuns& runs, Load load) {
+  FactorsOf<decltype(load(runs.scales)), kFormula> of;
+  of.scales = load(runs.scales);
+  if constexpr (kFormula != Formula::product) of.offsets = load(runs.offsets);
+  return of;
+}
+
 // The words of 32 products of levels and a run's scale, or of sums with its offset.
 template <Formula kFormula, Precision kPrecision, Container kContainer>
 BF16CODECS_INLINE void multiply_levels(const float levels[32], const ScaleRuns& runs, size_t r,

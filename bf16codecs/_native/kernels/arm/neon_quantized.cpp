@@ -138,8 +138,8 @@ class FloatProducts {
 
 // --- integers as bfloat16
 
-// Rounds eight numbers to bfloat16. The instruction rounds ties up: where the lower half was half
-// of what is left, it was a tie, and the word must be even.
+// Rounds eight numbers to bfloat16. The instruction rounds ties up: where the lower half is
+// 0x8000, the number was a tie, and its word must be even.
 BF16CODECS_INLINE uint16x8_t rounded_words(float32x4_t first, float32x4_t second) {
   const uint32x4_t x = vreinterpretq_u32_f32(first), y = vreinterpretq_u32_f32(second);
   const uint16x8_t words = vrshrn_high_n_u32(vrshrn_n_u32(x, 16), y, 16);

@@ -42,15 +42,8 @@ BF16CODECS_INLINE Numbers repeated(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
 
-// The scales of 16 items and, but for products, their offsets.
 template <Formula kFormula>
-struct Factors {
-  Numbers scales, offsets;
-};
-template <>
-struct Factors<Formula::product> {
-  Numbers scales;
-};
+using Factors = FactorsOf<Numbers, kFormula>;  // of 16 items
 
 // Rounds products to bfloat16, the even and the odd of 16 items. Adding 0x8000 rounds ties up:
 // where nothing is left below the upper half, it was a tie, and the half must be even.
@@ -93,15 +86,6 @@ BF16CODECS_INLINE __m256i items_of(const Numbers& levels, const Factors<kFormula
                        combined<kFormula>(levels.odd, of.scales.odd, offsets.odd));
 }
 
-// Calls load(numbers) for scales and, but for products, for offsets.
-template <Formula kFormula, typename Load>
-BF16CODECS_INLINE Factors<kFormula> factors_of(const ScaleRuns& runs, Load load) {
-  Factors<kFormula> of;
-  of.scales = load(runs.scales);
-  if constexpr (kFormula != Formula::product) of.offsets = load(runs.offsets);
-  return of;
-}
-
 // --- products that are looked up
 
 // 32 words, in their order.
@@ -133,7 +117,7 @@ struct LevelTable {
   BF16CODECS_INLINE WordTable items(const ScaleRuns& runs, size_t r) const {
     if constexpr (kPrecision == Precision::bfloat16) {
       const auto of =
-          factors_of<kFormula>(runs, [&](const float* numbers) { return repeated(numbers[r]); });
+          load_factors<kFormula>(runs, [&](const float* numbers) { return repeated(numbers[r]); });
       return {items_of<kFormula>(first, of), items_of<kFormula>(second, of)};
     }
     alignas(32) uint8_t words[64];
@@ -300,19 +284,19 @@ class IntegerProducts {
     }
   };
   BF16CODECS_INLINE OfRun start(const ScaleRuns& runs, size_t r) const {
-    return {*this, factors_of<kFormula>(runs, [&](const float* x) { return repeated(x[r]); })};
+    return {*this, load_factors<kFormula>(runs, [&](const float* x) { return repeated(x[r]); })};
   }
   // Of two runs of 16 codes.
   BF16CODECS_INLINE OfRun start_two(const ScaleRuns& runs, size_t r) const {
     const auto load = [&](const float* x) { return repeated(x[r], x[r + 1]); };
-    return {*this, factors_of<kFormula>(runs, load)};
+    return {*this, load_factors<kFormula>(runs, load)};
   }
 
   // Of a scale for each item, and an offset.
   BF16CODECS_INLINE static OfItems load_each(const ScaleRuns& runs, size_t i) {
     const auto even = [&](const float* x) { return load_numbers(x + i, x + i + 16); };
     const auto odd = [&](const float* x) { return load_numbers(x + i + 8, x + i + 24); };
-    return {factors_of<kFormula>(runs, even), factors_of<kFormula>(runs, odd)};
+    return {load_factors<kFormula>(runs, even), load_factors<kFormula>(runs, odd)};
   }
 
   BF16CODECS_INLINE void items(const Codes& codes, const OfItems& of, uint8_t* out) const {

@@ -111,22 +111,13 @@ BF16CODECS_INLINE Numbers half_rounded(const Numbers& x) {
           _mm512_cvtph_ps(_mm512_cvtps_ph(x.high, kToNearest))};
 }
 
-// The scales of 32 items and, but for products, their offsets.
 template <Formula kFormula>
-struct Factors {
-  Numbers scales, offsets;
-};
-template <>
-struct Factors<Formula::product> {
-  Numbers scales;
-};
+using Factors = FactorsOf<Numbers, kFormula>;  // of 32 items
 
+// Of a run.
 template <Formula kFormula>
 BF16CODECS_INLINE Factors<kFormula> factors_of(const ScaleRuns& runs, size_t r) {
-  if constexpr (kFormula == Formula::product)
-    return {repeated(runs.scales[r])};
-  else
-    return {repeated(runs.scales[r]), repeated(runs.offsets[r])};
+  return load_factors<kFormula>(runs, [r](const float* numbers) { return repeated(numbers[r]); });
 }
 
 // The items of levels.
@@ -488,10 +479,8 @@ template <typename Of>
 BF16CODECS_INLINE void multiply_each(const Of of, const ScaleRuns runs, const Place place,
                                      size_t at) {
   const auto step = [&](size_t i, __mmask32 mask) {
-    Factors<Of::kFormula> each;
-    each.scales = load_numbers(runs.scales + i, mask);
-    if constexpr (Of::kFormula != Formula::product)
-      each.offsets = load_numbers(runs.offsets + i, mask);
+    const auto each = load_factors<Of::kFormula>(
+        runs, [=](const float* numbers) { return load_numbers(numbers + i, mask); });
     place.put(at + i, mask, of.items(place.symbols, at + i, mask, each));
   };
   size_t i = 0;
@@ -504,12 +493,9 @@ template <typename Of>
 BF16CODECS_INLINE void multiply_sixteens(const Of of, const ScaleRuns runs, const Place place,
                                          size_t at) {
   const auto step = [&](size_t r, size_t next, __mmask32 mask) {
-    const auto both = [&](const float* numbers) {
+    const auto of_both = load_factors<Of::kFormula>(runs, [=](const float* numbers) {
       return Numbers{_mm512_set1_ps(numbers[r]), _mm512_set1_ps(numbers[next])};
-    };
-    Factors<Of::kFormula> of_both;
-    of_both.scales = both(runs.scales);
-    if constexpr (Of::kFormula != Formula::product) of_both.offsets = both(runs.offsets);
+    });
     place.put(at, mask, of.items(place.symbols, at, mask, of_both));
     at += 32;
   };
