@@ -70,14 +70,11 @@ void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint1
 
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   const __m256i byte = _mm256_set1_epi16(255);
-  // a byte of item >> 7, and of the rotated item
-  const auto high_of = [&](__m256i v) { return _mm256_and_si256(_mm256_srli_epi16(v, 7), byte); };
-  const auto low_of = [&](__m256i v) { return _mm256_and_si256(rotated(v), byte); };
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    const __m256i v = load(items + 2 * i), w = load(items + 2 * i + 32);
-    store(high + i, pack(high_of(v), high_of(w)));
-    store(low + i, pack(low_of(v), low_of(w)));
+    const __m256i v = rotated(load(items + 2 * i)), w = rotated(load(items + 2 * i + 32));
+    store(high + i, pack(_mm256_srli_epi16(v, 8), _mm256_srli_epi16(w, 8)));
+    store(low + i, pack(_mm256_and_si256(v, byte), _mm256_and_si256(w, byte)));
   }
   if (i < n) kScalarKernels.split16(items + 2 * i, n - i, high + i, low + i);
 }
