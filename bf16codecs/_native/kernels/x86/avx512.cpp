@@ -161,40 +161,50 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
   }
 }
 
-constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
-                               const DeltaKernels& delta, const SparseKernels& sparse,
-                               const QuantizedKernels& quantized) {
-  return {
-      .name = name,
-      .checksum = checksum,
-      .load_keys16 = load_keys16,
-      .load_distances16 = load_distances16,
-      .split16 = split16,
-      .merge16 = merge16,
-      .histogram = histogram,
-      .magnitudes = &kAvx512MagnitudeKernels,
-      .pairs_decode = avx512_pairs_decode,
-      .pairs_decode16 = avx512_pairs_decode16,
-      .pairs_encode = avx512_pairs_encode,
-      .huffman_pack = avx512_huffman_pack,
-      .add_columns = add_columns,
-      .differing_bits = differing_bits,
-      .quantized = &quantized,
-      .tiles = &tiles,
-      .delta = &delta,
-      .sparse = &sparse,
-  };
+constexpr Kernels kAvx512{
+    .name = "avx512",
+    .checksum = checksum,
+    .load_keys16 = load_keys16,
+    .load_distances16 = load_distances16,
+    .split16 = split16,
+    .merge16 = merge16,
+    .histogram = histogram,
+    .magnitudes = &kAvx512MagnitudeKernels,
+    .pairs_decode = avx512_pairs_decode,
+    .pairs_decode16 = avx512_pairs_decode16,
+    .pairs_encode = avx512_pairs_encode,
+    .huffman_pack = avx512_huffman_pack,
+    .add_columns = add_columns,
+    .differing_bits = differing_bits,
+    .quantized = &kAvx512QuantizedKernels,
+    .tiles = &kAvx512TileKernels,
+    .delta = &kAvx512DeltaKernels,
+    .sparse = &kAvx2SparseKernels,
+};
+
+constexpr Kernels with_vbmi2() {
+  Kernels kernels = kAvx512;
+  kernels.name = "avx512vbmi2";
+  kernels.pairs_decode = avx512vbmi2_pairs_decode;
+  kernels.pairs_decode16 = avx512vbmi2_pairs_decode16;
+  kernels.pairs_encode = avx512vbmi2_pairs_encode;
+  kernels.tiles = &kAvx512Vbmi2TileKernels;
+  kernels.delta = &kAvx512Vbmi2DeltaKernels;
+  kernels.sparse = &kAvx512Vbmi2SparseKernels;
+  return kernels;
+}
+
+constexpr Kernels with_bf16() {
+  Kernels kernels = with_vbmi2();
+  kernels.name = "avx512bf16";
+  kernels.quantized = &kAvx512Bf16QuantizedKernels;
+  return kernels;
 }
 
 }  // namespace
 
-constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels,
-                                                kAvx2SparseKernels, kAvx512QuantizedKernels);
-constexpr Kernels kAvx512Vbmi2Kernels =
-    kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels,
-                 kAvx512Vbmi2SparseKernels, kAvx512QuantizedKernels);
-constexpr Kernels kAvx512Bf16Kernels =
-    kernels_with("avx512bf16", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels,
-                 kAvx512Vbmi2SparseKernels, kAvx512Bf16QuantizedKernels);
+constexpr Kernels kAvx512Kernels = kAvx512;
+constexpr Kernels kAvx512Vbmi2Kernels = with_vbmi2();
+constexpr Kernels kAvx512Bf16Kernels = with_bf16();
 
 }  // namespace bf16codecs

@@ -49,6 +49,11 @@ size_t avx512_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t*
 size_t avx512_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
                              uint8_t* items, size_t steps);
 void avx512_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
+size_t avx512vbmi2_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane,
+                                size_t steps);
+size_t avx512vbmi2_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
+                                  uint8_t* items, size_t steps);
+void avx512vbmi2_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
 size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
                            const uint8_t* symbols, size_t n);
 
