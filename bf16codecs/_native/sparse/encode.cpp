@@ -9,9 +9,11 @@
 namespace bf16codecs::sparse {
 namespace {
 
-// What is looked at of plane 0: of 262,144 symbols a 128th, which is enough to see whether a
-// sixteenth of them are zero.
-constexpr size_t kSamples = 16, kSampleSymbols = 128;
+// What is looked at of a plane: of 262,144 symbols a 32nd, which is enough to see whether a
+// sixteenth of them are zero. All planes are looked at in the same places, so that what they would
+// take is compared for the same items: where whole rows are zero, samples differ by more than zeros
+// save.
+constexpr size_t kSamples = 128, kSampleSymbols = 64;
 
 // By what a plane has to be smaller: 1/32 of it, as other planes are coded for.
 constexpr size_t kLeastSaving = 32;
@@ -22,20 +24,28 @@ constexpr size_t kItemsPerException = 64;
 // Symbols that are packed before exceptions among them are looked for.
 constexpr size_t kStrip = 4096;
 
-// The size of a plane that is stored, or in a code of its own, by a sample.
-size_t size_alone(const uint8_t* plane, size_t n) {
-  uint32_t counts[256];
-  const size_t counted = sample_histogram(plane, n, counts);
-  return std::min(n, static_cast<size_t>(entropy_size(counts) / counted * n >> 19));
+// Calls function(symbols, n) for each sample of a plane, or for the whole plane if it is small;
+// returns the number of symbols.
+template <typename Function>
+size_t for_each_sample(const uint8_t* plane, size_t n, Function function) {
+  if (n <= 2 * kSamples * kSampleSymbols) {
+    function(plane, n);
+    return n;
+  }
+  const size_t part = n / kSamples;
+  for (size_t k = 0; k < kSamples; ++k) {
+    function(plane + part * k + scattered_place(k, part - kSampleSymbols), kSampleSymbols);
+  }
+  return kSamples * kSampleSymbols;
 }
 
-// A sum of bytes, of which the compiler makes vectors: std::count() takes seven times as long.
-size_t zeros_of_sample(const uint8_t* sample) {
-  uint8_t zeros = 0;
-  for (size_t i = 0; i < kSampleSymbols; ++i) {
-    zeros = static_cast<uint8_t>(zeros + (sample[i] == 0 ? 1 : 0));
-  }
-  return zeros;
+// The size of a plane that is stored, or in a code of its own, by a sample.
+size_t size_alone(const uint8_t* plane, size_t n) {
+  uint32_t counts[256] = {};
+  const size_t counted = for_each_sample(plane, n, [&](const uint8_t* symbols, size_t count) {
+    for (size_t i = 0; i < count; ++i) ++counts[symbols[i]];
+  });
+  return std::min(n, static_cast<size_t>(entropy_size(counts) / counted * n >> 19));
 }
 
 bool is_exception(uint8_t first, uint8_t symbol) {
@@ -64,15 +74,10 @@ uint8_t* add_exceptions(const uint8_t* first, const uint8_t* plane, size_t n, si
 
 }  // namespace
 
-Encoder::Encoder(const uint8_t* first, size_t n)
-    : first_(first), n_(n), counted_(std::min(n, kSamples * kSampleSymbols)) {
-  if (counted_ == n) {
-    zeros_ = static_cast<size_t>(std::count(first, first + n, uint8_t{0}));
-    return;
-  }
-  for (size_t k = 0; k < kSamples; ++k) {
-    zeros_ += zeros_of_sample(first + n / kSamples * k);
-  }
+Encoder::Encoder(const uint8_t* first, size_t n) : first_(first), n_(n) {
+  counted_ = for_each_sample(first, n, [&](const uint8_t* symbols, size_t count) {
+    zeros_ += static_cast<size_t>(std::count(symbols, symbols + count, uint8_t{0}));
+  });
 }
 
 size_t Encoder::encode(const uint8_t* plane, uint8_t* out, Scratch& scratch) const {
