@@ -2,71 +2,60 @@
 //
 // The states of a group are 32-bit numbers in two registers, `even` with lanes 0-15 and `odd` with
 // lanes 16-31, named after their symbols' places. To find entries, their low halves are joined to
-// one register of 64 slots: the layout is in x86/pairs.h. Frequencies, remainders and products then
+// one register of 64 slots, four in each dword:
+//
+//   byte      0        1            2            3
+//   slot      a        b            a            b
+//   lane      i        i            16 + i       16 + i
+//   symbol    2 i      2 i + 32     2 i + 1      2 i + 33
+//
+// Entries and symbols that are found by these slots have the same layout: the low bytes of words
+// are symbols 0-31 in order, their high bytes symbols 32-63. Frequencies, remainders and products
 // are words, of the even lanes in the even words and of the odd lanes in the odd ones, until they
 // are extended to 32 bits for the new states.
 //
 // Each group of vector instructions is preceded by the scalar formula that it computes.
 
+#include "kernels/x86/avx512_pairs.h"
 #include "kernels/pairs_decode.h"
-#include "kernels/x86/avx512.h"
-#include "kernels/x86/pairs.h"
 
 namespace bf16codecs {
 namespace {
 
-// The table's rows. They stay in registers while a plane is decoded.
-struct DecoderRows {
-  __m512i base, threshold, last, frequency, start, symbol, escape;
-  explicit DecoderRows(const PairsTable& t)
-      : base(load(t.base)),
-        threshold(load(t.threshold)),
-        last(load(t.last)),
-        frequency(load(t.frequency)),
-        start(load(t.start)),
-        symbol(load(t.symbol)),
-        escape(_mm512_set1_epi8(static_cast<char>(t.escape))) {}
+// The escapes of a group, as a mask of the bytes of its entries in the layout above.
+struct DwordBytes {
+  uint64_t bytes;
+
+  BF16CODECS_INLINE bool any() const { return bytes != 0; }
+  // The mask by symbols: byte `at` is symbol 2 (at / 4), one more if it is of the odd lane, and 32
+  // more if it is of slot b.
+  uint64_t mask() const {
+    uint64_t symbols = 0;
+    for (uint64_t left = bytes; left != 0; left &= left - 1) {
+      const unsigned at = first_bit(left);
+      symbols |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
+    }
+    return symbols;
+  }
 };
 
-// Decodes 64 symbols of two registers of states. Symbols and entries have the layout of
-// x86/pairs.h. Both look-ups of a lane start from the old state, so that the chain from state to
-// state is half as long as with one symbol after the other (docs/design_codecs.md, "Two symbols in
-// one step").
+// Decodes 64 symbols of two registers of states. Symbols and entries have the layout above. Both
+// look-ups of a lane start from the old state, so that the chain from state to state is half as
+// long as with one symbol after the other (docs/design_codecs.md, "Two symbols in one step").
 BF16CODECS_INLINE __m512i decode_64(__m512i& even, __m512i& odd, const DecoderRows& t,
                                     __m512i& entries) {
-  const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
   const __m512i word = _mm512_set1_epi32(0xFFFF);
   // The low halves of the odd states move to the odd words, over the high halves of the even ones.
-  const __m512i slots = _mm512_mask_blend_epi16(0xAAAAAAAA, even, _mm512_slli_epi32(odd, 16));
-
-  // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]. There
-  // is no shift of bytes: words are shifted, and what comes in from the byte above is masked.
-  const __m512i bucket = _mm512_and_si512(_mm512_srli_epi16(slots, 4), nibble);
-  __m512i e = _mm512_shuffle_epi8(t.base, bucket);
-  e = _mm512_mask_sub_epi8(e,
-                           _mm512_cmpge_epu8_mask(slots, _mm512_shuffle_epi8(t.threshold, bucket)),
-                           e, _mm512_set1_epi8(-1));
-  e = _mm512_mask_shuffle_epi8(
-      e, _mm512_cmpge_epu8_mask(slots, _mm512_set1_epi8(static_cast<char>(0xF0))), t.last,
-      _mm512_and_si512(slots, nibble));
-  entries = e;
-
-  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i]). Frequencies are at most 255: f is at most
-  // 65025, and r below f, so that both fit in words.
-  const __m512i frequency = _mm512_shuffle_epi8(t.frequency, e);
-  const __m512i rest = _mm512_sub_epi8(slots, _mm512_shuffle_epi8(t.start, e));
-  const __m512i fi = _mm512_and_si512(frequency, byte), fj = _mm512_srli_epi16(frequency, 8);
-  const __m512i f = _mm512_mullo_epi16(fi, fj);
-  const __m512i r = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(rest, 8), fi),
-                                     _mm512_and_si512(rest, byte));
+  const Pairs p = look_up(t, _mm512_mask_blend_epi16(0xAAAAAAAA, even, _mm512_slli_epi32(odd, 16)));
+  entries = p.entries;
   // x = f (x >> 16) + r, below 2^32; the even lanes' f and r are in the even words, the odd lanes'
   // in the odd ones
   even =
-      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(even, 16), _mm512_and_si512(f, word)),
-                       _mm512_and_si512(r, word));
-  odd = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(odd, 16), _mm512_srli_epi32(f, 16)),
-                         _mm512_srli_epi32(r, 16));
-  return _mm512_shuffle_epi8(t.symbol, e);
+      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(even, 16), _mm512_and_si512(p.f, word)),
+                       _mm512_and_si512(p.r, word));
+  odd = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(odd, 16), _mm512_srli_epi32(p.f, 16)),
+                         _mm512_srli_epi32(p.r, 16));
+  return _mm512_shuffle_epi8(t.symbol, p.entries);
 }
 
 // if (x < 2^16) x = x << 16 | next word, lane by lane: expand gives the k-th lane of the mask the

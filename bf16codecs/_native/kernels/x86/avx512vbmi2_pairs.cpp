@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/pairs_decode.h"
+#include "kernels/x86/avx512_pairs.h"
 #include "kernels/x86/avx512vbmi2_planes.h"
 
 namespace bf16codecs {
@@ -48,33 +49,6 @@ constexpr ByteOrder make_lane_order(unsigned second) {
 
 constexpr ByteOrder kFirst = make_lane_order(0), kSecond = make_lane_order(1);
 
-// The table's rows. They stay in registers while a plane is decoded.
-struct DecoderRows {
-  __m512i base, threshold, last, frequency, start, symbol, escape;
-  explicit DecoderRows(const PairsTable& t)
-      : base(load(t.base)),
-        threshold(load(t.threshold)),
-        last(load(t.last)),
-        frequency(load(t.frequency)),
-        start(load(t.start)),
-        symbol(load(t.symbol)),
-        escape(_mm512_set1_epi8(static_cast<char>(t.escape))) {}
-};
-
-// The entries of 64 slots: base[bucket] + (slot >= threshold[bucket]), in the last bucket
-// last[slot % 16]. There is no shift of bytes: words are shifted, and what comes in from the byte
-// above is masked.
-BF16CODECS_INLINE __m512i find_slots(const DecoderRows& t, __m512i slots) {
-  const __m512i nibble = _mm512_set1_epi8(15);
-  const __m512i bucket = _mm512_and_si512(_mm512_srli_epi16(slots, 4), nibble);
-  const __m512i base = _mm512_shuffle_epi8(t.base, bucket);
-  const __mmask64 above = _mm512_cmpge_epu8_mask(slots, _mm512_shuffle_epi8(t.threshold, bucket));
-  const __mmask64 in_last =
-      _mm512_cmpge_epu8_mask(slots, _mm512_set1_epi8(static_cast<char>(0xF0)));
-  const __m512i e = _mm512_mask_sub_epi8(base, above, base, _mm512_set1_epi8(-1));
-  return _mm512_mask_shuffle_epi8(e, in_last, t.last, _mm512_and_si512(slots, nibble));
-}
-
 // Puts 64 symbols into a plane, or into items as their high bytes.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
@@ -114,16 +88,7 @@ struct PairsGroup {
 
   template <typename Sink>
   BF16CODECS_INLINE Escapes decode(const Rows& t, Sink& sink, size_t at) {
-    const __m512i byte = _mm512_set1_epi16(255);
-    const __m512i e = find_slots(t, x.low);
-
-    // f = f[i] f[j] <= 65025,  r = f[i] (b - c[j]) + (a - c[i]) < f: both fit in words
-    const __m512i frequency = _mm512_shuffle_epi8(t.frequency, e);
-    const __m512i rest = _mm512_sub_epi8(x.low, _mm512_shuffle_epi8(t.start, e));
-    const __m512i fi = _mm512_and_si512(frequency, byte), fj = _mm512_srli_epi16(frequency, 8);
-    const __m512i f = _mm512_mullo_epi16(fi, fj);
-    const __m512i r = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(rest, 8), fi),
-                                       _mm512_and_si512(rest, byte));
+    const auto [e, f, r] = look_up(t, x.low);
     // x = f (x >> 16) + r, below 2^32. The sum of the low halves carries if it is below r.
     x.low = _mm512_add_epi16(_mm512_mullo_epi16(f, x.high), r);
     const __m512i high = _mm512_mulhi_epu16(f, x.high);

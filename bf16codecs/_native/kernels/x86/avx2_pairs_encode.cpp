@@ -1,0 +1,215 @@
+// The pairs mode's encoder for AVX2, whose states are those of x86/avx2_pairs.h. Each group of
+// vector instructions is preceded by the scalar formula that it computes.
+
+#include <algorithm>
+
+#include "kernels/groups.h"
+#include "kernels/pairs_escapes.h"
+#include "kernels/x86/avx2_pairs.h"
+
+namespace bf16codecs {
+namespace {
+
+struct Compressions {
+  alignas(16) WordShuffles of;
+};
+
+// The words of the mask move to the end, in order.
+constexpr Compressions make_compressions() {
+  Compressions compressions{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned at = 16;
+    for (unsigned byte = 16; byte-- != 0;) {
+      if ((m >> byte / 2 & 1) != 0) compressions.of[m][--at] = static_cast<uint8_t>(byte);
+    }
+  }
+  return compressions;
+}
+
+constexpr Compressions kCompressions = make_compressions();
+
+// Sixteen symbols: 16 times the row's number, and their entries, both 32 times; entries are xored
+// with the escape's, which those of other rows are.
+struct SymbolRow {
+  alignas(32) uint8_t high_half[32], entries[32];
+};
+
+// An encoder's table: by entry, for both halves of a register, and by symbol.
+struct EncoderRows {
+  __m256i frequency, start;
+  __m256i inverse_low, inverse_high;  // the bytes of (2^16 - 1) / frequency, rounded down
+  __m256i escape;
+  SymbolRow symbols[16];
+  const SymbolRow* symbols_end;
+
+  explicit EncoderRows(const PairsEncoder& e)
+      : escape(_mm256_set1_epi8(static_cast<char>(e.escape))), symbols_end(symbols) {
+    alignas(32) uint8_t rows[4][32];
+    for (unsigned i = 0; i < 32; ++i) {
+      const uint32_t f = e.entry[i % 16] & 255, inverse = 0xFFFF / f;
+      rows[0][i] = static_cast<uint8_t>(f);
+      rows[1][i] = static_cast<uint8_t>(e.entry[i % 16] >> 16);
+      rows[2][i] = static_cast<uint8_t>(inverse);
+      rows[3][i] = static_cast<uint8_t>(inverse >> 8);
+    }
+    frequency = load(rows[0]), start = load(rows[1]);
+    inverse_low = load(rows[2]), inverse_high = load(rows[3]);
+    SymbolRow* row = symbols;
+    for (unsigned left = e.rows; left != 0; left &= left - 1, ++row) {
+      const unsigned high_half = first_bit(left) << 4;
+      const __m128i entries = load16(e.entry_of + high_half);
+      store(row->high_half, _mm256_set1_epi8(static_cast<char>(high_half)));
+      store(row->entries, _mm256_xor_si256(_mm256_broadcastsi128_si256(entries), escape));
+    }
+    symbols_end = row;
+  }
+};
+
+// What a step of 16 lanes needs, as words: f[i], f[j], c[j] << 8 | c[i], and f[i]'s inverse.
+struct Step {
+  __m256i first, second, start, inverse;
+};
+
+// x / f as binary32, where x < 2^16 f; the result is never above the quotient, and short of it by
+// less than 7 2^-24 of it. Words with 0x5300 above them are 2^39 + 2^16 h, those with 0x4B00 are
+// 2^23 + l; their sum with the constants off is rounded once. That, the division and the product
+// make three roundings of 2^-24, which four of them outweigh.
+BF16CODECS_INLINE __m256 quotient(__m256i high, __m256i low, __m256i f) {
+  const __m256 above = _mm256_sub_ps(_mm256_castsi256_ps(high), _mm256_set1_ps(0x1p39f + 0x1p23f));
+  const __m256 x = _mm256_add_ps(above, _mm256_castsi256_ps(low));
+  return _mm256_mul_ps(_mm256_div_ps(x, _mm256_cvtepi32_ps(f)), _mm256_set1_ps(1 - 0x1p-22f));
+}
+
+// x div f, or one less, as words.
+BF16CODECS_INLINE __m256i divide(const WordStates& x, __m256i f) {
+  const __m256i above = _mm256_set1_epi16(0x5300), below = _mm256_set1_epi16(0x4B00);
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256 a = quotient(_mm256_unpacklo_epi16(x.high, above),
+                            _mm256_unpacklo_epi16(x.low, below), _mm256_unpacklo_epi16(f, zero));
+  const __m256 b = quotient(_mm256_unpackhi_epi16(x.high, above),
+                            _mm256_unpackhi_epi16(x.low, below), _mm256_unpackhi_epi16(f, zero));
+  return _mm256_packus_epi32(_mm256_cvttps_epi32(a), _mm256_cvttps_epi32(b));
+}
+
+// The largest frequency with which a remainder of divide() fits in a word: the quotient lacks at
+// most 7 2^-24 of 2^16, which is 0.028 f, and 1.028 x 252^2 < 2^16.
+constexpr uint32_t kMostNarrow = 252;
+
+// Where a remainder of divide() is 2^16 or more.
+BF16CODECS_INLINE __m256i beyond_words(const WordStates& x, __m256i q, __m256i f) {
+  const __m256i low = _mm256_mullo_epi16(q, f), high = _mm256_mulhi_epu16(q, f);
+  const __m256i no_borrow = words_at_least(x.low, low);
+  // x.high - high - borrow is 0 or 1
+  const __m256i difference = _mm256_sub_epi16(_mm256_sub_epi16(x.high, high), no_borrow);
+  return _mm256_cmpeq_epi16(difference, _mm256_set1_epi16(2));
+}
+
+// Puts two symbols on each of 16 states, which have room for them.
+template <bool kWide>
+BF16CODECS_INLINE void encode_lanes(WordStates& x, const Step& p, __m256i f) {
+  // q = x / f, r = x % f. Where the quotient is one short, r >= f, and then r - f is the smaller
+  // one of the two, modulo 2^16.
+  __m256i q = divide(x, f);
+  const __m256i r = _mm256_sub_epi16(x.low, _mm256_mullo_epi16(q, f));
+  const __m256i less = _mm256_sub_epi16(r, f);
+  __m256i rest = _mm256_min_epu16(r, less);
+  __m256i is_short = _mm256_cmpeq_epi16(rest, less);
+  if constexpr (kWide) {
+    is_short = _mm256_or_si256(is_short, beyond_words(x, q, f));
+    rest = _mm256_blendv_epi8(r, less, is_short);
+  }
+  q = _mm256_sub_epi16(q, is_short);
+
+  // r2 = r / f1, r1 = r % f1, likewise: the inverse is too small by at most 1, and r < 2^16.
+  __m256i r2 = _mm256_mulhi_epu16(rest, p.inverse);
+  const __m256i s = _mm256_sub_epi16(rest, _mm256_mullo_epi16(r2, p.first));
+  const __m256i s_less = _mm256_sub_epi16(s, p.first);
+  const __m256i r1 = _mm256_min_epu16(s, s_less);
+  r2 = _mm256_sub_epi16(r2, _mm256_cmpeq_epi16(r1, s_less));
+  // x = q << 16 | (c[j] + r2) << 8 | (c[i] + r1)
+  x.high = q;
+  x.low = _mm256_add_epi16(_mm256_add_epi16(p.start, r1), _mm256_slli_epi16(r2, 8));
+}
+
+// if (x >> 16 >= f) emit x, x >>= 16.
+BF16CODECS_INLINE void shift_out(WordStates& x, __m256i full) {
+  x.low = _mm256_blendv_epi8(x.low, x.high, full);
+  x.high = _mm256_andnot_si256(full, x.high);
+}
+
+// Stores the low halves of 16 lanes, two turns of the mask, from the last one to the first. Each
+// turn stores 16 bytes whose upper ones are the words; the lower ones are noise that the next words
+// overwrite, or that is in the kEncodeMargin.
+BF16CODECS_INLINE void emit(const WordStates& x, LaneMask full, unsigned turn, uint8_t* words) {
+  const __m256i emitted = _mm256_shuffle_epi8(x.low, full.shuffles(kCompressions.of, turn));
+  store16(words - full.size_after(turn + 1) - 16, _mm256_extracti128_si256(emitted, 1));
+  store16(words - full.size_after(turn) - 16, _mm256_castsi256_si128(emitted));
+}
+
+// The entries of the symbols of two registers: one shuffle for each row of 16 symbols in which some
+// have an entry; exponents have few such rows. All other symbols are escapes.
+BF16CODECS_INLINE void find_entries(const EncoderRows& t, __m256i& first, __m256i& second) {
+  const __m256i symbols[2] = {first, second};
+  first = second = t.escape;
+  for (const SymbolRow* row = t.symbols; row != t.symbols_end; ++row) {
+    const __m256i table = load(row->entries), name = load(row->high_half);
+    first = _mm256_xor_si256(first, _mm256_shuffle_epi8(table, index_in_row(symbols[0], name)));
+    second = _mm256_xor_si256(second, _mm256_shuffle_epi8(table, index_in_row(symbols[1], name)));
+  }
+}
+
+// Encodes a group's 64 symbols.
+template <bool kWide>
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
+                                    PairsStates& x, uint8_t*& words) {
+  const __m256i byte = _mm256_set1_epi16(255);
+  // Byte 2 k is of lane k, byte 2 k + 1 of lane 16 + k.
+  __m256i i = load(symbols), j = load(symbols + 32);
+  find_entries(t, i, j);
+  const __m256i fi = _mm256_shuffle_epi8(t.frequency, i), fj = _mm256_shuffle_epi8(t.frequency, j);
+  const __m256i ci = _mm256_shuffle_epi8(t.start, i), cj = _mm256_shuffle_epi8(t.start, j);
+  const __m256i low = _mm256_shuffle_epi8(t.inverse_low, i);
+  const __m256i high = _mm256_shuffle_epi8(t.inverse_high, i);
+  const Step even{_mm256_and_si256(fi, byte), _mm256_and_si256(fj, byte), first_bytes(ci, cj),
+                  first_bytes(low, high)};
+  const Step odd{_mm256_srli_epi16(fi, 8), _mm256_srli_epi16(fj, 8), second_bytes(ci, cj),
+                 second_bytes(low, high)};
+  const __m256i f_even = _mm256_mullo_epi16(even.first, even.second);
+  const __m256i f_odd = _mm256_mullo_epi16(odd.first, odd.second);
+
+  const __m256i full_even = words_at_least(x.even.high, f_even);
+  const __m256i full_odd = words_at_least(x.odd.high, f_odd);
+  const LaneMask full(full_even, full_odd);
+  emit(x.odd, full, 2, words);
+  emit(x.even, full, 0, words);
+  words -= full.size();
+  shift_out(x.even, full_even), shift_out(x.odd, full_odd);
+
+  encode_lanes<kWide>(x.even, even, f_even);
+  encode_lanes<kWide>(x.odd, odd, f_odd);
+
+  const uint64_t mask = byte_mask(_mm256_cmpeq_epi8(i, t.escape), _mm256_cmpeq_epi8(j, t.escape));
+  if (mask != 0) [[unlikely]]
+    save_escapes(e, mask, symbols);
+}
+
+template <bool kWide>
+void encode_groups(PairsEncoder& e, const uint8_t* plane, size_t n) {
+  const EncoderRows rows(e);
+  States<PairsStates> groups(e);
+  uint8_t* words = e.words;
+  while (n-- != 0) encode_group<kWide>(e, rows, plane + kPairSymbols * n, *groups.of(n), words);
+  e.words = words;
+  groups.store(e);
+}
+
+}  // namespace
+
+void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
+  uint32_t most = 0;
+  for (const uint32_t entry : e.entry) most = std::max(most, entry & 255);
+  const auto encode = most <= kMostNarrow ? encode_groups<false> : encode_groups<true>;
+  encode(e, plane, steps * e.groups);
+}
+
+}  // namespace bf16codecs
