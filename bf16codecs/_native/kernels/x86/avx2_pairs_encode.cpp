@@ -44,16 +44,19 @@ struct EncoderRows {
 
   explicit EncoderRows(const PairsEncoder& e)
       : escape(_mm256_set1_epi8(static_cast<char>(e.escape))), symbols_end(symbols) {
-    alignas(32) uint8_t rows[4][32];
-    for (unsigned i = 0; i < 32; ++i) {
-      const uint32_t f = e.entry[i % 16] & 255, inverse = 0xFFFF / f;
+    uint8_t rows[4][16];
+    for (unsigned i = 0; i < 16; ++i) {
+      const uint32_t f = e.entry[i] & 255, inverse = 0xFFFF / f;
       rows[0][i] = static_cast<uint8_t>(f);
-      rows[1][i] = static_cast<uint8_t>(e.entry[i % 16] >> 16);
+      rows[1][i] = static_cast<uint8_t>(e.entry[i] >> 16);
       rows[2][i] = static_cast<uint8_t>(inverse);
       rows[3][i] = static_cast<uint8_t>(inverse >> 8);
     }
-    frequency = load(rows[0]), start = load(rows[1]);
-    inverse_low = load(rows[2]), inverse_high = load(rows[3]);
+    const auto twice = [](const uint8_t row[16]) {
+      return _mm256_broadcastsi128_si256(load16(row));
+    };
+    frequency = twice(rows[0]), start = twice(rows[1]);
+    inverse_low = twice(rows[2]), inverse_high = twice(rows[3]);
     SymbolRow* row = symbols;
     for (unsigned left = e.rows; left != 0; left &= left - 1, ++row) {
       const unsigned high_half = first_bit(left) << 4;

@@ -115,18 +115,16 @@ struct EncoderRows {
   __m512i frequency, start, second_start, inverse;
 
   explicit EncoderRows(const PairsEncoder& e) {
-    alignas(64) uint16_t rows[2][32];
-    for (unsigned i = 0; i < 32; ++i) {
-      const uint32_t f = e.entry[i % 16] & 255;
-      rows[0][i] = static_cast<uint16_t>(f);
-      rows[1][i] = static_cast<uint16_t>(0xFFFF / f);
-    }
-    const __m512i entries = load(e.entry);
-    const __m512i starts = _mm512_srli_epi32(entries, 16);
-    const __m256i words = _mm512_cvtepi32_epi16(starts);
-    start = _mm512_broadcast_i64x4(words);
+    const __m512i entries = load(e.entry), word = _mm512_set1_epi32(0xFFFF);
+    const __m512i f = _mm512_and_si512(entries, word);
+    // The division is exact enough: 65535 / f is at least 1 / 255 below the next integer.
+    const __m512i quotient =
+        _mm512_cvttps_epi32(_mm512_div_ps(_mm512_set1_ps(65535.0f), _mm512_cvtepi32_ps(f)));
+    const auto twice = [](__m512i v) { return _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(v)); };
+    frequency = twice(f);
+    start = twice(_mm512_srli_epi32(entries, 16));
     second_start = _mm512_slli_epi16(start, 8);
-    frequency = load(rows[0]), inverse = load(rows[1]);
+    inverse = twice(quotient);
   }
 };
 
