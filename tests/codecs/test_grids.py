@@ -192,6 +192,15 @@ def test_zeros_take_no_more_on_a_grid(dtype, recipe) -> None:
         assert len(encoded(array)) <= len(encoded(array, grid=False)) + 64
 
 
+@for_each("recipe", ["fp8-rows", "fp8-tiles", "int8-rows", "int8-g128", "int4-g32"])
+@for_each("dtype", [BFLOAT16, np.float32])
+def test_rows_of_zeros_take_nothing_on_a_grid(dtype, recipe) -> None:
+    rows = RECIPES[recipe](normal()).astype(dtype)
+    array = np.zeros((2 * len(rows), rows.shape[1]), dtype)
+    array[np.arange(len(array)) // 128 % 2 == 0] = rows
+    assert len(encoded(array)) < 1.04 * len(encoded(rows))
+
+
 @for_each("recipe", ["fp8-rows", "int8-rows"])
 def test_kernels_of_convolutions_have_rows(recipe) -> None:
     array = RECIPES[recipe](normal(shape=(64, 576))).astype(BFLOAT16)

@@ -1,6 +1,8 @@
 #include "quantized/encode.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <utility>
 
 #include "format/little_endian.h"
@@ -28,6 +30,24 @@ bool are_possible(const Levels& levels, const std::vector<float>& scales,
     if (scales[g] != 0 && !are_within(levels.formula, scales[g], offset)) return false;
   }
   return true;
+}
+
+// Takes the scale off groups of zeros, which are plain then, as codes would take some bits for each
+// zero: where half of the rows of FP8 are zero, a value takes 3.1 bits instead of 6.4.
+void leave_zeros(const Section& section, float* scales) {
+  for (size_t group = 0; group < section.groups(); ++group) {
+    if (section.is_zero(group)) scales[group] = 0;
+  }
+}
+
+// How many items are positive zeros.
+size_t count_zeros(const std::vector<uint8_t>& items, size_t width) {
+  size_t zeros = 0;
+  for (auto item = items.begin(); item != items.end(); item += static_cast<ptrdiff_t>(width)) {
+    zeros += std::count(item, item + static_cast<ptrdiff_t>(width), uint8_t{0}) ==
+             static_cast<ptrdiff_t>(width);
+  }
+  return zeros;
 }
 
 // Packs kBits bits of each of m low bits, from bit kFrom on; returns their end.
@@ -95,11 +115,15 @@ bool quantize(const Layout& layout, const Found& found, uint64_t first, const ui
     super_blocks = lines.super_blocks();
   } else {
     Search search(found.kind, precision, failures);
-    find_all([&](float* of_section) { search.find(section, of_section); });
+    find_all([&](float* of_section) {
+      search.find(section, of_section);
+      leave_zeros(section, of_section);
+    });
   }
   find_super_blocks(found, precision, block, super_blocks, scales.data(), offsets.data(), codes);
   const size_t m = codes.count;
-  if (4 * m < n || !are_possible(found.grid.levels, scales, offsets)) return false;
+  const size_t others = n - count_zeros(codes.plain, layout.planes());
+  if (m == 0 || 4 * m < others || !are_possible(found.grid.levels, scales, offsets)) return false;
   uint8_t* const packed = symbols + 2 * n;
   uint8_t* const end = pack(codes.low, found.grid.levels.low_bits, m, packed);
   write_numbers(scales, parts.scales);

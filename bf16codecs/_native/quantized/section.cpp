@@ -1,6 +1,7 @@
 #include "quantized/section.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/kernels.h"
 #include "quantized/values.h"
@@ -94,17 +95,28 @@ GroupedValues Section::values() const {
 
 // Each row has a run of each group, but for the first row and the last one of the block.
 template <typename Function>
-void Section::for_runs(size_t group, Function function) const {
+bool Section::all_runs(size_t group, Function function) const {
   if (has_columns_) {
     const size_t end = before_ + end_ - begin_;
     const size_t first = group < before_ ? group + groups_ : group;
-    for (size_t i = first; i < end; i += groups_) function(i, size_t{1});
-    return;
+    for (size_t i = first; i < end; i += groups_) {
+      if (!function(i, size_t{1})) return false;
+    }
+    return true;
   }
   const size_t first = runs_[0].group;
   for (size_t r = (group + groups_ - first) % groups_; r < runs_.size(); r += groups_) {
-    function(runs_[r].offset, size_t{runs_[r].length});
+    if (!function(runs_[r].offset, size_t{runs_[r].length})) return false;
   }
+  return true;
+}
+
+template <typename Function>
+void Section::for_runs(size_t group, Function function) const {
+  all_runs(group, [&](size_t offset, size_t length) {
+    function(offset, length);
+    return true;
+  });
 }
 
 void Section::collect(size_t group, std::vector<float>& values) const {
@@ -120,6 +132,14 @@ bool Section::is_whole(size_t group) const {
   const uint64_t items = uint64_t{groups.height} * groups.row;
   return groups.height != kAllItems && groups.width != kAllItems && band * items >= block_.first &&
          (band + 1) * items <= block_.first + block_.n;
+}
+
+bool Section::is_zero(size_t group) const {
+  return all_runs(group, [&](size_t offset, size_t length) {
+    const float* const values = values_ + offset;
+    return std::all_of(values, values + length,
+                       [](float value) { return std::bit_cast<uint32_t>(value) == 0; });
+  });
 }
 
 void Section::set_codes(size_t group, const uint32_t* codes) {

@@ -54,6 +54,8 @@ class Section {
   void collect(size_t group, std::vector<float>& values) const;
   // Whether the block has all of a group.
   bool is_whole(size_t group) const;
+  // Whether all items of a group are positive zeros.
+  bool is_zero(size_t group) const;
   void set_codes(size_t group, const uint32_t* codes);
 
   // Appends the codes of groups with a scale, and the items of the others.
@@ -64,7 +66,10 @@ class Section {
   void take_band();
   void add(const Run& run);
   void load();
-  // Calls function(offset of values, length) for each run of a group.
+  // Calls function(offset of values, length) for each run of a group; for all_runs(), it says
+  // whether to go on, and all_runs() whether it did so to the end.
+  template <typename Function>
+  bool all_runs(size_t group, Function function) const;
   template <typename Function>
   void for_runs(size_t group, Function function) const;
 
