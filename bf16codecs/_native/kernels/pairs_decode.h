@@ -21,10 +21,11 @@
 namespace bf16codecs {
 namespace {
 
-// Takes a copy of the sink, so that the loop's own can stay in registers.
-template <typename Escapes, typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, Escapes escapes, size_t at, Sink sink) {
-  patch_masked(d, escapes.mask(), at, sink);
+// Takes a copy of the sink, so that the loop's own can stay in registers; and a mask, not vectors,
+// so that the loop need not save those that it has in registers.
+template <typename Sink>
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t mask, size_t at, Sink sink) {
+  patch_masked(d, mask, at, sink);
 }
 
 template <typename Group, unsigned kGroups, typename Sink>
@@ -41,7 +42,7 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
       const auto escapes = groups[g].decode(rows, sink, at);
       groups[g].renormalize(words);
       if (escapes.any()) [[unlikely]]
-        patch_escapes(d, escapes, at, sink);
+        patch_escapes(d, escapes.mask(), at, sink);
     }
     sink.advance(kPairSymbols * kGroups);
   }
