@@ -76,10 +76,11 @@ static BF16CODECS_INLINE uint32_t first_dword(uint8x16_t v) {
   return vgetq_lane_u32(vreinterpretq_u32_u8(v), 0);
 }
 
-// The lanes of a group that read or write a word. Byte k of `lanes` has a bit for each lane of
-// octet k; byte k of `bytes` is how many bytes the words of octets 0 ... k take: at most 64. The
-// product with 0x02020202 adds up the counts of all octets up to each one, times 2, so that all
-// four places in the words are known at once, and octets do not wait for the one before.
+// The lanes of a group that read or write a word. Word k of `rows` has a bit for each lane of octet
+// k, times 16: where its row begins in a table. Byte k of `bytes` is how many bytes the words of
+// octets 0 ... k take: at most 64. The product with 0x02020202 adds up the counts of all octets up
+// to each one, times 2, so that all four places in the words are known at once, and octets do not
+// wait for the one before.
 struct WordUse {
   uint64_t rows;
   uint32_t bytes;
@@ -99,8 +100,8 @@ struct WordUse {
   BF16CODECS_INLINE unsigned end(unsigned octet) const { return bytes >> 8 * octet & 255; }
 };
 
-// Gives each lane of the mask the next word. The indices of the other lanes are above 15, with which
-// a look-up leaves what is there.
+// Gives each lane of the mask the next word. The indices of the other lanes are above 15, with
+// which a look-up leaves what is there.
 static constexpr LanePermutations make_expand() {
   LanePermutations expand{};
   for (unsigned m = 0; m < 256; ++m) {
@@ -122,9 +123,8 @@ static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 4; ++k) {
     x[k].high = vbslq_u16(low[k], x[k].low, x[k].high);
-    x[k].low = vreinterpretq_u16_u8(vqtbx1q_u8(vreinterpretq_u8_u16(x[k].low),
-                                               vld1q_u8(words + use.begin(k)),
-                                               use.row(kExpand, k)));
+    x[k].low = vreinterpretq_u16_u8(vqtbx1q_u8(
+        vreinterpretq_u8_u16(x[k].low), vld1q_u8(words + use.begin(k)), use.row(kExpand, k)));
   }
   words += use.end(3);
 }

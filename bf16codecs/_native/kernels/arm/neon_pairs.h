@@ -22,8 +22,8 @@ static BF16CODECS_INLINE uint64_t escape_mask(const uint8x16_t entries[4], uint8
   return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)), 0);
 }
 
-// Whether there is any, given the entries' minimum, where the escape is the lowest of them, or their
-// maximum, where it is the highest. It is cheaper than the mask, and nearly always false.
+// Whether there is any, given the entries' minimum, where the escape is the lowest of them, or
+// their maximum, where it is the highest. It is cheaper than the mask, and nearly always false.
 static BF16CODECS_INLINE bool any_escaped(uint8x16_t extreme, uint8x16_t escape) {
   return nibble_mask(vceqq_u8(extreme, escape)) != 0;
 }

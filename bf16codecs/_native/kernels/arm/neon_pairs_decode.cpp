@@ -13,8 +13,8 @@
 namespace bf16codecs {
 namespace {
 
-// The table's rows, in registers while a plane is decoded. `shift` is what puts a slot to an entry's
-// place in 16 x 16: with base and threshold, 16 base + 16 more if the slot is not below the
+// The table's rows, in registers while a plane is decoded. `shift` is what puts a slot to an
+// entry's place in 16 x 16: with base and threshold, 16 base + 16 more if the slot is not below the
 // threshold, and something below 16.
 struct DecoderRows {
   uint8x16_t shift, last, frequency, start, symbol, escape;

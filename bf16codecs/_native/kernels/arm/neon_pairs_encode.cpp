@@ -113,12 +113,15 @@ BF16CODECS_INLINE uint16x8_t nearest_quotient(const Octet& x, uint16x8_t f) {
                       vreinterpretq_u32_f32(vaddq_f32(w, integers)));
 }
 
-// What puts two symbols on each of 16 states: the frequencies and the starts of both, as bytes, and
-// their product and the first one's inverse, as words.
-struct Step {
-  uint8x16_t fi, fj, ci, cj;
+// The frequencies of 16 lanes' symbols i and j, and their products.
+struct Frequencies {
+  uint8x16_t i, j;
   uint16x8_t f[2];
-  int16x8_t inverse[2];
+
+  BF16CODECS_INLINE Frequencies(const EncoderRows& t, uint8x16_t rank_i, uint8x16_t rank_j)
+      : i(vqtbl1q_u8(t.frequency, rank_i)), j(vqtbl1q_u8(t.frequency, rank_j)) {
+    f[0] = vmull_u8(vget_low_u8(i), vget_low_u8(j)), f[1] = vmull_high_u8(i, j);
+  }
 };
 
 // The remainder of eight lanes, parted by f[i]. Modulo 2^8, r / f[i] is quotient + (rest < 0), and
@@ -129,45 +132,35 @@ struct Remainder {
 
 // x.high = x / f, and what is left. If the nearest integer is too large by one, the remainder is
 // negative: 2^16 is taken off the state, and f put on the remainder, f[j] times f[i].
-BF16CODECS_INLINE Remainder divide(Octet& x, uint16x8_t f, uint16x8_t fi, int16x8_t inverse) {
+BF16CODECS_INLINE Remainder divide(Octet& x, uint16x8_t f, uint16x8_t fi, uint8x16_t inverse) {
   const uint16x8_t q = nearest_quotient(x, f);
   const int16x8_t r = vreinterpretq_s16_u16(vmlsq_u16(x.low, q, f));
   const uint16x8_t borrowed = vcltzq_s16(r);
   x.high = vaddq_u16(q, borrowed);
   // r times the rounded inverse, in 2^-15, rounded: each changes the quotient by less than 1/2, or
   // for f[i] = 1, whose inverse is 2^-15 short, by 2^-8. So |rest| < f[i].
-  const int16x8_t quotient = vqrdmulhq_s16(r, inverse);
+  const int16x8_t quotient = vqrdmulhq_s16(r, vreinterpretq_s16_u8(inverse));
   const int16x8_t rest = vmlsq_s16(r, quotient, vreinterpretq_s16_u16(fi));
   return {vreinterpretq_u8_s16(quotient), vreinterpretq_u8_s16(rest),
           vreinterpretq_u8_u16(borrowed)};
 }
 
-// Puts two symbols on each of 16 states that have room for them.
-BF16CODECS_INLINE void encode_16(Octet x[2], const Step& p) {
-  const Remainder v = divide(x[0], p.f[0], vmovl_u8(vget_low_u8(p.fi)), p.inverse[0]);
-  const Remainder w = divide(x[1], p.f[1], vmovl_high_u8(p.fi), p.inverse[1]);
+// Puts the symbols i and j on each of 16 states that have room for them.
+BF16CODECS_INLINE void encode_16(const EncoderRows& t, Octet x[2], const Frequencies& f,
+                                 uint8x16_t i, uint8x16_t j) {
+  const uint8x16_t b0 = vqtbl1q_u8(t.inverse_low, i), b1 = vqtbl1q_u8(t.inverse_high, i);
+  const Remainder v = divide(x[0], f.f[0], vmovl_u8(vget_low_u8(f.i)), vzip1q_u8(b0, b1));
+  const Remainder w = divide(x[1], f.f[1], vmovl_high_u8(f.i), vzip2q_u8(b0, b1));
   // low = c[i] + r % f[i],  high = c[j] + r / f[i]
   const uint8x16_t negative = vuzp2q_u8(v.rest, w.rest);
   const uint8x16_t borrowed = vuzp1q_u8(v.borrowed, w.borrowed);
-  const uint8x16_t r1 = vaddq_u8(vuzp1q_u8(v.rest, w.rest), vandq_u8(negative, p.fi));
-  const uint8x16_t r2 = vaddq_u8(vaddq_u8(vuzp1q_u8(v.quotient, w.quotient), negative),
-                                 vandq_u8(borrowed, p.fj));
-  const uint8x16_t low = vaddq_u8(p.ci, r1), high = vaddq_u8(p.cj, r2);
+  const uint8x16_t r1 = vaddq_u8(vuzp1q_u8(v.rest, w.rest), vandq_u8(negative, f.i));
+  const uint8x16_t r2 =
+      vaddq_u8(vaddq_u8(vuzp1q_u8(v.quotient, w.quotient), negative), vandq_u8(borrowed, f.j));
+  const uint8x16_t low = vaddq_u8(vqtbl1q_u8(t.start, i), r1);
+  const uint8x16_t high = vaddq_u8(vqtbl1q_u8(t.start, j), r2);
   x[0].low = vreinterpretq_u16_u8(vzip1q_u8(low, high));
   x[1].low = vreinterpretq_u16_u8(vzip2q_u8(low, high));
-}
-
-// Looks up what the symbols i and j of 16 lanes need.
-BF16CODECS_INLINE Step make_step(const EncoderRows& t, uint8x16_t i, uint8x16_t j) {
-  Step p;
-  p.fi = vqtbl1q_u8(t.frequency, i), p.fj = vqtbl1q_u8(t.frequency, j);
-  p.ci = vqtbl1q_u8(t.start, i), p.cj = vqtbl1q_u8(t.start, j);
-  p.f[0] = vmull_u8(vget_low_u8(p.fi), vget_low_u8(p.fj));
-  p.f[1] = vmull_high_u8(p.fi, p.fj);
-  const uint8x16_t low = vqtbl1q_u8(t.inverse_low, i), high = vqtbl1q_u8(t.inverse_high, i);
-  p.inverse[0] = vreinterpretq_s16_u8(vzip1q_u8(low, high));
-  p.inverse[1] = vreinterpretq_s16_u8(vzip2q_u8(low, high));
-  return p;
 }
 
 // Encodes a group's 64 symbols.
@@ -175,14 +168,14 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
                                     Octet x[4], uint8_t*& words) {
   uint8x16_t ranks[4];
   ranks_of_symbols(t, symbols, ranks);
-  const Step even = make_step(t, ranks[0], ranks[2]), odd = make_step(t, ranks[1], ranks[3]);
+  const Frequencies even(t, ranks[0], ranks[2]), odd(t, ranks[1], ranks[3]);
   // x >> 16 >= f
   const uint16x8_t full[4] = {vcgeq_u16(x[0].high, even.f[0]), vcgeq_u16(x[1].high, even.f[1]),
                               vcgeq_u16(x[2].high, odd.f[0]), vcgeq_u16(x[3].high, odd.f[1])};
   emit(x, full, words);
-  encode_16(x, even), encode_16(x + 2, odd);
-  const uint8x16_t lowest =
-      vminq_u8(vminq_u8(ranks[0], ranks[1]), vminq_u8(ranks[2], ranks[3]));
+  encode_16(t, x, even, ranks[0], ranks[2]);
+  encode_16(t, x + 2, odd, ranks[1], ranks[3]);
+  const uint8x16_t lowest = vminq_u8(vminq_u8(ranks[0], ranks[1]), vminq_u8(ranks[2], ranks[3]));
   if (any_escaped(lowest, t.escape)) [[unlikely]]
     save_escapes(e, escape_mask(ranks, t.escape), symbols);
 }
