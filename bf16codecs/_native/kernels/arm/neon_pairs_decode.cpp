@@ -84,6 +84,11 @@ struct ToItems : ItemSink {
   }
 };
 
+struct EscapeMask {
+  uint64_t bits;
+  uint64_t mask() const { return bits; }
+};
+
 // The entries of a group: of the even and the odd symbols of the first half, then of the second.
 struct Entries {
   uint8x16_t entries[4], escape;
@@ -93,8 +98,9 @@ struct Entries {
         vmaxq_u8(vmaxq_u8(entries[0], entries[1]), vmaxq_u8(entries[2], entries[3]));
     return any_escaped(highest, escape);
   }
-  BF16CODECS_INLINE uint64_t mask() const { return escape_mask(entries, escape); }
+  BF16CODECS_INLINE EscapeMask packed() const { return {escape_mask(entries, escape)}; }
 };
+
 struct PairsGroup : NeonGroup {
   using Rows = DecoderRows;
 
