@@ -15,14 +15,28 @@
 namespace bf16codecs {
 namespace {
 
-// 32 symbols, from `first` on: their ranks.
+// An entry's rank is its number xored with the escape's, which is thereby 0: what a look-up gives
+// for a symbol outside of the window. Without an escape, all symbols have entries.
+BF16CODECS_INLINE unsigned entry_of_rank_0(const PairsEncoder& e) {
+  return e.escape & 15u;
+}
+
+// The ranks of 32 symbols, from `first` on.
 struct SymbolWindow {
   uint8x16_t first;
   uint8x16x2_t ranks;
+
+  // Begins with a row of 16 symbols, below the last one.
+  void set(const PairsEncoder& e, unsigned row) {
+    first = vdupq_n_u8(static_cast<uint8_t>(16 * row));
+    const uint8x16_t to_rank = vdupq_n_u8(static_cast<uint8_t>(entry_of_rank_0(e)));
+    const uint8x16_t most = vdupq_n_u8(15);
+    ranks.val[0] = vandq_u8(veorq_u8(vld1q_u8(e.entry_of + 16 * row), to_rank), most);
+    ranks.val[1] = vandq_u8(veorq_u8(vld1q_u8(e.entry_of + 16 * row + 16), to_rank), most);
+  }
 };
 
-// An encoder's table by symbol and by rank. An entry's rank is its number xored with the escape's,
-// which is thereby 0: what a look-up gives for a symbol outside of the window.
+// An encoder's table, by rank and by symbol.
 struct EncoderRows {
   uint8x16_t frequency, start;
   uint8x16_t inverse_low, inverse_high;  // the bytes of 2^15 / frequency, rounded to the nearest
@@ -32,10 +46,9 @@ struct EncoderRows {
 
   explicit EncoderRows(const PairsEncoder& e)
       : escape(vdupq_n_u8(e.escape == 255 ? 255 : 0)), windows_end(windows) {
-    const unsigned number_of_0 = e.escape & 15u;
     uint8_t rows[4][16];
     for (unsigned rank = 0; rank < 16; ++rank) {
-      const uint32_t entry = e.entry[rank ^ number_of_0], f = entry & 0xFFFF;
+      const uint32_t entry = e.entry[rank ^ entry_of_rank_0(e)], f = entry & 0xFFFF;
       const uint32_t inverse = std::min((0x8000 + f / 2) / f, 0x7FFFu);
       rows[0][rank] = static_cast<uint8_t>(f);
       rows[1][rank] = static_cast<uint8_t>(entry >> 16);
@@ -46,16 +59,10 @@ struct EncoderRows {
     inverse_low = vld1q_u8(rows[2]), inverse_high = vld1q_u8(rows[3]);
 
     SymbolWindow* window = windows;
-    const uint8x16_t to_rank = vdupq_n_u8(static_cast<uint8_t>(number_of_0));
-    const uint8x16_t most = vdupq_n_u8(15);  // 255, of symbols without an entry, becomes any other
     for (unsigned left = e.rows; left != 0; ++window) {
       const unsigned row = std::min(first_bit(left), 14u);
+      window->set(e, row);
       left &= ~(3u << row);
-      window->first = vdupq_n_u8(static_cast<uint8_t>(16 * row));
-      for (unsigned half = 0; half < 2; ++half) {
-        const uint8x16_t entries = vld1q_u8(e.entry_of + 16 * (row + half));
-        window->ranks.val[half] = vandq_u8(veorq_u8(entries, to_rank), most);
-      }
     }
     windows_end = window;
   }
