@@ -6,8 +6,8 @@
 //   Rows               the table as the kernel reads it, made of a PairsTable
 //   load, store        move the states from memory and back
 //   decode             decodes two symbols of each lane and puts the 64 into a sink; returns
-//                      Escapes: any() says whether there are some, mask() has a bit for each of
-//                      the 64 symbols; packed(), if it is there, gives what has mask(), too
+//                      Escapes: any() says whether there are some, and mask(), or that of what
+//                      packed() returns, has a bit for each of the 64 symbols
 //   renormalize        gives the next words to the lanes below 2^16, in the order of the lanes
 //
 // Before each step, words <= limit. A step reads at most a word for each lane, and loads up to one
