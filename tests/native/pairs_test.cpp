@@ -202,7 +202,8 @@ void test_noise(const Kernels& kernels, const Entries& entries, unsigned groups,
   decode_alike(kernels, source, steps, random);
 }
 
-// States around the multiples of each product of frequencies and around where a word is emitted.
+// States around the multiples of each product of frequencies, halfway between them, where quotients
+// are rounded up or down, and around where a word is emitted.
 void test_divisions(const Kernels& kernels, const Entries& entries, Random& random) {
   const PairsEncoder encoder = encoder_for(entries, 1);
   const Bytes plane = random_plane(entries, kPairSymbols, Content::any_entry, random);
@@ -216,7 +217,7 @@ void test_divisions(const Kernels& kernels, const Entries& entries, Random& rand
     const uint64_t f = uint64_t{frequency(plane[p])} * frequency(plane[p + 32]);
     // The largest quotient that needs no word is 2^16 - 1.
     const uint64_t q = random.below(2) == 0 ? 0x10000 - random.below(4) : random.below(0x10000);
-    const uint64_t x = q * f + random.below(3) - 1;
+    const uint64_t x = q * f + (random.below(2) == 0 ? 0 : f / 2) + random.below(3) - 1;
     if (x >= 1u << 16 && x <= UINT32_MAX) states.x[lane] = static_cast<uint32_t>(x);
   }
   encode_alike(kernels, encoder, states, plane);

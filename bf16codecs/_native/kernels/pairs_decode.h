@@ -6,8 +6,8 @@
 //   Rows               the table as the kernel reads it, made of a PairsTable
 //   load, store        move the states from memory and back
 //   decode             decodes two symbols of each lane and puts the 64 into a sink; returns
-//                      Escapes: any() says whether there are some, mask() has a bit for each of
-//                      the 64 symbols
+//                      Escapes: any() says whether there are some, and mask(), or that of what
+//                      packed() returns, has a bit for each of the 64 symbols
 //   renormalize        gives the next words to the lanes below 2^16, in the order of the lanes
 //
 // Before each step, words <= limit. A step reads at most a word for each lane, and loads up to one
@@ -27,6 +27,19 @@ BF16CODECS_COLD void patch_escapes(PairsDecoder& d, Escapes escapes, size_t at, 
   patch_masked(d, escapes.mask(), at, sink);
 }
 
+// Escapes as they are handed to patch_escapes. Where that takes no vector, a loop for x86 saves all
+// of its own, whose upper halves the call clears: AVX-512 then decodes at 16 GB/s instead of 20.
+// NEON's are packed: four vectors would go by memory, stored before it is known whether there are
+// escapes.
+template <typename Escapes>
+BF16CODECS_INLINE decltype(auto) handed_over(const Escapes& escapes) {
+  if constexpr (requires { escapes.packed(); }) {
+    return escapes.packed();
+  } else {
+    return (escapes);
+  }
+}
+
 template <typename Group, unsigned kGroups, typename Sink>
 size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
   const typename Group::Rows rows(*d.table);
@@ -41,7 +54,7 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
       const auto escapes = groups[g].decode(rows, sink, at);
       groups[g].renormalize(words);
       if (escapes.any()) [[unlikely]]
-        patch_escapes(d, escapes, at, sink);
+        patch_escapes(d, handed_over(escapes), at, sink);
     }
     sink.advance(kPairSymbols * kGroups);
   }

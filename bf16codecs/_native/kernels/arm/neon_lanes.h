@@ -76,36 +76,37 @@ static BF16CODECS_INLINE uint32_t first_dword(uint8x16_t v) {
   return vgetq_lane_u32(vreinterpretq_u32_u8(v), 0);
 }
 
-// The lanes of a group that read or write a word. Byte k of `lanes` has a bit for each lane of
-// octet k; byte k of `bytes` is how many bytes the words of octets 0 ... k take: at most 64. The
-// product with 0x02020202 adds up the counts of all octets up to each one, times 2, so that all
-// four places in the words are known at once, and octets do not wait for the one before.
+// The lanes of a group that read or write a word. Word k of `rows` has a bit for each lane of octet
+// k, times 16: where its row begins in a table. Byte k of `bytes` is how many bytes the words of
+// octets 0 ... k take: at most 64. The product with 0x02020202 adds up the counts of all octets up
+// to each one, times 2, so that all four places in the words are known at once, and octets do not
+// wait for the one before.
 struct WordUse {
-  uint32_t lanes, bytes;
+  uint64_t rows;
+  uint32_t bytes;
 
   BF16CODECS_INLINE explicit WordUse(const uint16x8_t users[4]) {
     const uint8x16_t mask =
         bit_mask(vuzp1q_u8(vreinterpretq_u8_u16(users[0]), vreinterpretq_u8_u16(users[1])),
                  vuzp1q_u8(vreinterpretq_u8_u16(users[2]), vreinterpretq_u8_u16(users[3])));
-    lanes = first_dword(mask);
+    const uint16x8_t times_16 = vshll_n_u8(vget_low_u8(mask), 4);
+    rows = vgetq_lane_u64(vreinterpretq_u64_u16(times_16), 0);
     bytes = first_dword(vcntq_u8(mask)) * 0x02020202;
   }
   BF16CODECS_INLINE uint8x16_t row(const LanePermutations& table, unsigned octet) const {
-    return vld1q_u8(table.row[lanes >> 8 * octet & 255]);
+    return vld1q_u8(table.row[0] + (rows >> 16 * octet & 0xFFFF));
   }
   BF16CODECS_INLINE unsigned begin(unsigned octet) const { return octet == 0 ? 0 : end(octet - 1); }
   BF16CODECS_INLINE unsigned end(unsigned octet) const { return bytes >> 8 * octet & 255; }
 };
 
-// Gives each lane of the mask the next word. The other lanes get noise, which is not used.
+// Gives each lane of the mask the next word. The indices of the other lanes are above 15, with
+// which a look-up leaves what is there.
 static constexpr LanePermutations make_expand() {
   LanePermutations expand{};
   for (unsigned m = 0; m < 256; ++m) {
     unsigned rank = 0;
-    for (unsigned j = 0; j < 8; ++j) {
-      expand.set(m, j, rank);
-      rank += m >> j & 1;
-    }
+    for (unsigned j = 0; j < 8; ++j) expand.set(m, j, (m >> j & 1) != 0 ? rank++ : 8);
   }
   return expand;
 }
@@ -121,9 +122,9 @@ static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
   const WordUse use(low);
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 4; ++k) {
-    const uint8x16_t next = vqtbl1q_u8(vld1q_u8(words + use.begin(k)), use.row(kExpand, k));
     x[k].high = vbslq_u16(low[k], x[k].low, x[k].high);
-    x[k].low = vbslq_u16(low[k], vreinterpretq_u16_u8(next), x[k].low);
+    x[k].low = vreinterpretq_u16_u8(vqtbx1q_u8(
+        vreinterpretq_u8_u16(x[k].low), vld1q_u8(words + use.begin(k)), use.row(kExpand, k)));
   }
   words += use.end(3);
 }
@@ -147,13 +148,14 @@ static constexpr LanePermutations kCompress = make_compress();
 static BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t full[4], uint8_t*& words) {
   const WordUse use(full);
   words -= use.end(3);
+  uint8_t* const noise = words - 16;
   // From the last octet to the first: the next store overwrites the noise below the words of this
   // one.
   BF16CODECS_UNROLL
   for (unsigned turn = 0; turn < 4; ++turn) {
     const unsigned k = 3 - turn;
     const uint8x16_t right = vqtbl1q_u8(vreinterpretq_u8_u16(x[k].low), use.row(kCompress, k));
-    vst1q_u8(words + use.end(k) - 16, right);
+    vst1q_u8(noise + use.end(k), right);
     x[k].low = vbslq_u16(full[k], x[k].high, x[k].low);
     x[k].high = vbicq_u16(x[k].high, full[k]);
   }

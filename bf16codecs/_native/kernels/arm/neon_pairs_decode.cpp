@@ -5,24 +5,33 @@
 // symbols 0-31 and slots b symbols 32-63. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
+#include <algorithm>
+
 #include "kernels/arm/neon_pairs.h"
 #include "kernels/pairs_decode.h"
 
 namespace bf16codecs {
 namespace {
 
-// The table's rows, in registers while a plane is decoded.
+// The table's rows, in registers while a plane is decoded. `shift` is what puts a slot to an
+// entry's place in 16 x 16: with base and threshold, 16 base + 16 more if the slot is not below the
+// threshold, and something below 16.
 struct DecoderRows {
-  uint8x16_t base, threshold, last, frequency, start, symbol, escape;
+  uint8x16_t shift, last, frequency, start, symbol, escape;
 
   explicit DecoderRows(const PairsTable& t)
-      : base(vld1q_u8(t.base)),
-        threshold(vld1q_u8(t.threshold)),
-        last(vld1q_u8(t.last)),
+      : last(vld1q_u8(t.last)),
         frequency(vld1q_u8(t.frequency)),
         start(vld1q_u8(t.start)),
         symbol(vld1q_u8(t.symbol)),
-        escape(vdupq_n_u8(t.escape)) {}
+        escape(vdupq_n_u8(t.escape)) {
+    uint8_t shifts[16];
+    for (unsigned bucket = 0; bucket < 16; ++bucket) {
+      const unsigned end = 16 * bucket + 16, next = std::min<unsigned>(t.threshold[bucket], end);
+      shifts[bucket] = static_cast<uint8_t>(16 * t.base[bucket] + 16 - next);
+    }
+    shift = vld1q_u8(shifts);
+  }
 };
 
 // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]. The slots
@@ -30,8 +39,7 @@ struct DecoderRows {
 // all others.
 BF16CODECS_INLINE uint8x16_t entries_of_slots(const DecoderRows& t, uint8x16_t slots) {
   const uint8x16_t bucket = vshrq_n_u8(slots, 4);
-  const uint8x16_t reached = vcgeq_u8(slots, vqtbl1q_u8(t.threshold, bucket));
-  const uint8x16_t entries = vsubq_u8(vqtbl1q_u8(t.base, bucket), reached);
+  const uint8x16_t entries = vshrq_n_u8(vaddq_u8(slots, vqtbl1q_u8(t.shift, bucket)), 4);
   return vqtbx1q_u8(entries, t.last, vsubq_u8(slots, vdupq_n_u8(240)));
 }
 
@@ -76,13 +84,23 @@ struct ToItems : ItemSink {
   }
 };
 
+struct EscapeMask {
+  uint64_t bits;
+  uint64_t mask() const { return bits; }
+};
+
 // The entries of a group: of the even and the odd symbols of the first half, then of the second.
 struct Entries {
   uint8x16_t entries[4], escape;
 
-  BF16CODECS_INLINE bool any() const { return any_escaped(entries, escape); }
-  uint64_t mask() const { return escape_mask(entries, escape); }
+  BF16CODECS_INLINE bool any() const {
+    const uint8x16_t highest =
+        vmaxq_u8(vmaxq_u8(entries[0], entries[1]), vmaxq_u8(entries[2], entries[3]));
+    return any_escaped(highest, escape);
+  }
+  BF16CODECS_INLINE EscapeMask packed() const { return {escape_mask(entries, escape)}; }
 };
+
 struct PairsGroup : NeonGroup {
   using Rows = DecoderRows;
 

@@ -1,7 +1,12 @@
 // The pairs mode's encoder for NEON (docs/format.md, "rANS plane, pairs"). The states are those of
 // neon_lanes.h, and symbols are loaded as in the decoder: bytes of 16 lanes, the even ones of 32
-// and the odd ones. All lanes of a group emit their words first, and are divided then. Each group
-// of vector instructions is preceded by the scalar formula that it computes.
+// and the odd ones. All lanes of a group emit their words first, and are divided then.
+//
+// Only the quotient x / f takes numbers of 32 bits, as binary32. Rounded to the nearest integer, it
+// leaves a remainder that fits in a signed word; all else is words, and then bytes. Each group of
+// vector instructions is preceded by the scalar formula that it computes.
+
+#include <algorithm>
 
 #include "kernels/arm/neon_pairs.h"
 #include "kernels/groups.h"
@@ -10,123 +15,177 @@
 namespace bf16codecs {
 namespace {
 
-// The entries, parted into rows of bytes, so that byte look-ups find them: each of the four bytes
-// of a reciprocal has a row.
+// An entry's rank is its number xored with the escape's, which is thereby 0: what a look-up gives
+// for a symbol outside of the window. Without an escape, all symbols have entries.
+BF16CODECS_INLINE unsigned entry_of_rank_0(const PairsEncoder& e) {
+  return e.escape & 15u;
+}
+
+// The ranks of 32 symbols, from `first` on.
+struct SymbolWindow {
+  uint8x16_t first;
+  uint8x16x2_t ranks;
+
+  // Begins with a row of 16 symbols, below the last one.
+  void set(const PairsEncoder& e, unsigned row) {
+    first = vdupq_n_u8(static_cast<uint8_t>(16 * row));
+    const uint8x16_t to_rank = vdupq_n_u8(static_cast<uint8_t>(entry_of_rank_0(e)));
+    const uint8x16_t most = vdupq_n_u8(15);
+    ranks.val[0] = vandq_u8(veorq_u8(vld1q_u8(e.entry_of + 16 * row), to_rank), most);
+    ranks.val[1] = vandq_u8(veorq_u8(vld1q_u8(e.entry_of + 16 * row + 16), to_rank), most);
+  }
+};
+
+// An encoder's table, by rank and by symbol.
 struct EncoderRows {
   uint8x16_t frequency, start;
-  uint8x16x4_t reciprocal;
+  uint8x16_t inverse_low, inverse_high;  // the bytes of 2^15 / frequency, rounded to the nearest
+  uint8x16_t escape;                     // 0, or 255 where no entry is the escape
+  SymbolWindow windows[8];
+  const SymbolWindow* windows_end;
 
-  explicit EncoderRows(const PairsEncoder& e) {
-    uint8_t bytes[64];
-    for (unsigned i = 0; i < 4; ++i) {
-      vst1q_u8(bytes + 16 * i, vreinterpretq_u8_u32(vld1q_u32(e.entry + 4 * i)));
+  explicit EncoderRows(const PairsEncoder& e)
+      : escape(vdupq_n_u8(e.escape == 255 ? 255 : 0)), windows_end(windows) {
+    uint8_t rows[4][16];
+    for (unsigned rank = 0; rank < 16; ++rank) {
+      const uint32_t entry = e.entry[rank ^ entry_of_rank_0(e)], f = entry & 0xFFFF;
+      const uint32_t inverse = std::min((0x8000 + f / 2) / f, 0x7FFFu);
+      rows[0][rank] = static_cast<uint8_t>(f);
+      rows[1][rank] = static_cast<uint8_t>(entry >> 16);
+      rows[2][rank] = static_cast<uint8_t>(inverse);
+      rows[3][rank] = static_cast<uint8_t>(inverse >> 8);
     }
-    const uint8x16x4_t entry = vld4q_u8(bytes);
-    // Of entry = frequency | start << 16 the lower bytes: both are below 256 where entries are in
-    // use.
-    frequency = entry.val[0], start = entry.val[2];
-    for (unsigned i = 0; i < 4; ++i) {
-      vst1q_u8(bytes + 16 * i, vreinterpretq_u8_f32(vld1q_f32(e.reciprocal + 4 * i)));
-    }
-    reciprocal = vld4q_u8(bytes);
-  }
+    frequency = vld1q_u8(rows[0]), start = vld1q_u8(rows[1]);
+    inverse_low = vld1q_u8(rows[2]), inverse_high = vld1q_u8(rows[3]);
 
-  // inverse[l] = reciprocal[index of lane l]
-  BF16CODECS_INLINE void invert(uint8x16_t index, float32x4_t inverse[4]) const {
-    const uint8x16_t b0 = vqtbl1q_u8(reciprocal.val[0], index);
-    const uint8x16_t b1 = vqtbl1q_u8(reciprocal.val[1], index);
-    const uint8x16_t b2 = vqtbl1q_u8(reciprocal.val[2], index);
-    const uint8x16_t b3 = vqtbl1q_u8(reciprocal.val[3], index);
-    zip_floats(b0, b1, b2, b3, inverse);
+    SymbolWindow* window = windows;
+    for (unsigned left = e.rows; left != 0; ++window) {
+      const unsigned row = std::min(first_bit(left), 14u);
+      window->set(e, row);
+      left &= ~(3u << row);
+    }
+    windows_end = window;
   }
 };
 
-// Quotients and remainders of four lanes.
-struct Divided {
-  uint32x4_t q, r2, r;  // x / f, x % f / f[i], x % f
+// Where a group's symbols are in a window: of the even and the odd ones of the first half, then of
+// the second. Symbols outside of it get indices above 31.
+struct Indices {
+  uint8x16_t quarters[4];
+
+  BF16CODECS_INLINE Indices(const SymbolWindow& window, const uint8_t* symbols) {
+    const uint8x16x2_t first = vld2q_u8(symbols), second = vld2q_u8(symbols + 32);
+    quarters[0] = vsubq_u8(first.val[0], window.first);
+    quarters[1] = vsubq_u8(first.val[1], window.first);
+    quarters[2] = vsubq_u8(second.val[0], window.first);
+    quarters[3] = vsubq_u8(second.val[1], window.first);
+  }
 };
 
-BF16CODECS_INLINE Divided divide(uint32x4_t x, uint32x4_t f, float32x4_t inverse_i,
-                                 float32x4_t inverse_j) {
-  // q = x / f, r = x % f. The product is the quotient or one less, by the seven roundings of
-  // kReciprocalBias: x is rounded once, and there is no product with a sum that might be fused.
-  const float32x4_t inverse = vmulq_f32(inverse_i, inverse_j);
-  uint32x4_t q = vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), inverse));
-  uint32x4_t r = vmlsq_u32(x, q, f);
-  const uint32x4_t short_by_1 = vcgeq_u32(r, f);
-  q = vsubq_u32(q, short_by_1);
-  r = vsubq_u32(r, vandq_u32(short_by_1, f));
-  // r / f[i] < 256. (r + 0.5) / f[i] is at least 0.5 / f[i] > 2^-9 away from every integer, and the
-  // bias and the roundings change it by less.
-  const float32x4_t half = vaddq_f32(vcvtq_f32_u32(r), vdupq_n_f32(0.5f));
-  return {q, vcvtq_u32_f32(vmulq_f32(half, inverse_i)), r};
-}
-
-// Puts a pair of symbols, with frequencies fi and fj and starts ci and cj, on each of eight states
-// that have room for it; f = fi fj. Quotients are below 2^16, remainders below f: all of it is
-// words again.
-BF16CODECS_INLINE void encode_octet(Octet& x, uint16x8_t f, uint8x8_t fi, uint8x8_t ci,
-                                    uint8x8_t cj, const float32x4_t inverse_i[2],
-                                    const float32x4_t inverse_j[2]) {
-  const Divided v = divide(vreinterpretq_u32_u16(vzip1q_u16(x.low, x.high)),
-                           vmovl_u16(vget_low_u16(f)), inverse_i[0], inverse_j[0]);
-  const Divided w = divide(vreinterpretq_u32_u16(vzip2q_u16(x.low, x.high)), vmovl_high_u16(f),
-                           inverse_i[1], inverse_j[1]);
-  // x = q << 16 | (c[j] + r / f[i]) << 8 | (c[i] + r % f[i])
-  const uint16x8_t r2 = lower_halves(v.r2, w.r2);
-  const uint16x8_t r1 = vmlsq_u16(lower_halves(v.r, w.r), r2, vmovl_u8(fi));
-  x.low = vsliq_n_u16(vaddw_u8(r1, ci), vaddw_u8(r2, cj), 8);
-  x.high = lower_halves(v.q, w.q);
-}
-
-// The entries of a group's symbols: of the even and the odd ones of the first half, then of the
-// second. One look-up for each row of 16 symbols in which some have an entry; an index above 15
-// leaves an entry as it is, so that all other symbols are escapes.
-BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* symbols,
-                                          uint8x16_t entries[4]) {
-  const uint8x16x2_t first = vld2q_u8(symbols), second = vld2q_u8(symbols + 32);
-  const uint8x16_t quarters[4] = {first.val[0], first.val[1], second.val[0], second.val[1]};
-  for (unsigned k = 0; k < 4; ++k) entries[k] = vdupq_n_u8(e.escape);
-  for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
-    const unsigned from = 16 * first_bit(rows);
-    const uint8x16_t table = vld1q_u8(e.entry_of + from);
-    // if (symbol / 16 == row) entry = table[symbol % 16]
+// The ranks of a group's symbols, in the order of Indices. There is at least one window, and
+// exponents rarely have more.
+BF16CODECS_INLINE void ranks_of_symbols(const EncoderRows& t, const uint8_t* symbols,
+                                        uint8x16_t ranks[4]) {
+  const SymbolWindow* w = t.windows;
+  const Indices at(*w, symbols);
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) ranks[k] = vqtbl2q_u8(w->ranks, at.quarters[k]);
+  while (++w != t.windows_end) [[unlikely]] {
+    const Indices next(*w, symbols);
+    BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      const uint8x16_t index = vsubq_u8(quarters[k], vdupq_n_u8(static_cast<uint8_t>(from)));
-      entries[k] = vqtbx1q_u8(entries[k], table, index);
+      ranks[k] = vqtbx2q_u8(ranks[k], w->ranks, next.quarters[k]);
     }
   }
 }
 
-// Encodes a group's 64 symbols. h counts halves of 16 lanes: the even ones, then the odd ones.
+// 2^23 + u as binary32, whose significand ends with the word u.
+BF16CODECS_INLINE float32x4_t above_2_23(uint16x8_t zipped) {
+  return vreinterpretq_f32_u16(zipped);
+}
+
+// x / f of eight lanes, where x < 2^16 f, rounded to the nearest integer, modulo 2^16. Adding 2^23
+// rounds, and leaves the integer in the lower half. The roundings of x and of the quotient change
+// it by at most 3 2^-9, so that |x - q f| <= (1/2 + 3 2^-9) f; and for the largest f, 255^2, by at
+// most 128 / f + 2^-9, which makes that 32767: the remainder fits in a signed word.
+BF16CODECS_INLINE uint16x8_t nearest_quotient(const Octet& x, uint16x8_t f) {
+  const float32x4_t integers = vdupq_n_f32(0x1p23f);
+  // By subtraction, which either of Neoverse N1's two pipelines can do, and a conversion only one:
+  // by llvm-mca 138 cycles for a group instead of 149.
+  const uint16x8_t high = vdupq_n_u16(0x4B00);
+  const float32x4_t f_first = vsubq_f32(above_2_23(vzip1q_u16(f, high)), integers);
+  const float32x4_t f_last = vsubq_f32(above_2_23(vzip2q_u16(f, high)), integers);
+  const float32x4_t v = vdivq_f32(vcvtq_f32_u32(first_four(x)), f_first);
+  const float32x4_t w = vdivq_f32(vcvtq_f32_u32(last_four(x)), f_last);
+  return lower_halves(vreinterpretq_u32_f32(vaddq_f32(v, integers)),
+                      vreinterpretq_u32_f32(vaddq_f32(w, integers)));
+}
+
+// The frequencies of 16 lanes' symbols i and j, and their products.
+struct Frequencies {
+  uint8x16_t i, j;
+  uint16x8_t f[2];
+
+  BF16CODECS_INLINE Frequencies(const EncoderRows& t, uint8x16_t rank_i, uint8x16_t rank_j)
+      : i(vqtbl1q_u8(t.frequency, rank_i)), j(vqtbl1q_u8(t.frequency, rank_j)) {
+    f[0] = vmull_u8(vget_low_u8(i), vget_low_u8(j)), f[1] = vmull_high_u8(i, j);
+  }
+};
+
+// The remainder of eight lanes, parted by f[i]. Modulo 2^8, r / f[i] is quotient + (rest < 0), and
+// r % f[i] is rest, plus f[i] if it is negative.
+struct Remainder {
+  uint8x16_t quotient, rest, borrowed;  // words, of which bytes are taken
+};
+
+// x.high = x / f, and what is left. If the nearest integer is too large by one, the remainder is
+// negative: 2^16 is taken off the state, and f put on the remainder, f[j] times f[i].
+BF16CODECS_INLINE Remainder divide(Octet& x, uint16x8_t f, uint16x8_t fi, uint8x16_t inverse) {
+  const uint16x8_t q = nearest_quotient(x, f);
+  const int16x8_t r = vreinterpretq_s16_u16(vmlsq_u16(x.low, q, f));
+  const uint16x8_t borrowed = vcltzq_s16(r);
+  x.high = vaddq_u16(q, borrowed);
+  // r times the rounded inverse, in 2^-15, rounded: each changes the quotient by less than 1/2, or
+  // for f[i] = 1, whose inverse is 2^-15 short, by 2^-8. So |rest| < f[i].
+  const int16x8_t quotient = vqrdmulhq_s16(r, vreinterpretq_s16_u8(inverse));
+  const int16x8_t rest = vmlsq_s16(r, quotient, vreinterpretq_s16_u16(fi));
+  return {vreinterpretq_u8_s16(quotient), vreinterpretq_u8_s16(rest),
+          vreinterpretq_u8_u16(borrowed)};
+}
+
+// Puts the symbols i and j on each of 16 states that have room for them.
+BF16CODECS_INLINE void encode_16(const EncoderRows& t, Octet x[2], const Frequencies& f,
+                                 uint8x16_t i, uint8x16_t j) {
+  const uint8x16_t b0 = vqtbl1q_u8(t.inverse_low, i), b1 = vqtbl1q_u8(t.inverse_high, i);
+  const Remainder v = divide(x[0], f.f[0], vmovl_u8(vget_low_u8(f.i)), vzip1q_u8(b0, b1));
+  const Remainder w = divide(x[1], f.f[1], vmovl_high_u8(f.i), vzip2q_u8(b0, b1));
+  // low = c[i] + r % f[i],  high = c[j] + r / f[i]
+  const uint8x16_t negative = vuzp2q_u8(v.rest, w.rest);
+  const uint8x16_t borrowed = vuzp1q_u8(v.borrowed, w.borrowed);
+  const uint8x16_t r1 = vaddq_u8(vuzp1q_u8(v.rest, w.rest), vandq_u8(negative, f.i));
+  const uint8x16_t r2 =
+      vaddq_u8(vaddq_u8(vuzp1q_u8(v.quotient, w.quotient), negative), vandq_u8(borrowed, f.j));
+  const uint8x16_t low = vaddq_u8(vqtbl1q_u8(t.start, i), r1);
+  const uint8x16_t high = vaddq_u8(vqtbl1q_u8(t.start, j), r2);
+  x[0].low = vreinterpretq_u16_u8(vzip1q_u8(low, high));
+  x[1].low = vreinterpretq_u16_u8(vzip2q_u8(low, high));
+}
+
+// Encodes a group's 64 symbols.
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
                                     Octet x[4], uint8_t*& words) {
-  uint8x16_t entries[4], fi[2];
-  entries_of_symbols(e, symbols, entries);
-  uint16x8_t f[4];
-  for (unsigned h = 0; h < 2; ++h) {
-    fi[h] = vqtbl1q_u8(t.frequency, entries[h]);
-    const uint8x16_t fj = vqtbl1q_u8(t.frequency, entries[2 + h]);
-    f[2 * h] = vmull_u8(vget_low_u8(fi[h]), vget_low_u8(fj));
-    f[2 * h + 1] = vmull_high_u8(fi[h], fj);
-  }
-  uint16x8_t full[4];
-  for (unsigned k = 0; k < 4; ++k) full[k] = vcgeq_u16(x[k].high, f[k]);  // x >> 16 >= f
+  uint8x16_t ranks[4];
+  ranks_of_symbols(t, symbols, ranks);
+  const Frequencies even(t, ranks[0], ranks[2]), odd(t, ranks[1], ranks[3]);
+  // x >> 16 >= f
+  const uint16x8_t full[4] = {vcgeq_u16(x[0].high, even.f[0]), vcgeq_u16(x[1].high, even.f[1]),
+                              vcgeq_u16(x[2].high, odd.f[0]), vcgeq_u16(x[3].high, odd.f[1])};
   emit(x, full, words);
-  for (unsigned h = 0; h < 2; ++h) {
-    float32x4_t inverse_i[4], inverse_j[4];
-    t.invert(entries[h], inverse_i), t.invert(entries[2 + h], inverse_j);
-    const uint8x16_t ci = vqtbl1q_u8(t.start, entries[h]);
-    const uint8x16_t cj = vqtbl1q_u8(t.start, entries[2 + h]);
-    encode_octet(x[2 * h], f[2 * h], vget_low_u8(fi[h]), vget_low_u8(ci), vget_low_u8(cj),
-                 inverse_i, inverse_j);
-    encode_octet(x[2 * h + 1], f[2 * h + 1], vget_high_u8(fi[h]), vget_high_u8(ci),
-                 vget_high_u8(cj), inverse_i + 2, inverse_j + 2);
-  }
-  const uint8x16_t escape = vdupq_n_u8(e.escape);
-  if (any_escaped(entries, escape)) [[unlikely]] {
-    save_escapes(e, escape_mask(entries, escape), symbols);
-  }
+  encode_16(t, x, even, ranks[0], ranks[2]);
+  encode_16(t, x + 2, odd, ranks[1], ranks[3]);
+  const uint8x16_t lowest = vminq_u8(vminq_u8(ranks[0], ranks[1]), vminq_u8(ranks[2], ranks[3]));
+  if (any_escaped(lowest, t.escape)) [[unlikely]]
+    save_escapes(e, escape_mask(ranks, t.escape), symbols);
 }
 
 }  // namespace
