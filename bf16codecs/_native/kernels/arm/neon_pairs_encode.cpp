@@ -104,10 +104,8 @@ BF16CODECS_INLINE float32x4_t above_2_23(uint16x8_t zipped) {
   return vreinterpretq_f32_u16(zipped);
 }
 
-// x / f of eight lanes, where x < 2^16 f, rounded to the nearest integer, modulo 2^16. Adding 2^23
-// rounds, and leaves the integer in the lower half. The roundings of x and of the quotient change
-// it by at most 3 2^-9, so that |x - q f| <= (1/2 + 3 2^-9) f; and for the largest f, 255^2, by at
-// most 128 / f + 2^-9, which makes that 32767: the remainder fits in a signed word.
+// x / f of eight lanes, where x < 2^16 f, rounded to the nearest integer, modulo 2^16 (lanes.h,
+// "The nearest quotient"). Adding 2^23 rounds, and leaves the integer in the lower half.
 BF16CODECS_INLINE uint16x8_t nearest_quotient(const Octet& x, uint16x8_t f) {
   const float32x4_t integers = vdupq_n_f32(0x1p23f);
   // By subtraction, which either of Neoverse N1's two pipelines can do, and a conversion only one:

@@ -1,8 +1,6 @@
 // The pairs mode's encoder for AVX2, whose states are those of x86/avx2_pairs.h. Each group of
 // vector instructions is preceded by the scalar formula that it computes.
 
-#include <algorithm>
-
 #include "kernels/groups.h"
 #include "kernels/pairs_escapes.h"
 #include "kernels/x86/avx2_pairs.h"
@@ -73,62 +71,44 @@ struct Step {
   __m256i first, second, start, inverse;
 };
 
-// x / f as binary32, where x < 2^16 f; the result is never above the quotient, and short of it by
-// less than 7 2^-24 of it. Words with 0x5300 above them are 2^39 + 2^16 h, those with 0x4B00 are
-// 2^23 + l; their sum with the constants off is rounded once. That, the division and the product
-// make three roundings of 2^-24, which four of them outweigh.
-BF16CODECS_INLINE __m256 quotient(__m256i high, __m256i low, __m256i f) {
+// x / f, where x < 2^16 f, rounded to the nearest integer, modulo 2^16. Words with 0x5300 above
+// them are 2^39 + 2^16 h, those with 0x4B00 are 2^23 + l; their sum with the constants off is
+// rounded once.
+BF16CODECS_INLINE __m256i nearest_quotient(__m256i high, __m256i low, __m256i f) {
   const __m256 above = _mm256_sub_ps(_mm256_castsi256_ps(high), _mm256_set1_ps(0x1p39f + 0x1p23f));
   const __m256 x = _mm256_add_ps(above, _mm256_castsi256_ps(low));
-  return _mm256_mul_ps(_mm256_div_ps(x, _mm256_cvtepi32_ps(f)), _mm256_set1_ps(1 - 0x1p-22f));
+  const __m256i q = _mm256_cvtps_epi32(_mm256_div_ps(x, _mm256_cvtepi32_ps(f)));
+  return _mm256_and_si256(q, _mm256_set1_epi32(0xFFFF));
 }
 
-// x div f, or one less, as words.
-BF16CODECS_INLINE __m256i divide(const WordStates& x, __m256i f) {
+BF16CODECS_INLINE __m256i nearest_quotients(const WordStates& x, __m256i f) {
   const __m256i above = _mm256_set1_epi16(0x5300), below = _mm256_set1_epi16(0x4B00);
   const __m256i zero = _mm256_setzero_si256();
-  const __m256 a = quotient(_mm256_unpacklo_epi16(x.high, above),
-                            _mm256_unpacklo_epi16(x.low, below), _mm256_unpacklo_epi16(f, zero));
-  const __m256 b = quotient(_mm256_unpackhi_epi16(x.high, above),
-                            _mm256_unpackhi_epi16(x.low, below), _mm256_unpackhi_epi16(f, zero));
-  return _mm256_packus_epi32(_mm256_cvttps_epi32(a), _mm256_cvttps_epi32(b));
-}
-
-// The largest frequency with which a remainder of divide() fits in a word: the quotient lacks at
-// most 7 2^-24 of 2^16, which is 0.028 f, and 1.028 x 252^2 < 2^16.
-constexpr uint32_t kMostNarrow = 252;
-
-// Where a remainder of divide() is 2^16 or more.
-BF16CODECS_INLINE __m256i beyond_words(const WordStates& x, __m256i q, __m256i f) {
-  const __m256i low = _mm256_mullo_epi16(q, f), high = _mm256_mulhi_epu16(q, f);
-  const __m256i no_borrow = words_at_least(x.low, low);
-  // x.high - high - borrow is 0 or 1
-  const __m256i difference = _mm256_sub_epi16(_mm256_sub_epi16(x.high, high), no_borrow);
-  return _mm256_cmpeq_epi16(difference, _mm256_set1_epi16(2));
+  return _mm256_packus_epi32(
+      nearest_quotient(_mm256_unpacklo_epi16(x.high, above), _mm256_unpacklo_epi16(x.low, below),
+                       _mm256_unpacklo_epi16(f, zero)),
+      nearest_quotient(_mm256_unpackhi_epi16(x.high, above), _mm256_unpackhi_epi16(x.low, below),
+                       _mm256_unpackhi_epi16(f, zero)));
 }
 
 // Puts two symbols on each of 16 states, which have room for them.
-template <bool kWide>
 BF16CODECS_INLINE void encode_lanes(WordStates& x, const Step& p, __m256i f) {
-  // q = x / f, r = x % f. Where the quotient is one short, r >= f, and then r - f is the smaller
-  // one of the two, modulo 2^16.
-  __m256i q = divide(x, f);
-  const __m256i r = _mm256_sub_epi16(x.low, _mm256_mullo_epi16(q, f));
-  const __m256i less = _mm256_sub_epi16(r, f);
-  __m256i rest = _mm256_min_epu16(r, less);
-  __m256i is_short = _mm256_cmpeq_epi16(rest, less);
-  if constexpr (kWide) {
-    is_short = _mm256_or_si256(is_short, beyond_words(x, q, f));
-    rest = _mm256_blendv_epi8(r, less, is_short);
-  }
-  q = _mm256_sub_epi16(q, is_short);
+  // q = x / f, r = x % f. Of the nearest quotient, the remainder is a signed word (lanes.h, "The
+  // nearest quotient"); if it is negative, the quotient is one too large.
+  __m256i q = nearest_quotients(x, f);
+  __m256i r = _mm256_sub_epi16(x.low, _mm256_mullo_epi16(q, f));
+  const __m256i borrowed = _mm256_srai_epi16(r, 15);
+  q = _mm256_add_epi16(q, borrowed);
+  r = _mm256_add_epi16(r, _mm256_and_si256(borrowed, f));
 
-  // r2 = r / f1, r1 = r % f1, likewise: the inverse is too small by at most 1, and r < 2^16.
-  __m256i r2 = _mm256_mulhi_epu16(rest, p.inverse);
-  const __m256i s = _mm256_sub_epi16(rest, _mm256_mullo_epi16(r2, p.first));
-  const __m256i s_less = _mm256_sub_epi16(s, p.first);
-  const __m256i r1 = _mm256_min_epu16(s, s_less);
-  r2 = _mm256_sub_epi16(r2, _mm256_cmpeq_epi16(r1, s_less));
+  // r2 = r / f1, r1 = r % f1: the inverse is too small by at most 1, and r < 2^16, so that the
+  // product is the quotient or one less; and then r1 - f1 is the smaller one of the two, modulo
+  // 2^16.
+  __m256i r2 = _mm256_mulhi_epu16(r, p.inverse);
+  const __m256i s = _mm256_sub_epi16(r, _mm256_mullo_epi16(r2, p.first));
+  const __m256i less = _mm256_sub_epi16(s, p.first);
+  const __m256i r1 = _mm256_min_epu16(s, less);
+  r2 = _mm256_sub_epi16(r2, _mm256_cmpeq_epi16(r1, less));
   // x = q << 16 | (c[j] + r2) << 8 | (c[i] + r1)
   x.high = q;
   x.low = _mm256_add_epi16(_mm256_add_epi16(p.start, r1), _mm256_slli_epi16(r2, 8));
@@ -162,7 +142,6 @@ BF16CODECS_INLINE void find_entries(const EncoderRows& t, __m256i& first, __m256
 }
 
 // Encodes a group's 64 symbols.
-template <bool kWide>
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
                                     PairsStates& x, uint8_t*& words) {
   const __m256i byte = _mm256_set1_epi16(255);
@@ -188,31 +167,25 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
   words -= full.size();
   shift_out(x.even, full_even), shift_out(x.odd, full_odd);
 
-  encode_lanes<kWide>(x.even, even, f_even);
-  encode_lanes<kWide>(x.odd, odd, f_odd);
+  encode_lanes(x.even, even, f_even);
+  encode_lanes(x.odd, odd, f_odd);
 
   const uint64_t mask = byte_mask(_mm256_cmpeq_epi8(i, t.escape), _mm256_cmpeq_epi8(j, t.escape));
   if (mask != 0) [[unlikely]]
     save_escapes(e, mask, symbols);
 }
 
-template <bool kWide>
-void encode_groups(PairsEncoder& e, const uint8_t* plane, size_t n) {
-  const EncoderRows rows(e);
-  States<PairsStates> groups(e);
-  uint8_t* words = e.words;
-  while (n-- != 0) encode_group<kWide>(e, rows, plane + kPairSymbols * n, *groups.of(n), words);
-  e.words = words;
-  groups.store(e);
-}
-
 }  // namespace
 
 void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
-  uint32_t most = 0;
-  for (const uint32_t entry : e.entry) most = std::max(most, entry & 255);
-  const auto encode = most <= kMostNarrow ? encode_groups<false> : encode_groups<true>;
-  encode(e, plane, steps * e.groups);
+  const EncoderRows rows(e);
+  States<PairsStates> groups(e);
+  uint8_t* words = e.words;
+  for (size_t step = steps * e.groups; step-- != 0;) {
+    encode_group(e, rows, plane + kPairSymbols * step, *groups.of(step), words);
+  }
+  e.words = words;
+  groups.store(e);
 }
 
 }  // namespace bf16codecs

@@ -5,8 +5,6 @@
 //
 // Each group of vector instructions is preceded by the scalar formula that it computes.
 
-#include <algorithm>
-
 #include "kernels/pairs_decode.h"
 #include "kernels/x86/avx512_pairs.h"
 #include "kernels/x86/avx512vbmi2_planes.h"
@@ -154,32 +152,20 @@ BF16CODECS_INLINE void emit(Planes& x, __m512i f, uint8_t*& words) {
   x.high = _mm512_maskz_mov_epi16(~full, x.high);
 }
 
-// x div f, or one less, as words: conversions and division round down.
-BF16CODECS_INLINE __m512i divide(const Planes& x, __m512i f) {
-  constexpr int kDown = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+// x / f, where x < 2^16 f, rounded to the nearest integer, modulo 2^16.
+BF16CODECS_INLINE __m512i nearest_quotients(const Planes& x, __m512i f) {
   const __m512i zero = _mm512_setzero_si512();
   const auto quotient = [](__m512i dividend, __m512i divisor) {
-    return _mm512_cvttps_epi32(_mm512_div_round_ps(_mm512_cvt_roundepu32_ps(dividend, kDown),
-                                                   _mm512_cvtepi32_ps(divisor), kDown));
+    const __m512i q = _mm512_cvtps_epi32(
+        _mm512_div_ps(_mm512_cvtepu32_ps(dividend), _mm512_cvtepi32_ps(divisor)));
+    return _mm512_and_si512(q, _mm512_set1_epi32(0xFFFF));
   };
   return _mm512_packus_epi32(
       quotient(_mm512_unpacklo_epi16(x.low, x.high), _mm512_unpacklo_epi16(f, zero)),
       quotient(_mm512_unpackhi_epi16(x.low, x.high), _mm512_unpackhi_epi16(f, zero)));
 }
 
-// The largest frequency with which a remainder of divide() fits in a word: two roundings of 2^-23
-// take at most 2^-6 off a quotient below 2^16, which is 0.0157 f, and 1.0157 x 254^2 < 2^16.
-constexpr uint32_t kMostNarrow = 254;
-
-// Where a remainder of divide() is 2^16 or more: (x - q f) >> 16 is 0 or 1.
-BF16CODECS_INLINE __mmask32 beyond_words(const Planes& x, __m512i q, __m512i f) {
-  const __mmask32 borrow = _mm512_cmplt_epu16_mask(x.low, _mm512_mullo_epi16(q, f));
-  const __m512i difference = _mm512_sub_epi16(x.high, _mm512_mulhi_epu16(q, f));
-  return _mm512_cmpneq_epi16_mask(difference, _mm512_maskz_set1_epi16(borrow, 1));
-}
-
 // Encodes a group's 64 symbols.
-template <bool kWide>
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
                                     Planes& x, uint8_t*& words) {
   const __m512i entries = find_entries(e, load(symbols));
@@ -191,19 +177,19 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
                                         _mm512_permutexvar_epi16(j, t.second_start));
   emit(x, f, words);
 
-  // q = x / f, r = x % f
+  // q = x / f, r = x % f. Of the nearest quotient, the remainder is a signed word (lanes.h, "The
+  // nearest quotient"); if it is negative, the quotient is one too large.
   const __m512i one = _mm512_set1_epi16(1);
-  __m512i q = divide(x, f);
+  __m512i q = nearest_quotients(x, f);
   __m512i r = _mm512_sub_epi16(x.low, _mm512_mullo_epi16(q, f));
-  __mmask32 is_short = _mm512_cmpge_epu16_mask(r, f);
-  if constexpr (kWide) is_short |= beyond_words(x, q, f);
-  q = _mm512_mask_add_epi16(q, is_short, q, one);
-  r = _mm512_mask_sub_epi16(r, is_short, r, f);
+  const __mmask32 borrowed = _mm512_movepi16_mask(r);
+  q = _mm512_mask_sub_epi16(q, borrowed, q, one);
+  r = _mm512_mask_add_epi16(r, borrowed, r, f);
   // r2 = r / f1, r1 = r % f1: the inverse is too small by at most 1, and r < 2^16, so that the
   // product is the quotient or one less.
   __m512i r2 = _mm512_mulhi_epu16(r, _mm512_permutexvar_epi16(i, t.inverse));
   __m512i r1 = _mm512_sub_epi16(r, _mm512_mullo_epi16(r2, f1));
-  is_short = _mm512_cmpge_epu16_mask(r1, f1);
+  const __mmask32 is_short = _mm512_cmpge_epu16_mask(r1, f1);
   r2 = _mm512_mask_add_epi16(r2, is_short, r2, one);
   r1 = _mm512_mask_sub_epi16(r1, is_short, r1, f1);
   // x = q << 16 | (c[j] + r2) << 8 | (c[i] + r1)
@@ -214,16 +200,6 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
       _mm512_cmpeq_epi8_mask(entries, _mm512_set1_epi8(static_cast<char>(e.escape)));
   if (escaped != 0) [[unlikely]]
     save_escapes(e, escaped, symbols);
-}
-
-template <bool kWide>
-void encode_groups(PairsEncoder& e, const uint8_t* plane, size_t n) {
-  const EncoderRows rows(e);
-  States<PairsGroup> groups(e);
-  uint8_t* words = e.words;
-  while (n-- != 0) encode_group<kWide>(e, rows, plane + kPairSymbols * n, groups.of(n)->x, words);
-  e.words = words;
-  groups.store(e);
 }
 
 }  // namespace
@@ -239,10 +215,14 @@ size_t avx512vbmi2_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const u
 }
 
 void avx512vbmi2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
-  uint32_t most = 0;
-  for (const uint32_t entry : e.entry) most = std::max(most, entry & 255);
-  const auto encode = most <= kMostNarrow ? encode_groups<false> : encode_groups<true>;
-  encode(e, plane, steps * e.groups);
+  const EncoderRows rows(e);
+  States<PairsGroup> groups(e);
+  uint8_t* words = e.words;
+  for (size_t step = steps * e.groups; step-- != 0;) {
+    encode_group(e, rows, plane + kPairSymbols * step, groups.of(step)->x, words);
+  }
+  e.words = words;
+  groups.store(e);
 }
 
 }  // namespace bf16codecs
