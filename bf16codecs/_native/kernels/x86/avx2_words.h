@@ -1,0 +1,242 @@
+#pragma once
+
+// The states of the rANS kernels for AVX2 that work in words (docs/format.md, "Interleaved rANS"):
+// the low and the high halves of 16 states in a register each, so that an instruction serves 16
+// lanes. Frequencies have 12 bits, so that words hold what is multiplied; carries are found by
+// comparisons.
+//
+//   register   low[0], high[0]   low[1], high[1]
+//   lanes      0-15              16-31
+//   symbols    even              odd
+//
+// Bytes of all lanes are in the order in which words are packed, since packs and unpacks work
+// within 128 bits: lanes 0-7, 16-23, 8-15, 24-31. Everything is static, so that each file has a
+// copy of its own.
+
+#include "kernels/x86/avx2.h"
+
+namespace bf16codecs {
+
+// Byte shuffles by a mask of eight lanes. expand: word j is the next word if lane j is in the mask,
+// otherwise 0. compress: the words of the lanes in the mask move to the end, in order.
+struct WordShuffles {
+  alignas(16) uint8_t expand[256][16], compress[256][16];
+};
+
+static constexpr WordShuffles make_word_shuffles() {
+  WordShuffles shuffles{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned rank = 0, at = 8;
+    for (unsigned j = 0; j < 8; ++j) {
+      const bool is_set = (m >> j & 1) != 0;
+      for (unsigned byte = 0; byte < 2; ++byte) {
+        shuffles.expand[m][2 * j + byte] = is_set ? static_cast<uint8_t>(2 * rank + byte) : 128;
+      }
+      rank += is_set;
+    }
+    for (unsigned j = 8; j-- != 0;) {
+      if ((m >> j & 1) == 0) continue;
+      --at;
+      shuffles.compress[m][2 * at] = static_cast<uint8_t>(2 * j);
+      shuffles.compress[m][2 * at + 1] = static_cast<uint8_t>(2 * j + 1);
+    }
+  }
+  return shuffles;
+}
+
+static constexpr WordShuffles kWordShuffles = make_word_shuffles();
+
+static BF16CODECS_INLINE __m256i words_of(unsigned v) {
+  return _mm256_set1_epi16(static_cast<short>(v));
+}
+
+// 16 bytes in both halves of a register, for shuffles.
+static BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
+  return _mm256_broadcastsi128_si256(load16(bytes));
+}
+
+// The 16 bytes at two places.
+static BF16CODECS_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(low)), load16(high), 1);
+}
+
+// 32 words: lanes 0-15 and 16-31.
+struct Words {
+  __m256i v[2];
+
+  BF16CODECS_INLINE __m256i operator[](unsigned k) const { return v[k]; }
+};
+
+// Makes words of their low and high bytes, and bytes of words below 256.
+static BF16CODECS_INLINE Words zip(__m256i low, __m256i high) {
+  return {{_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)}};
+}
+static BF16CODECS_INLINE __m256i to_bytes(const Words& words) {
+  return _mm256_packus_epi16(words[0], words[1]);
+}
+
+// Brings 32 bytes from the order of the symbols to that of the lanes, and back: bytes 2 i and
+// 2 i + 1 are those of lanes i and 16 + i.
+static BF16CODECS_INLINE __m256i to_lanes(__m256i symbols) {
+  static constexpr uint8_t kPart[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  return _mm256_shuffle_epi8(symbols, twice(kPart));
+}
+static BF16CODECS_INLINE __m256i to_symbols(__m256i lanes) {
+  static constexpr uint8_t kJoin[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
+  return _mm256_shuffle_epi8(lanes, twice(kJoin));
+}
+
+// Four masks of eight lanes, taken from words that are all ones or zero. Each is where the shuffles
+// of its mask begin, 16 times the mask.
+struct LaneMasks {
+  unsigned at[4];  // lanes 0-7, 8-15, 16-23, 24-31
+
+  explicit BF16CODECS_INLINE LaneMasks(const Words& set) {
+    const __m256i bytes = _mm256_packs_epi16(set[0], set[1]);
+    const auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
+    at[0] = mask << 4 & 0xFF0, at[2] = mask >> 4 & 0xFF0;
+    at[1] = mask >> 12 & 0xFF0, at[3] = mask >> 20 & 0xFF0;
+  }
+  // The bytes of the words of eight lanes.
+  BF16CODECS_INLINE size_t size(unsigned i) const { return 2 * size_t{popcount(at[i])}; }
+};
+
+struct Quotients {
+  __m256i low, high;  // q mod 2^16, q div 16
+};
+
+// q or q - 1 for q = y div f, of 16 lanes, where q < 2^20 and f < 2^12.
+static BF16CODECS_INLINE Quotients divide_roughly(__m256i low, __m256i high, __m256i f) {
+  // binary32 numbers that begin with 0x4B00 and 0x5300 are 2^23 + low and 2^39 + 2^16 high. The
+  // difference is exact, so that y is rounded once. With the quotient, that is an error of at most
+  // 2^-24 2^20 + 2^-5 = 3/32, and 1/8 less is below the quotient by less than 1. Subtracting it is
+  // exact, being a multiple of the last place of all numbers below 2^20 that have 1/8.
+  const __m256 excess = _mm256_set1_ps(0x1p39f + 0x1p23f), margin = _mm256_set1_ps(0.125f);
+  const auto divide = [&](__m256i low_bits, __m256i high_bits, __m256i divisor) {
+    const __m256 upper = _mm256_sub_ps(_mm256_castsi256_ps(high_bits), excess);
+    const __m256 y = _mm256_add_ps(upper, _mm256_castsi256_ps(low_bits));
+    return _mm256_cvttps_epi32(
+        _mm256_sub_ps(_mm256_div_ps(y, _mm256_cvtepi32_ps(divisor)), margin));
+  };
+  const __m256i zero = _mm256_setzero_si256(), p23 = words_of(0x4B00), p39 = words_of(0x5300);
+  const __m256i v = divide(_mm256_unpacklo_epi16(low, p23), _mm256_unpacklo_epi16(high, p39),
+                           _mm256_unpacklo_epi16(f, zero));
+  const __m256i w = divide(_mm256_unpackhi_epi16(low, p23), _mm256_unpackhi_epi16(high, p39),
+                           _mm256_unpackhi_epi16(f, zero));
+  const __m256i word = _mm256_set1_epi32(0xFFFF);
+  return {_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)),
+          _mm256_packus_epi32(_mm256_srli_epi32(v, 4), _mm256_srli_epi32(w, 4))};
+}
+
+namespace {
+
+// The states of a group of 32 lanes.
+struct WordGroup {
+  __m256i low[2], high[2];
+
+  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
+    const __m256i word = _mm256_set1_epi32(0xFFFF);
+    for (unsigned k = 0; k < 2; ++k, states += 16) {
+      const __m256i v = bf16codecs::load(states), w = bf16codecs::load(states + 8);
+      low[k] = in_order(_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)));
+      high[k] = in_order(_mm256_packus_epi32(_mm256_srli_epi32(v, 16), _mm256_srli_epi32(w, 16)));
+    }
+  }
+  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
+    for (unsigned k = 0; k < 2; ++k, states += 16) {
+      const __m256i v = in_order(low[k]), w = in_order(high[k]);
+      bf16codecs::store(states, _mm256_unpacklo_epi16(v, w));
+      bf16codecs::store(states + 8, _mm256_unpackhi_epi16(v, w));
+    }
+  }
+
+  // x = f (x div 4096) + rank, below 2^32, in lanes 16 k ... 16 k + 15, given 16 f.
+  BF16CODECS_INLINE void advance(unsigned k, __m256i f16, __m256i rank) {
+    // x div 4096 is 16 high + low div 4096. f (low div 4096) + rank is below 16 f, and a word.
+    const __m256i part =
+        _mm256_mullo_epi16(_mm256_srli_epi16(f16, 4), _mm256_srli_epi16(low[k], 12));
+    const __m256i last = _mm256_add_epi16(part, rank);
+    const __m256i product = _mm256_mullo_epi16(f16, high[k]);
+    low[k] = _mm256_add_epi16(product, last);
+    // A sum that does not saturate has no carry.
+    const __m256i no_carry = _mm256_cmpeq_epi16(low[k], _mm256_adds_epu16(product, last));
+    const __m256i carry = _mm256_add_epi16(no_carry, words_of(1));
+    high[k] = _mm256_add_epi16(_mm256_mulhi_epu16(f16, high[k]), carry);
+  }
+
+  // x = x div 2^n, given 2^(16 - n), which is 0 where n = 0.
+  BF16CODECS_INLINE void shift_out(unsigned k, __m256i power) {
+    const __m256i is_none = _mm256_cmpeq_epi16(power, _mm256_setzero_si256());
+    const __m256i moved =
+        _mm256_or_si256(_mm256_mulhi_epu16(low[k], power), _mm256_mullo_epi16(high[k], power));
+    low[k] = _mm256_blendv_epi8(moved, low[k], is_none);
+    high[k] = _mm256_blendv_epi8(_mm256_mulhi_epu16(high[k], power), high[k], is_none);
+  }
+
+  // if (x < 2^16) x = x << 16 | next word, lane by lane. Loads up to 64 bytes, however many words
+  // the lanes need.
+  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
+    const __m256i zero = _mm256_setzero_si256();
+    const Words is_low = {{_mm256_cmpeq_epi16(high[0], zero), _mm256_cmpeq_epi16(high[1], zero)}};
+    const LaneMasks masks(is_low);
+    const uint8_t* const shuffles = kWordShuffles.expand[0];
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 2; ++k) {
+      const uint8_t* const after = words + masks.size(2 * k);
+      const __m256i places = load_two(shuffles + masks.at[2 * k], shuffles + masks.at[2 * k + 1]);
+      const __m256i next = _mm256_shuffle_epi8(load_two(words, after), places);
+      words = after + masks.size(2 * k + 1);
+      high[k] = _mm256_blendv_epi8(high[k], low[k], is_low[k]);
+      low[k] = _mm256_blendv_epi8(low[k], next, is_low[k]);
+    }
+  }
+
+  // if (x >= limit << 16) emit x mod 2^16, x >>= 16, from the last lane to the first. Stores 16
+  // bytes below `words`, whose upper ones are the emitted words, in the order of the lanes. The
+  // lower ones are noise that the next words overwrite, or that is in the kEncodeMargin.
+  BF16CODECS_INLINE void make_room(const Words& limit, uint8_t*& words) {
+    const Words is_full = {{_mm256_cmpeq_epi16(_mm256_max_epu16(high[0], limit[0]), high[0]),
+                            _mm256_cmpeq_epi16(_mm256_max_epu16(high[1], limit[1]), high[1])}};
+    const LaneMasks masks(is_full);
+    const uint8_t* const shuffles = kWordShuffles.compress[0];
+    BF16CODECS_UNROLL
+    for (unsigned turn = 0; turn < 2; ++turn) {
+      const unsigned k = 1 - turn;
+      const __m256i places = load_two(shuffles + masks.at[2 * k], shuffles + masks.at[2 * k + 1]);
+      const __m256i moved = _mm256_shuffle_epi8(low[k], places);
+      store16(words - 16, _mm256_extracti128_si256(moved, 1));
+      words -= masks.size(2 * k + 1);
+      store16(words - 16, _mm256_castsi256_si128(moved));
+      words -= masks.size(2 * k);
+      low[k] = _mm256_blendv_epi8(low[k], high[k], is_full[k]);
+      high[k] = _mm256_andnot_si256(is_full[k], high[k]);
+    }
+  }
+
+  // x = x 2^n + rest, given 2^n.
+  BF16CODECS_INLINE void shift_in(unsigned k, __m256i power, __m256i rest) {
+    const __m256i over = _mm256_mulhi_epu16(low[k], power);
+    high[k] = _mm256_or_si256(_mm256_mullo_epi16(high[k], power), over);
+    low[k] = _mm256_or_si256(_mm256_mullo_epi16(low[k], power), rest);
+  }
+
+  // x = 4096 (x div f), whose low 12 bits are left to the caller; returns x mod f.
+  BF16CODECS_INLINE __m256i divide(unsigned k, __m256i f, const Quotients& q) {
+    // 0 <= r < 2 f < 2^13
+    const __m256i r = _mm256_sub_epi16(low[k], _mm256_mullo_epi16(q.low, f));
+    const __m256i less = _mm256_sub_epi16(r, f);
+    const __m256i is_short = _mm256_cmpgt_epi16(less, words_of(0xFFFF));
+    low[k] = _mm256_slli_epi16(_mm256_sub_epi16(q.low, is_short), 12);
+    // One more carries from the lowest four bits of q if they are 0 then.
+    const __m256i wraps = _mm256_cmpeq_epi16(low[k], _mm256_setzero_si256());
+    high[k] = _mm256_sub_epi16(q.high, _mm256_and_si256(is_short, wraps));
+    return _mm256_min_epu16(r, less);
+  }
+
+ private:
+  // Exchanges the middle quarters, between the order of packs and that of the lanes.
+  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
+};
+
+}  // namespace
+}  // namespace bf16codecs
