@@ -13,11 +13,6 @@
 namespace bf16codecs {
 namespace {
 
-// 16 bytes in both halves of a register, for shuffles.
-BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
-  return _mm256_broadcastsi128_si256(load16(bytes));
-}
-
 // Extends 16 bytes, of items 2 i and 2 i + 1, to dwords: dword i has both bytes in its low half.
 BF16CODECS_INLINE __m256i dwords(const uint8_t* bytes) {
   return _mm256_cvtepu16_epi32(load16(bytes));

@@ -7,7 +7,7 @@
 //
 // Each group of vector instructions is preceded by the scalar formula that it computes.
 
-#include "kernels/tiles_decode.h"
+#include "kernels/groups.h"
 #include "kernels/x86/avx2_tiles.h"
 #include "kernels/x86/avx2_words.h"
 
@@ -84,16 +84,16 @@ struct DecodingRows {
   Row last_own;  // threshold - 1
   Row alias, base;
   WordRow shift, coder;
-
-  BF16CODECS_INLINE explicit DecodingRows(const TileTable& table)
-      : shift(make_word_row(table.shift)), coder(make_word_row(table.coder)) {
-    const WordRow buckets = make_word_row(table.alias), symbols = make_word_row(table.symbols);
-    const __m256i one = _mm256_set1_epi8(1);
-    last_own = {_mm256_sub_epi8(buckets.high.low, one), _mm256_sub_epi8(buckets.high.high, one)};
-    alias = buckets.low;
-    base = symbols.low;
-  }
 };
+
+BF16CODECS_COLD void make_decoding_rows(const TileTable& table, DecodingRows& rows) {
+  rows.shift = make_word_row(table.shift), rows.coder = make_word_row(table.coder);
+  const WordRow buckets = make_word_row(table.alias);
+  const __m256i one = _mm256_set1_epi8(1);
+  rows.last_own = {_mm256_sub_epi8(buckets.high.low, one), _mm256_sub_epi8(buckets.high.high, one)};
+  rows.alias = buckets.low;
+  rows.base = make_word_row(table.symbols).low;
+}
 
 // The entries and ranks of 32 slots.
 struct Slots {
@@ -116,28 +116,95 @@ BF16CODECS_INLINE Slots look_up_slots(const DecodingRows& t, const Words& slots)
           {{_mm256_add_epi16(p[0], shift[0]), _mm256_add_epi16(p[1], shift[1])}}};
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, WordGroup& x, const uint8_t*& words,
-                                   uint8_t* symbols) {
-  // 2^(8 - n), which is the high byte of 2^(16 - n); 0 where n = 0
-  static constexpr uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8};
+// What belongs to a step's slots: the entries' 16 f and 2^(16 - n), which is 0 where n = 0, the
+// ranks, and for bytes base and 2^n - 1.
+struct Decoding {
+  Words f16, power, ranks;
+  __m256i base, masks;
+};
+
+// The first phase of a step.
+BF16CODECS_INLINE void look_up_entries(const DecodingRows& t, const WordGroup& x, Decoding& step) {
+  static constexpr uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8};  // 2^(16 - n) div 256
   const Slots at = look_up_slots(t, {{x.low[0], x.low[1]}});
   const Index entry(at.entries);
   const __m256i high = look_up(t.coder.high, entry), n = interval_bits(high);
   const Words coder = zip(look_up(t.coder.low, entry), high);
-  const Words power = zip(_mm256_setzero_si256(), _mm256_shuffle_epi8(twice(kPowers), n));
-  // x = f (x div 4096) + r, below 2^32; see the ranges in tiles.cpp. Shifted, the words lose n.
+  // Shifted, the words lose n.
+  step.f16 = {{_mm256_slli_epi16(coder[0], 4), _mm256_slli_epi16(coder[1], 4)}};
+  step.power = zip(_mm256_setzero_si256(), _mm256_shuffle_epi8(twice(kPowers), n));
+  step.ranks = at.ranks;
+  step.base = look_up(t.base, entry);
+  step.masks = interval_masks(n);
+}
+
+// The second phase, up to the words.
+BF16CODECS_INLINE void take_symbols(const Decoding& step, WordGroup& x, uint8_t* symbols) {
+  // x = f (x div 4096) + r, below 2^32; see the ranges in tiles.cpp
   BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 2; ++k) {
-    x.advance(k, _mm256_slli_epi16(coder[k], 4), at.ranks[k]);
-  }
+  for (unsigned k = 0; k < 2; ++k) x.advance(k, step.f16[k], step.ranks[k]);
   // symbol = base + x mod 2^n. base is a multiple of 2^n, and n at most 5, so that bytes and an or
   // will do.
   const __m256i rest =
-      _mm256_and_si256(to_bytes(both_and({{x.low[0], x.low[1]}}, 255)), interval_masks(n));
-  store(symbols, to_symbols(_mm256_or_si256(look_up(t.base, entry), rest)));
+      _mm256_and_si256(to_bytes(both_and({{x.low[0], x.low[1]}}, 255)), step.masks);
+  store(symbols, to_symbols(_mm256_or_si256(step.base, rest)));
+  // x = x div 2^n
   BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 2; ++k) x.shift_out(k, power[k]);
-  x.renormalize(words);
+  for (unsigned k = 0; k < 2; ++k) x.shift_out(k, step.power[k]);
+}
+
+// Decodes a step of each of kSteps groups, phase by phase in turns: a processor does not look far
+// enough ahead to begin with one step before the other ends.
+template <unsigned kSteps>
+BF16CODECS_INLINE void decode_in_turns(const DecodingRows rows[], const uint8_t* classes,
+                                       WordGroup groups[], const uint8_t*& words,
+                                       uint8_t* symbols) {
+  Decoding steps[kSteps];
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < kSteps; ++i) look_up_entries(rows[classes[i]], groups[i], steps[i]);
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < kSteps; ++i) {
+    take_symbols(steps[i], groups[i], symbols + kStepItems * i);
+  }
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < kSteps; ++i) groups[i].renormalize(words);
+}
+
+// Rows of the classes, made when the first step of each comes.
+template <typename Rows, typename Table>
+class RowsByClass {
+ public:
+  RowsByClass(const Table tables[], void (*make)(const Table&, Rows&))
+      : tables_(tables), make_(make) {}
+
+  BF16CODECS_INLINE void prepare(unsigned c) {
+    if ((made_ >> c & 1) != 0) [[likely]]
+      return;
+    make_(tables_[c], rows_[c]);
+    made_ |= 1u << c;
+  }
+  BF16CODECS_INLINE const Rows* all() const { return rows_; }
+
+ private:
+  const Table* tables_;
+  void (*make_)(const Table&, Rows&);
+  unsigned made_ = 0;  // a bit for each class
+  Rows rows_[kTileClasses];
+};
+
+template <unsigned kSteps>
+void decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes, size_t steps,
+            uint8_t* symbols) {
+  RowsByClass<DecodingRows, TileTable> rows(tables, make_decoding_rows);
+  States<WordGroup> states(d);
+  const uint8_t* words = d.words;
+  for (size_t step = 0; step < steps; step += kSteps) {
+    for (unsigned i = 0; i < kSteps; ++i) rows.prepare(classes[step + i]);
+    decode_in_turns<kSteps>(rows.all(), classes + step, states.of(step), words,
+                            symbols + kStepItems * step);
+  }
+  states.store(d);
+  d.words = words;
 }
 
 // --- encoding ------------------------------------------------------------------------------------
@@ -178,16 +245,6 @@ BF16CODECS_COLD void make_encoding_rows(const TileCodeTable& table, EncodingRows
   }
   rows = {table.slot, make_row(load(entry)), make_row(load(begins)), make_word_row(limit),
           make_word_row(place)};
-}
-
-// How many bits of each byte are set.
-BF16CODECS_INLINE __m256i count_in_bytes(__m256i v) {
-  static constexpr uint8_t kCounts[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
-  const __m256i counts = twice(kCounts), nibble = _mm256_set1_epi8(15);
-  const __m256i low = _mm256_shuffle_epi8(counts, _mm256_and_si256(v, nibble));
-  const __m256i high =
-      _mm256_shuffle_epi8(counts, _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble));
-  return _mm256_add_epi8(low, high);
 }
 
 BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
@@ -290,20 +347,14 @@ BF16CODECS_INLINE void encode_in_turns(const EncodingRows rows[], const uint8_t*
 template <unsigned kSteps>
 void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes, size_t steps,
             const uint8_t* symbols) {
-  EncodingRows rows[kTileClasses];
-  unsigned made = 0;  // a bit for each class
+  RowsByClass<EncodingRows, TileCodeTable> rows(tables, make_encoding_rows);
   States<WordGroup> states(e);
   uint8_t* words = e.words;
   while (steps != 0) {
     steps -= kSteps;
-    for (unsigned i = 0; i < kSteps; ++i) {
-      const unsigned c = classes[steps + i];
-      if ((made >> c & 1) == 0) [[unlikely]]
-        make_encoding_rows(tables[c], rows[c]);
-      made |= 1u << c;
-    }
-    encode_in_turns<kSteps>(rows, classes + steps, symbols + kStepItems * steps, states.of(steps),
-                            words);
+    for (unsigned i = 0; i < kSteps; ++i) rows.prepare(classes[steps + i]);
+    encode_in_turns<kSteps>(rows.all(), classes + steps, symbols + kStepItems * steps,
+                            states.of(steps), words);
   }
   states.store(e);
   e.words = words;
@@ -313,7 +364,8 @@ void encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes
 
 void avx2_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_t* classes,
                        size_t steps, uint8_t* symbols) {
-  decode_tiles<DecodingRows, WordGroup>(d, tables, classes, steps, symbols);
+  const auto decode_with = d.groups == 1 ? decode<1> : decode<2>;
+  decode_with(d, tables, classes, steps, symbols);
 }
 
 void avx2_tiles_encode(TileEncoder& e, const TileCodeTable tables[], const uint8_t* classes,

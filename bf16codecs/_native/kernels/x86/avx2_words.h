@@ -50,11 +50,6 @@ static BF16CODECS_INLINE __m256i words_of(unsigned v) {
   return _mm256_set1_epi16(static_cast<short>(v));
 }
 
-// 16 bytes in both halves of a register, for shuffles.
-static BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
-  return _mm256_broadcastsi128_si256(load16(bytes));
-}
-
 // The 16 bytes at two places.
 static BF16CODECS_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(low)), load16(high), 1);
