@@ -261,8 +261,7 @@ BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
 // limit and its first position.
 struct Step {
   const uint16_t* slots;
-  Words rest, power, limit, first;
-  alignas(32) uint16_t positions[kStepItems];
+  Words rest, power, limit, first, positions;
 };
 
 // The first phase of a step: looks up the entries of its symbols and all that belongs to them.
@@ -294,29 +293,33 @@ BF16CODECS_INLINE void divide(Step& step, WordGroup& x) {
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     const __m256i rank = x.divide(k, f[k], q[k]);
-    store(step.positions + 16 * k, _mm256_add_epi16(step.first[k], rank));
+    step.positions.v[k] = _mm256_add_epi16(step.first[k], rank);
   }
 }
 
-// Eight words of a table. Scalar loads are faster than a gather instruction. Positions are volatile
-// since compilers would take them from the register that was stored, in two steps each.
-BF16CODECS_INLINE __m128i gather8(const uint16_t table[], const volatile uint16_t at[8]) {
-  __m128i v = _mm_cvtsi32_si128(table[at[0]]);
-  v = _mm_insert_epi16(v, table[at[1]], 1);
-  v = _mm_insert_epi16(v, table[at[2]], 2);
-  v = _mm_insert_epi16(v, table[at[3]], 3);
-  v = _mm_insert_epi16(v, table[at[4]], 4);
-  v = _mm_insert_epi16(v, table[at[5]], 5);
-  v = _mm_insert_epi16(v, table[at[6]], 6);
-  return _mm_insert_epi16(v, table[at[7]], 7);
+// Four words of a table, from lane kFirst of `v` on. Scalar loads are faster than a gather
+// instruction.
+template <int kFirst>
+BF16CODECS_INLINE __m128i insert4(__m128i v, const uint16_t table[], uint64_t at) {
+  v = _mm_insert_epi16(v, table[at & 0xFFFF], kFirst);
+  v = _mm_insert_epi16(v, table[at >> 16 & 0xFFFF], kFirst + 1);
+  v = _mm_insert_epi16(v, table[at >> 32 & 0xFFFF], kFirst + 2);
+  return _mm_insert_epi16(v, table[at >> 48], kFirst + 3);
+}
+
+BF16CODECS_INLINE __m128i gather8(const uint16_t table[], __m128i at) {
+  const auto low = static_cast<uint64_t>(_mm_cvtsi128_si64(at));
+  const auto high = static_cast<uint64_t>(_mm_extract_epi64(at, 1));
+  return insert4<4>(insert4<0>(_mm_setzero_si128(), table, low), table, high);
 }
 
 // x = x + slot[first + r]
 BF16CODECS_INLINE void join(const Step& step, WordGroup& x) {
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
-    const uint16_t* const at = step.positions + 16 * k;
-    const __m256i slots = _mm256_set_m128i(gather8(step.slots, at + 8), gather8(step.slots, at));
+    const __m128i low = _mm256_castsi256_si128(step.positions[k]);
+    const __m128i high = _mm256_extracti128_si256(step.positions[k], 1);
+    const __m256i slots = _mm256_set_m128i(gather8(step.slots, high), gather8(step.slots, low));
     x.low[k] = _mm256_or_si256(x.low[k], slots);
   }
 }
