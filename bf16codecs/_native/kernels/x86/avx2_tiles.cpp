@@ -60,9 +60,9 @@ void order(const uint16_t* scales, size_t n, TileOrder& order) {
   }
 }
 
-// Reads 64 bits, of which the low eight are those of the first eighth of a record.
-BF16CODECS_INLINE unsigned eighth(const void* bytes, unsigned j) {
-  return static_cast<const uint8_t*>(bytes)[j];
+// Eight bits of a mask of 64.
+BF16CODECS_INLINE size_t eighth(const uint64_t& mask, unsigned j) {
+  return reinterpret_cast<const uint8_t*>(&mask)[j];
 }
 
 BF16CODECS_INLINE __m128i load8(const uint8_t* p) {
@@ -71,7 +71,7 @@ BF16CODECS_INLINE __m128i load8(const uint8_t* p) {
 
 // A shuffle from one of the tables, which are followed by at least eight bytes. The upper eight
 // bytes are noise.
-BF16CODECS_INLINE __m128i shuffle8(const uint8_t* table, unsigned mask) {
+BF16CODECS_INLINE __m128i shuffle8(const uint8_t* table, size_t mask) {
   return load16(table + 8 * mask);
 }
 
@@ -102,7 +102,7 @@ BF16CODECS_INLINE __m128i take8(const TileOrder& order, size_t record, unsigned 
   BF16CODECS_UNROLL
   for (unsigned c = 0; c < kTileClasses; ++c) {
     const __m128i list = load8(next[c] + order.rank[record][c][j]);
-    const unsigned mask = eighth(&order.mask[record][c], j);
+    const size_t mask = eighth(order.mask[record][c], j);
     symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(list, shuffle8(kByteTables.expand[0], mask)));
   }
   return symbols;
@@ -118,6 +118,16 @@ BF16CODECS_INLINE __m256i scale_part(__m256i scales) {
   return _mm256_slli_epi16(whole, static_cast<int>(kRawBits - 1));
 }
 
+// All bits of the items of quarter k for which a bit of a u64 is set.
+BF16CODECS_INLINE __m256i load_bits(const uint8_t* bits, unsigned k) {
+  const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
+                                           8192, 16384, INT16_MIN);
+  const __m256i all = _mm256_broadcastq_epi64(load8(bits));
+  const __m256i word_k = _mm256_set1_epi16(static_cast<short>((2 * k + 1) << 8 | 2 * k));
+  const __m256i words = _mm256_shuffle_epi8(all, word_k);
+  return _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
+}
+
 // The raw bits of quarter k of a record.
 template <unsigned kRawBits>
 BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
@@ -130,13 +140,8 @@ BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
         k < 2 ? _mm256_and_si256(bytes, _mm256_set1_epi16(15)) : _mm256_srli_epi16(bytes, 4);
     raw = _mm256_or_si256(raw, _mm256_slli_epi16(half, static_cast<int>(kBits + 4 * part)));
   }
-  const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
-                                           8192, 16384, INT16_MIN);
   for (unsigned bit = 0; bit < kBits; ++bit) {
-    // Bit i of this word belongs to item i of the quarter.
-    const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
-    const __m256i words = _mm256_set1_epi16(static_cast<short>(word[0] | word[1] << 8));
-    const __m256i is_set = _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
+    const __m256i is_set = load_bits(record + 32 * kParts + 8 * bit, k);
     raw = _mm256_or_si256(
         raw, _mm256_and_si256(is_set, _mm256_set1_epi16(static_cast<short>(1 << bit))));
   }
@@ -181,7 +186,7 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
 template <unsigned kRawBits, bool kToItems>
 class Joiner {
  public:
-  explicit Joiner(const TileShape& shape) : key_mask_(words(shape.key_mask)) {}
+  explicit Joiner(const TileShape& shape) : key_mask_(words_of(shape.key_mask)) {}
 
   // With one class, symbols lie in the order of the items.
   BF16CODECS_INLINE Symbols load(const uint8_t* symbols) const {
@@ -207,35 +212,53 @@ class Joiner {
 
   BF16CODECS_INLINE uint64_t join(const Symbols& v, const uint8_t* record, const uint16_t* scales,
                                   uint8_t* out) const {
+    const Symbols below = below_symbols(record);
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
+      const __m256i low = below.half[k / 2], high = v.half[k / 2];
+      const __m256i words =
+          k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
       const __m256i scale = bf16codecs::load(scales + kQuarter * k);
-      store(out + 2 * kQuarter * k, item(quarter(v, k), record, k, scale));
+      store(out + 2 * kQuarter * k, item(words, record, k, scale));
     }
     return v.zeros();
   }
 
  private:
-  static BF16CODECS_INLINE __m256i words(unsigned v) {
+  // Where raw bits are four and a sign, as those of bfloat16 and float32, bytes of the four stand
+  // below the symbols when both are unpacked to words.
+  static constexpr bool kIsSigned = kRawBits == 5;
+  // Where the sign is bit 15 of an item, all else is one bit lower than in a key.
+  static constexpr bool kIsPlaced = kIsSigned && kToItems;
+  static constexpr unsigned kSymbol = kIsPlaced ? kRawBits - 1 : kRawBits;
+
+  static BF16CODECS_INLINE __m256i words_of(unsigned v) {
     return _mm256_set1_epi16(static_cast<short>(v));
   }
 
-  // The symbols of 16 items, as words.
-  static BF16CODECS_INLINE __m256i quarter(const Symbols& v, unsigned k) {
-    const __m256i zero = _mm256_setzero_si256();
-    return k % 2 == 0 ? _mm256_unpacklo_epi8(v.half[k / 2], zero)
-                      : _mm256_unpackhi_epi8(v.half[k / 2], zero);
+  // The bytes that are unpacked with symbols: four raw bits each, above four zeros, or zeros.
+  static BF16CODECS_INLINE Symbols below_symbols(const uint8_t* record) {
+    if constexpr (!kIsSigned) return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
+    const __m256i four = _mm256_set1_epi8(static_cast<char>(0xF0));
+    const __m256i both = Symbols::in_order(bf16codecs::load(record));
+    return {{_mm256_and_si256(_mm256_slli_epi16(both, 4), four), _mm256_and_si256(both, four)}};
   }
 
   // key = (v + 8 E - 208) 2^R + raw, modulo 2^16: escapes and damaged data may leave the range.
-  // Items are keys rotated right by one bit.
-  BF16CODECS_INLINE __m256i item(__m256i v, const uint8_t* record, unsigned k,
+  // Items are keys rotated right by one bit. `symbols` are the words v << 8 | bytes below.
+  BF16CODECS_INLINE __m256i item(__m256i symbols, const uint8_t* record, unsigned k,
                                  __m256i scale) const {
-    const __m256i low = _mm256_or_si256(_mm256_slli_epi16(v, static_cast<int>(kRawBits)),
-                                        load_raw<kRawBits>(record, k));
+    const __m256i v = _mm256_srli_epi16(symbols, static_cast<int>(8 - kSymbol));
     const __m256i from =
-        _mm256_sub_epi16(scale_part<kRawBits>(scale), words(unsigned{kSymbolOrigin} << kRawBits));
-    const __m256i key = _mm256_and_si256(_mm256_add_epi16(low, from), key_mask_);
+        _mm256_sub_epi16(scale_part<kSymbol>(scale), words_of(unsigned{kSymbolOrigin} << kSymbol));
+    const __m256i sum = _mm256_add_epi16(v, from);
+    if constexpr (kIsPlaced) {
+      const __m256i sign = _mm256_slli_epi16(load_bits(record + 32, k), 15);
+      return _mm256_or_si256(_mm256_and_si256(sum, words_of(0x7FFF)), sign);
+    }
+    const __m256i raw = kIsSigned ? _mm256_srli_epi16(load_bits(record + 32, k), 15)
+                                  : load_raw<kRawBits>(record, k);
+    const __m256i key = _mm256_and_si256(_mm256_or_si256(sum, raw), key_mask_);
     if constexpr (!kToItems) return key;
     return _mm256_or_si256(_mm256_srli_epi16(key, 1), _mm256_slli_epi16(key, 15));
   }
@@ -299,7 +322,7 @@ class Splitter {
                                   unsigned c, uint8_t* next) const {
     BF16CODECS_UNROLL
     for (unsigned j = 0; j < 8; ++j) {
-      const unsigned mask = eighth(&order.mask[record][c], j);
+      const size_t mask = eighth(order.mask[record][c], j);
       const __m128i moved =
           _mm_shuffle_epi8(load8(symbols + 8 * j), shuffle8(kByteTables.compress[0], mask));
       _mm_storel_epi64(reinterpret_cast<__m128i*>(next + order.rank[record][c][j]), moved);
