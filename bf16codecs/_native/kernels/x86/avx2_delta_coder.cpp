@@ -91,7 +91,7 @@ BF16CODECS_INLINE void find_slots(const uint8_t* classes, const WordGroup& x, Wo
   const Words c = part_bytes(load(classes));
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
-    const __m256i slot = _mm256_and_si256(x.low[k], words_of(4095));
+    const __m256i slot = _mm256_and_si256(x.lanes[k].low, words_of(4095));
     at.v[k] = _mm256_or_si256(_mm256_slli_epi16(c[k], 12), slot);
   }
 }
@@ -113,17 +113,18 @@ BF16CODECS_INLINE uint32_t decode_step(const Halves entries[2], const Words& at,
     // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp. Shifted, the words lose
     // q.
     const __m256i rank = _mm256_sub_epi16(at[k], entries[k].high);
-    x.advance(k, _mm256_slli_epi16(entries[k].low, 4), _mm256_and_si256(rank, words_of(4095)));
+    x.lanes[k].advance(_mm256_slli_epi16(entries[k].low, 4),
+                       _mm256_and_si256(rank, words_of(4095)));
     // number = (base << r) + x mod 2^q,  x = x div 2^q
     const ByQ q(_mm256_srli_epi16(entries[k].low, 12));
     const __m256i entry = _mm256_srli_epi16(entries[k].high, 12);
     // The high byte of an entry is 0, and shuffles to kDeltaBase[0], which is 0.
     const __m256i base = _mm256_shuffle_epi8(twice(kDeltaBase), entry);
-    const __m256i rest = _mm256_and_si256(x.low[k], q.mask());
+    const __m256i rest = _mm256_and_si256(x.lanes[k].low, q.mask());
     const __m256i shifted = _mm256_add_epi16(_mm256_mullo_epi16(base, raw[k]), base);
     number.v[k] = _mm256_add_epi16(shifted, rest);
     escapes.v[k] = _mm256_cmpeq_epi16(entry, words_of(kDeltaEscape));
-    x.shift_out(k, q.inverse_power());
+    x.lanes[k].shift_right(q.inverse_power());
   }
   const __m256i v = _mm256_unpacklo_epi16(number[0], number[1]);
   const __m256i w = _mm256_unpackhi_epi16(number[0], number[1]);
@@ -195,7 +196,7 @@ BF16CODECS_INLINE __m256i find_entries(__m256i v) {
 // Parts 32 numbers in the order of the items to those of even items, and of odd ones.
 BF16CODECS_INLINE Words part_words(const uint16_t* numbers) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(numbers);
-  const __m256i v = load_two(bytes, bytes + 32), w = load_two(bytes + 16, bytes + 48);
+  const __m256i v = load_halves(bytes, bytes + 32), w = load_halves(bytes + 16, bytes + 48);
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   return {{_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)),
            _mm256_packus_epi32(_mm256_srli_epi32(v, 16), _mm256_srli_epi32(w, 16))}};
@@ -252,14 +253,14 @@ BF16CODECS_INLINE void join(const Step& step, WordGroup& x) {
   for (unsigned k = 0; k < 2; ++k) {
     // x = x << q | number mod 2^q
     const __m256i mask = _mm256_sub_epi16(step.power[k], words_of(1));
-    x.shift_in(k, step.power[k], _mm256_and_si256(step.number[k], mask));
-    q[k] = divide_roughly(x.low[k], x.high[k], step.f[k]);
+    x.lanes[k].shift_left(step.power[k], _mm256_and_si256(step.number[k], mask));
+    q[k] = x.lanes[k].divide_roughly(step.f[k]);
   }
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     // x = 4096 (x div f) + start + x mod f
-    const __m256i rank = x.divide(k, step.f[k], q[k]);
-    x.low[k] = _mm256_or_si256(x.low[k], _mm256_add_epi16(step.start[k], rank));
+    const __m256i rank = x.lanes[k].divide(step.f[k], q[k]);
+    x.lanes[k].low = _mm256_or_si256(x.lanes[k].low, _mm256_add_epi16(step.start[k], rank));
   }
 }
 

@@ -126,7 +126,7 @@ struct Decoding {
 // The first phase of a step.
 BF16CODECS_INLINE void look_up_entries(const DecodingRows& t, const WordGroup& x, Decoding& step) {
   static constexpr uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8};  // 2^(16 - n) div 256
-  const Slots at = look_up_slots(t, {{x.low[0], x.low[1]}});
+  const Slots at = look_up_slots(t, x.low());
   const Index entry(at.entries);
   const __m256i high = look_up(t.coder.high, entry), n = interval_bits(high);
   const Words coder = zip(look_up(t.coder.low, entry), high);
@@ -142,15 +142,14 @@ BF16CODECS_INLINE void look_up_entries(const DecodingRows& t, const WordGroup& x
 BF16CODECS_INLINE void take_symbols(const Decoding& step, WordGroup& x, uint8_t* symbols) {
   // x = f (x div 4096) + r, below 2^32; see the ranges in tiles.cpp
   BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 2; ++k) x.advance(k, step.f16[k], step.ranks[k]);
+  for (unsigned k = 0; k < 2; ++k) x.lanes[k].advance(step.f16[k], step.ranks[k]);
   // symbol = base + x mod 2^n. base is a multiple of 2^n, and n at most 5, so that bytes and an or
   // will do.
-  const __m256i rest =
-      _mm256_and_si256(to_bytes(both_and({{x.low[0], x.low[1]}}, 255)), step.masks);
+  const __m256i rest = _mm256_and_si256(to_bytes(both_and(x.low(), 255)), step.masks);
   store(symbols, to_symbols(_mm256_or_si256(step.base, rest)));
   // x = x div 2^n
   BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 2; ++k) x.shift_out(k, step.power[k]);
+  for (unsigned k = 0; k < 2; ++k) x.lanes[k].shift_right(step.power[k]);
 }
 
 // Decodes a step of each of kSteps groups, phase by phase in turns: a processor does not look far
@@ -287,12 +286,12 @@ BF16CODECS_INLINE void divide(Step& step, WordGroup& x) {
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     f[k] = _mm256_srli_epi16(_mm256_mullo_epi16(step.limit[k], step.power[k]), 4);
-    x.shift_in(k, step.power[k], step.rest[k]);
-    q[k] = divide_roughly(x.low[k], x.high[k], f[k]);
+    x.lanes[k].shift_left(step.power[k], step.rest[k]);
+    q[k] = x.lanes[k].divide_roughly(f[k]);
   }
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
-    const __m256i rank = x.divide(k, f[k], q[k]);
+    const __m256i rank = x.lanes[k].divide(f[k], q[k]);
     step.positions.v[k] = _mm256_add_epi16(step.first[k], rank);
   }
 }
@@ -320,7 +319,7 @@ BF16CODECS_INLINE void join(const Step& step, WordGroup& x) {
     const __m128i low = _mm256_castsi256_si128(step.positions[k]);
     const __m128i high = _mm256_extracti128_si256(step.positions[k], 1);
     const __m256i slots = _mm256_set_m128i(gather8(step.slots, high), gather8(step.slots, low));
-    x.low[k] = _mm256_or_si256(x.low[k], slots);
+    x.lanes[k].low = _mm256_or_si256(x.lanes[k].low, slots);
   }
 }
 

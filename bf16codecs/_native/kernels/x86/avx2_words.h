@@ -1,13 +1,13 @@
 #pragma once
 
-// The states of the rANS kernels for AVX2 that work in words (docs/format.md, "Interleaved rANS"):
-// the low and the high halves of 16 states in a register each, so that an instruction serves 16
-// lanes. Frequencies have 12 bits, so that words hold what is multiplied; carries are found by
-// comparisons.
+// The states of the rANS kernels for AVX2 (docs/format.md, "Interleaved rANS").
 //
-//   register   low[0], high[0]   low[1], high[1]
-//   lanes      0-15              16-31
-//   symbols    even              odd
+// A state is held in two halves of 16 bits, those of 16 lanes in a register: products, remainders
+// and comparisons of words cost half as much as those of 32-bit numbers, which AVX2 multiplies in
+// two steps, and the low halves are the slots. Carries are found by comparisons.
+//
+//   lanes[0]   0-15    the even symbols of a step
+//   lanes[1]   16-31   the odd ones
 //
 // Bytes of all lanes are in the order in which words are packed, since packs and unpacks work
 // within 128 bits: lanes 0-7, 16-23, 8-15, 24-31. Everything is static, so that each file has a
@@ -50,9 +50,14 @@ static BF16CODECS_INLINE __m256i words_of(unsigned v) {
   return _mm256_set1_epi16(static_cast<short>(v));
 }
 
-// The 16 bytes at two places.
-static BF16CODECS_INLINE __m256i load_two(const uint8_t* low, const uint8_t* high) {
+// Two halves of 128 bits from memory.
+static BF16CODECS_INLINE __m256i load_halves(const uint8_t* low, const uint8_t* high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(low)), load16(high), 1);
+}
+
+// a >= b, of unsigned numbers, for which AVX2 has no comparison.
+static BF16CODECS_INLINE __m256i words_at_least(__m256i a, __m256i b) {
+  return _mm256_cmpeq_epi16(_mm256_max_epu16(a, b), a);
 }
 
 // 32 words: lanes 0-15 and 16-31.
@@ -94,95 +99,150 @@ struct LaneMasks {
   }
   // The bytes of the words of eight lanes.
   BF16CODECS_INLINE size_t size(unsigned i) const { return 2 * size_t{popcount(at[i])}; }
+  // The shuffles of eight lanes and of the next eight.
+  BF16CODECS_INLINE __m256i shuffles(const uint8_t* by_mask, unsigned i) const {
+    return load_halves(by_mask + at[i], by_mask + at[i + 1]);
+  }
 };
+
+struct Floats {
+  __m256 lower, upper;  // lanes 0-3 and 8-11, and the others, as unpacking leaves them
+};
+
+// 16 words, and states, as binary32. Numbers that begin with 0x4B00 and 0x5300 are 2^23 + low and
+// 2^39 + 2^16 high. Their difference is exact, so that a state is rounded once.
+static BF16CODECS_INLINE Floats to_floats(__m256i words) {
+  const __m256i zero = _mm256_setzero_si256();
+  return {_mm256_cvtepi32_ps(_mm256_unpacklo_epi16(words, zero)),
+          _mm256_cvtepi32_ps(_mm256_unpackhi_epi16(words, zero))};
+}
+static BF16CODECS_INLINE Floats to_floats(__m256i low, __m256i high) {
+  const __m256 excess = _mm256_set1_ps(0x1p39f + 0x1p23f);
+  const auto sum = [&](__m256i a, __m256i b) {
+    return _mm256_add_ps(_mm256_sub_ps(_mm256_castsi256_ps(b), excess), _mm256_castsi256_ps(a));
+  };
+  const __m256i p23 = words_of(0x4B00), p39 = words_of(0x5300);
+  return {sum(_mm256_unpacklo_epi16(low, p23), _mm256_unpacklo_epi16(high, p39)),
+          sum(_mm256_unpackhi_epi16(low, p23), _mm256_unpackhi_epi16(high, p39))};
+}
 
 struct Quotients {
   __m256i low, high;  // q mod 2^16, q div 16
 };
 
-// q or q - 1 for q = y div f, of 16 lanes, where q < 2^20 and f < 2^12.
-static BF16CODECS_INLINE Quotients divide_roughly(__m256i low, __m256i high, __m256i f) {
-  // binary32 numbers that begin with 0x4B00 and 0x5300 are 2^23 + low and 2^39 + 2^16 high. The
-  // difference is exact, so that y is rounded once. With the quotient, that is an error of at most
-  // 2^-24 2^20 + 2^-5 = 3/32, and 1/8 less is below the quotient by less than 1. Subtracting it is
-  // exact, being a multiple of the last place of all numbers below 2^20 that have 1/8.
-  const __m256 excess = _mm256_set1_ps(0x1p39f + 0x1p23f), margin = _mm256_set1_ps(0.125f);
-  const auto divide = [&](__m256i low_bits, __m256i high_bits, __m256i divisor) {
-    const __m256 upper = _mm256_sub_ps(_mm256_castsi256_ps(high_bits), excess);
-    const __m256 y = _mm256_add_ps(upper, _mm256_castsi256_ps(low_bits));
-    return _mm256_cvttps_epi32(
-        _mm256_sub_ps(_mm256_div_ps(y, _mm256_cvtepi32_ps(divisor)), margin));
-  };
-  const __m256i zero = _mm256_setzero_si256(), p23 = words_of(0x4B00), p39 = words_of(0x5300);
-  const __m256i v = divide(_mm256_unpacklo_epi16(low, p23), _mm256_unpacklo_epi16(high, p39),
-                           _mm256_unpacklo_epi16(f, zero));
-  const __m256i w = divide(_mm256_unpackhi_epi16(low, p23), _mm256_unpackhi_epi16(high, p39),
-                           _mm256_unpackhi_epi16(f, zero));
-  const __m256i word = _mm256_set1_epi32(0xFFFF);
-  return {_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)),
-          _mm256_packus_epi32(_mm256_srli_epi32(v, 4), _mm256_srli_epi32(w, 4))};
-}
-
 namespace {
 
-// The states of a group of 32 lanes.
-struct WordGroup {
-  __m256i low[2], high[2];
+// The states of 16 lanes.
+struct WordStates {
+  __m256i low, high;
 
-  BF16CODECS_INLINE void load(const uint32_t states[kLanesPerGroup]) {
+  BF16CODECS_INLINE void load(const uint32_t x[16]) {
     const __m256i word = _mm256_set1_epi32(0xFFFF);
-    for (unsigned k = 0; k < 2; ++k, states += 16) {
-      const __m256i v = bf16codecs::load(states), w = bf16codecs::load(states + 8);
-      low[k] = in_order(_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)));
-      high[k] = in_order(_mm256_packus_epi32(_mm256_srli_epi32(v, 16), _mm256_srli_epi32(w, 16)));
-    }
+    const __m256i v = bf16codecs::load(x), w = bf16codecs::load(x + 8);
+    low = in_order(_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)));
+    high = in_order(_mm256_packus_epi32(_mm256_srli_epi32(v, 16), _mm256_srli_epi32(w, 16)));
   }
-  BF16CODECS_INLINE void store(uint32_t states[kLanesPerGroup]) const {
-    for (unsigned k = 0; k < 2; ++k, states += 16) {
-      const __m256i v = in_order(low[k]), w = in_order(high[k]);
-      bf16codecs::store(states, _mm256_unpacklo_epi16(v, w));
-      bf16codecs::store(states + 8, _mm256_unpackhi_epi16(v, w));
-    }
+  BF16CODECS_INLINE void store(uint32_t x[16]) const {
+    const __m256i v = in_order(low), w = in_order(high);
+    bf16codecs::store(x, _mm256_unpacklo_epi16(v, w));
+    bf16codecs::store(x + 8, _mm256_unpackhi_epi16(v, w));
   }
 
-  // x = f (x div 4096) + rank, below 2^32, in lanes 16 k ... 16 k + 15, given 16 f.
-  BF16CODECS_INLINE void advance(unsigned k, __m256i f16, __m256i rank) {
+  // x = factor high + term, for a sum below 2^32. The sum of the low halves carries if it is below
+  // the term.
+  BF16CODECS_INLINE void multiply_high(__m256i factor, __m256i term) {
+    low = _mm256_add_epi16(_mm256_mullo_epi16(factor, high), term);
+    const __m256i carry = _mm256_min_epu16(_mm256_subs_epu16(term, low), words_of(1));
+    high = _mm256_add_epi16(_mm256_mulhi_epu16(factor, high), carry);
+  }
+
+  // x = f (x div 4096) + rank, below 2^32, given 16 f.
+  BF16CODECS_INLINE void advance(__m256i f16, __m256i rank) {
     // x div 4096 is 16 high + low div 4096. f (low div 4096) + rank is below 16 f, and a word.
-    const __m256i part =
-        _mm256_mullo_epi16(_mm256_srli_epi16(f16, 4), _mm256_srli_epi16(low[k], 12));
-    const __m256i last = _mm256_add_epi16(part, rank);
-    const __m256i product = _mm256_mullo_epi16(f16, high[k]);
-    low[k] = _mm256_add_epi16(product, last);
-    // A sum that does not saturate has no carry.
-    const __m256i no_carry = _mm256_cmpeq_epi16(low[k], _mm256_adds_epu16(product, last));
-    const __m256i carry = _mm256_add_epi16(no_carry, words_of(1));
-    high[k] = _mm256_add_epi16(_mm256_mulhi_epu16(f16, high[k]), carry);
+    const __m256i f = _mm256_srli_epi16(f16, 4), part = _mm256_srli_epi16(low, 12);
+    multiply_high(f16, _mm256_add_epi16(_mm256_mullo_epi16(f, part), rank));
   }
 
   // x = x div 2^n, given 2^(16 - n), which is 0 where n = 0.
-  BF16CODECS_INLINE void shift_out(unsigned k, __m256i power) {
+  BF16CODECS_INLINE void shift_right(__m256i power) {
     const __m256i is_none = _mm256_cmpeq_epi16(power, _mm256_setzero_si256());
     const __m256i moved =
-        _mm256_or_si256(_mm256_mulhi_epu16(low[k], power), _mm256_mullo_epi16(high[k], power));
-    low[k] = _mm256_blendv_epi8(moved, low[k], is_none);
-    high[k] = _mm256_blendv_epi8(_mm256_mulhi_epu16(high[k], power), high[k], is_none);
+        _mm256_or_si256(_mm256_mulhi_epu16(low, power), _mm256_mullo_epi16(high, power));
+    low = _mm256_blendv_epi8(moved, low, is_none);
+    high = _mm256_blendv_epi8(_mm256_mulhi_epu16(high, power), high, is_none);
   }
+
+  // x = x 2^n + rest, given 2^n.
+  BF16CODECS_INLINE void shift_left(__m256i power, __m256i rest) {
+    const __m256i over = _mm256_mulhi_epu16(low, power);
+    high = _mm256_or_si256(_mm256_mullo_epi16(high, power), over);
+    low = _mm256_or_si256(_mm256_mullo_epi16(low, power), rest);
+  }
+
+  // q or q - 1 for q = x div f, where q < 2^20 and f < 2^12. The state's rounding, of 2^-24, and
+  // the quotient's are an error of at most 2^-4 + 2^-5, so that 1/8 less is below the quotient by
+  // less than 1. Subtracting it is exact, being a multiple of the last place of all numbers below
+  // 2^20.
+  BF16CODECS_INLINE Quotients divide_roughly(__m256i f) const {
+    const Floats x = to_floats(low, high), by = to_floats(f);
+    const __m256 margin = _mm256_set1_ps(0.125f);
+    const auto divide = [&](__m256 a, __m256 b) {
+      return _mm256_cvttps_epi32(_mm256_sub_ps(_mm256_div_ps(a, b), margin));
+    };
+    const __m256i v = divide(x.lower, by.lower), w = divide(x.upper, by.upper);
+    const __m256i word = _mm256_set1_epi32(0xFFFF);
+    return {_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)),
+            _mm256_packus_epi32(_mm256_srli_epi32(v, 4), _mm256_srli_epi32(w, 4))};
+  }
+
+  // x = 4096 (x div f), whose low 12 bits are left to the caller; returns x mod f. `q` is that of
+  // divide_roughly().
+  BF16CODECS_INLINE __m256i divide(__m256i f, const Quotients& q) {
+    // 0 <= r < 2 f < 2^13
+    const __m256i r = _mm256_sub_epi16(low, _mm256_mullo_epi16(q.low, f));
+    const __m256i less = _mm256_sub_epi16(r, f);
+    const __m256i is_short = _mm256_cmpgt_epi16(less, words_of(0xFFFF));
+    low = _mm256_slli_epi16(_mm256_sub_epi16(q.low, is_short), 12);
+    // One more carries from the lowest four bits of q if they are 0 then.
+    const __m256i wraps = _mm256_cmpeq_epi16(low, _mm256_setzero_si256());
+    high = _mm256_sub_epi16(q.high, _mm256_and_si256(is_short, wraps));
+    return _mm256_min_epu16(r, less);
+  }
+
+ private:
+  // Exchanges the middle quarters, between the order of packs and that of the lanes.
+  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
+};
+
+// The states of a group of 32 lanes.
+struct WordGroup {
+  WordStates lanes[2];
+
+  BF16CODECS_INLINE void load(const uint32_t x[kLanesPerGroup]) {
+    lanes[0].load(x), lanes[1].load(x + 16);
+  }
+  BF16CODECS_INLINE void store(uint32_t x[kLanesPerGroup]) const {
+    lanes[0].store(x), lanes[1].store(x + 16);
+  }
+  BF16CODECS_INLINE Words low() const { return {{lanes[0].low, lanes[1].low}}; }
 
   // if (x < 2^16) x = x << 16 | next word, lane by lane. Loads up to 64 bytes, however many words
   // the lanes need.
   BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
     const __m256i zero = _mm256_setzero_si256();
-    const Words is_low = {{_mm256_cmpeq_epi16(high[0], zero), _mm256_cmpeq_epi16(high[1], zero)}};
+    const Words is_low = {
+        {_mm256_cmpeq_epi16(lanes[0].high, zero), _mm256_cmpeq_epi16(lanes[1].high, zero)}};
     const LaneMasks masks(is_low);
-    const uint8_t* const shuffles = kWordShuffles.expand[0];
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 2; ++k) {
+      WordStates& x = lanes[k];
       const uint8_t* const after = words + masks.size(2 * k);
-      const __m256i places = load_two(shuffles + masks.at[2 * k], shuffles + masks.at[2 * k + 1]);
-      const __m256i next = _mm256_shuffle_epi8(load_two(words, after), places);
+      const __m256i places = masks.shuffles(kWordShuffles.expand[0], 2 * k);
+      const __m256i next = _mm256_shuffle_epi8(load_halves(words, after), places);
       words = after + masks.size(2 * k + 1);
-      high[k] = _mm256_blendv_epi8(high[k], low[k], is_low[k]);
-      low[k] = _mm256_blendv_epi8(low[k], next, is_low[k]);
+      // `next` is 0 where no word is needed, and the high half where one is.
+      x.high = _mm256_or_si256(x.high, _mm256_and_si256(is_low[k], x.low));
+      x.low = _mm256_or_si256(_mm256_andnot_si256(is_low[k], x.low), next);
     }
   }
 
@@ -190,47 +250,23 @@ struct WordGroup {
   // bytes below `words`, whose upper ones are the emitted words, in the order of the lanes. The
   // lower ones are noise that the next words overwrite, or that is in the kEncodeMargin.
   BF16CODECS_INLINE void make_room(const Words& limit, uint8_t*& words) {
-    const Words is_full = {{_mm256_cmpeq_epi16(_mm256_max_epu16(high[0], limit[0]), high[0]),
-                            _mm256_cmpeq_epi16(_mm256_max_epu16(high[1], limit[1]), high[1])}};
+    const Words is_full = {
+        {words_at_least(lanes[0].high, limit[0]), words_at_least(lanes[1].high, limit[1])}};
     const LaneMasks masks(is_full);
-    const uint8_t* const shuffles = kWordShuffles.compress[0];
     BF16CODECS_UNROLL
     for (unsigned turn = 0; turn < 2; ++turn) {
       const unsigned k = 1 - turn;
-      const __m256i places = load_two(shuffles + masks.at[2 * k], shuffles + masks.at[2 * k + 1]);
-      const __m256i moved = _mm256_shuffle_epi8(low[k], places);
+      WordStates& x = lanes[k];
+      const __m256i places = masks.shuffles(kWordShuffles.compress[0], 2 * k);
+      const __m256i moved = _mm256_shuffle_epi8(x.low, places);
       store16(words - 16, _mm256_extracti128_si256(moved, 1));
       words -= masks.size(2 * k + 1);
       store16(words - 16, _mm256_castsi256_si128(moved));
       words -= masks.size(2 * k);
-      low[k] = _mm256_blendv_epi8(low[k], high[k], is_full[k]);
-      high[k] = _mm256_andnot_si256(is_full[k], high[k]);
+      x.low = _mm256_blendv_epi8(x.low, x.high, is_full[k]);
+      x.high = _mm256_andnot_si256(is_full[k], x.high);
     }
   }
-
-  // x = x 2^n + rest, given 2^n.
-  BF16CODECS_INLINE void shift_in(unsigned k, __m256i power, __m256i rest) {
-    const __m256i over = _mm256_mulhi_epu16(low[k], power);
-    high[k] = _mm256_or_si256(_mm256_mullo_epi16(high[k], power), over);
-    low[k] = _mm256_or_si256(_mm256_mullo_epi16(low[k], power), rest);
-  }
-
-  // x = 4096 (x div f), whose low 12 bits are left to the caller; returns x mod f.
-  BF16CODECS_INLINE __m256i divide(unsigned k, __m256i f, const Quotients& q) {
-    // 0 <= r < 2 f < 2^13
-    const __m256i r = _mm256_sub_epi16(low[k], _mm256_mullo_epi16(q.low, f));
-    const __m256i less = _mm256_sub_epi16(r, f);
-    const __m256i is_short = _mm256_cmpgt_epi16(less, words_of(0xFFFF));
-    low[k] = _mm256_slli_epi16(_mm256_sub_epi16(q.low, is_short), 12);
-    // One more carries from the lowest four bits of q if they are 0 then.
-    const __m256i wraps = _mm256_cmpeq_epi16(low[k], _mm256_setzero_si256());
-    high[k] = _mm256_sub_epi16(q.high, _mm256_and_si256(is_short, wraps));
-    return _mm256_min_epu16(r, less);
-  }
-
- private:
-  // Exchanges the middle quarters, between the order of packs and that of the lanes.
-  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
 };
 
 }  // namespace
