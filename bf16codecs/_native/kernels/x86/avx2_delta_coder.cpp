@@ -87,13 +87,15 @@ BF16CODECS_INLINE Halves gather(Read read, __m256i at) {
 // --- decoding ------------------------------------------------------------------------------------
 
 // The indices of a step's slots, 4096 c + x mod 4096. A class is below 16, so that they are words.
-BF16CODECS_INLINE void find_slots(const uint8_t* classes, const WordGroup& x, Words& at) {
+BF16CODECS_INLINE Words find_slots(const uint8_t* classes, const WordGroup& x) {
   const Words c = part_bytes(load(classes));
+  Words at;
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     const __m256i slot = _mm256_and_si256(x.lanes[k].low, words_of(4095));
     at.v[k] = _mm256_or_si256(_mm256_slli_epi16(c[k], 12), slot);
   }
+  return at;
 }
 
 // What belongs to a class: 2^r - 1, which is a byte.
@@ -148,7 +150,7 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
     WordGroup* const groups = states.of(step);
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
-      find_slots(classes + kDeltaStep * (step + i), groups[i], at[i]);
+      at[i] = find_slots(classes + kDeltaStep * (step + i), groups[i]);
     }
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
