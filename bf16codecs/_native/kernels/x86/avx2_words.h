@@ -87,8 +87,7 @@ static BF16CODECS_INLINE __m256i to_symbols(__m256i lanes) {
 }
 
 // A mask of the lanes of a group, as movemask gives it: of lanes 0-7, 16-23, 8-15 and 24-31 from
-// the lowest bit up. Words belong to lanes in turns of eight. Sizes are counted apart, because a
-// sum of those before would be waited for: pairs decoded 1.1 times as long with it.
+// the lowest bit up. Words belong to lanes in turns of eight.
 struct LaneMask {
   static constexpr unsigned kTurnAt[4] = {0, 16, 8, 24};
   static constexpr uint32_t kBefore[4] = {0, 0x000000FF, 0x00FF00FF, 0x00FFFFFF};
