@@ -23,14 +23,20 @@ delta::ClassCode random_code(DeltaSpread spread, Random& random);
 class DeltaModel {
  public:
   explicit DeltaModel(const std::vector<delta::ClassCode>& classes)
-      : slots_(classes, kScalarDeltaKernels), search_(slots_.get()) {
+      : slots_(classes, kScalarDeltaKernels),
+        search_(slots_.get()),
+        entries_(slots_.get()),
+        entry_words_(kDeltaEntryWords * classes.size()) {
     spread_search(search_, nullptr);
-    search_.slots = nullptr;
+    spell_out_entries(entries_, entry_words_.data());
+    search_.slots = entries_.slots = nullptr;
   }
 
   // With only what these kernels prepare.
   const DeltaTables& tables(const DeltaKernels& kernels) const {
-    return kernels.prepare == spread_search ? search_ : slots_.get();
+    return kernels.prepare == spread_search       ? search_
+           : kernels.prepare == spell_out_entries ? entries_
+                                                  : slots_.get();
   }
   const DeltaTables& tables() const { return slots_.get(); }
   unsigned classes() const { return tables().classes; }
@@ -44,7 +50,8 @@ class DeltaModel {
   uint16_t number_of(unsigned c, unsigned entry, Random& random) const;
 
   delta::Tables slots_;
-  DeltaTables search_;
+  DeltaTables search_, entries_;
+  std::vector<uint32_t> entry_words_;
 };
 
 DeltaModel random_delta_model(unsigned classes, DeltaSpread spread, Random& random);

@@ -133,6 +133,9 @@ void test_planes(const Kernels& kernels) {
 
   for (size_t n = 0; n < 100; ++n) test_columns(kernels, n, random);
   for (size_t n = 0; n < 40; ++n) test_differing_bits(kernels, n, random);
+  for (const size_t n : {123u, 124u, 129u, 247u, 248u, 250u, 1029u}) {
+    test_differing_bits(kernels, n, random);
+  }
 
   for (size_t n = 0; n < 300; ++n) test_histograms(kernels, n, random);
   // Where counters of 4 and of 8 bits are full, for vectors of 16, 32 and 64 bytes.

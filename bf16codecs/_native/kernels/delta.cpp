@@ -106,8 +106,8 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
     for (unsigned lane = 0; lane < kLanesPerGroup; ++lane) {
       const unsigned place = lane_place(lane), c = classes[place];
       const uint32_t slot = tables.slots[4096 * c + x[lane] % 4096];
-      const unsigned entry = slot >> 28, q = slot >> 24 & 15;
-      const uint32_t state = (slot & 4095) * (x[lane] / 4096) + (slot >> 12 & 4095);
+      const unsigned entry = slot >> 28, q = slot >> 12 & 15;
+      const uint32_t state = (slot & 4095) * (x[lane] / 4096) + (slot >> 16 & 4095);
       mask |= uint32_t{entry == kDeltaEscape} << place;
       const unsigned base = unsigned{kDeltaBase[entry]} << tables.raw[c];
       numbers[place] = static_cast<uint16_t>(base + (state & ((1u << q) - 1)));

@@ -37,8 +37,12 @@ struct DeltaTables {
   alignas(64) uint16_t search1[kDeltaClasses], search2[2 * kDeltaClasses],
       search4[4 * kDeltaClasses], search8[8 * kDeltaClasses];
   // Made by spell_out_slots(), otherwise null: slot a of class c is [4096 c + a],
-  // entry << 28 | q << 24 | rank << 12 | f.
+  // entry << 28 | rank << 16 | q << 12 | f.
   const uint32_t* slots;
+  // Made by spell_out_entries(): entry j of class c is entries[16 c + j], entry << 28 | start << 16
+  // | q << 12 | f, and that of slot a of class c is entries[entry_at[4096 c + a]].
+  const uint32_t* entries;
+  const uint8_t* entry_at;
 };
 
 struct DeltaDecoder {

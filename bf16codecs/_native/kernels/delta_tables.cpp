@@ -2,6 +2,8 @@
 
 #include "kernels/delta_tables.h"
 
+#include <algorithm>
+
 namespace bf16codecs {
 
 void spell_out_slots(DeltaTables& tables, uint32_t* slots) {
@@ -9,10 +11,21 @@ void spell_out_slots(DeltaTables& tables, uint32_t* slots) {
   uint32_t* slot = slots;
   for (unsigned at = 0; at < kDeltaEntries * tables.classes; ++at) {
     const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;
-    const uint32_t first = at % kDeltaEntries << 28 | q << 24 | f;
-    for (uint32_t rank = 0; rank < f; ++rank) *slot++ = first | rank << 12;
+    const uint32_t first = at % kDeltaEntries << 28 | q << 12 | f;
+    for (uint32_t rank = 0; rank < f; ++rank) *slot++ = first | rank << 16;
   }
   tables.slots = slots;
+}
+
+void spell_out_entries(DeltaTables& tables, uint32_t* memory) {
+  const unsigned n = kDeltaEntries * tables.classes;
+  auto* next = reinterpret_cast<uint8_t*>(memory + n);
+  tables.entries = memory, tables.entry_at = next;
+  for (unsigned at = 0; at < n; ++at) {
+    const uint32_t f = tables.coder[at] & 4095;
+    memory[at] = at % kDeltaEntries << 28 | uint32_t{tables.start[at]} << 16 | tables.coder[at];
+    next = std::fill_n(next, f, static_cast<uint8_t>(at));
+  }
 }
 
 void spread_search(DeltaTables& tables, uint32_t*) {

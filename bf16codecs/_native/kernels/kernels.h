@@ -9,7 +9,7 @@
 //
 // To read a kernel, begin with lanes.h, which describes the lanes, and with the scalar function,
 // which has the formulas and the ranges of what they give. The layouts of lanes in registers are in
-// x86/avx2_pairs.h, x86/avx2_lanes.h, arm/neon_lanes.h, wasm/simd128_lanes.h, and at the top of the
+// x86/avx2_words.h, arm/neon_lanes.h, wasm/simd128_lanes.h, and at the top of the
 // files for AVX-512.
 
 #include <cstddef>

@@ -112,6 +112,8 @@ struct TileOrder {
   // Where the items of record i of class c begin in the order. Only AVX-512 fills it in, and leaves
   // noise past the last record.
   alignas(64) uint16_t first[kMaxTileItems / kRecordItems][kTileClasses];
+  // How many items of class c are before each eighth of record i. Only AVX2 fills it in.
+  alignas(32) uint8_t rank[kMaxTileItems / kRecordItems][kTileClasses][8];
 };
 
 // The kind of keys that symbols and raw bits are taken from, or put together to.

@@ -18,6 +18,7 @@ namespace {
 // of the j-th bit that is set.
 struct ByteTables {
   uint8_t expand[256][8], compress[256][8];
+  uint8_t after[8];  // which AVX2 loads with the last shuffle
 };
 
 constexpr ByteTables make_byte_tables() {
@@ -61,8 +62,8 @@ BF16CODECS_INLINE void order_records(const uint16_t* scales, size_t n, TileOrder
 // Implements TileKernels::restore with an instruction set's `Joiner`, made of a TileShape:
 //
 //   load     loads the symbols of a record, where there is one class
-//   take     takes them from the lists of the classes, which it advances: next[c] is the
-//            next symbol of class c. It may read 8 bytes from each next[c] on.
+//   take     takes those of a record of an order from the lists of the classes, which it advances:
+//            next[c] is the next symbol of class c. It may read 8 bytes from each symbol on.
 //   join     writes keys, or items, made of symbols, a record and scales; returns the escapes' mask
 template <typename Joiner>
 void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
@@ -73,7 +74,7 @@ void restore_records(const TileShape& shape, const TileItems& items, TileEscapes
   const Joiner joiner(shape);
   for (size_t i = 0; i < n; i += kRecordItems, out += 2 * kRecordItems) {
     const auto v =
-        is_ordered ? joiner.take(order->mask[i / kRecordItems], next) : joiner.load(symbols + i);
+        is_ordered ? joiner.take(*order, i / kRecordItems, next) : joiner.load(symbols + i);
     const uint64_t escaped = joiner.join(v, records, scales + i, out);
     if (escaped != 0) [[unlikely]]
       patch_escapes(escaped, shape.to_items, escapes, out);
@@ -84,7 +85,8 @@ void restore_records(const TileShape& shape, const TileItems& items, TileEscapes
 // Implements TileKernels::arrange with an instruction set's `Splitter`, made of a TileShape:
 //
 //   split    writes a record and the symbols, made of keys and scales; returns the escapes' mask
-//   move     appends those of 64 symbols that are in a mask; may write 8 bytes after them
+//   move     appends those of a record's symbols that are in a class of the order, whose end it
+//            returns; may write 8 bytes after them
 template <typename Splitter>
 uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                           const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
@@ -104,7 +106,7 @@ uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const 
   for (unsigned c = 0; c < kTileClasses; ++c) {
     uint8_t* next = symbols + order.begin[c];
     for (size_t i = 0; i < n; i += kRecordItems) {
-      next = splitter.move(buffer + i, order.mask[i / kRecordItems][c], next);
+      next = splitter.move(buffer + i, order, i / kRecordItems, c, next);
     }
   }
   return escapes;

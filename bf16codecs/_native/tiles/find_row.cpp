@@ -22,9 +22,12 @@ std::vector<uint8_t> large_items(const Items& items, size_t n) {
     uint16_t keys[kWordBits];
     items.load(at, kWordBits, keys);
     const auto mean = std::accumulate(keys, keys + kWordBits, 0u) / kWordBits;
-    for (size_t i = 0; i < kWordBits; ++i) {
-      uint8_t& byte = bits[(at + i) / 8];
-      byte = static_cast<uint8_t>(byte | (keys[i] > mean) << i % 8);
+    // Bit by bit of all bytes, which compilers make vectors of.
+    uint8_t* const bytes = bits.data() + at / 8;
+    for (size_t bit = 0; bit < 8; ++bit) {
+      for (size_t i = 0; i < kWordBits / 8; ++i) {
+        bytes[i] = static_cast<uint8_t>(bytes[i] | (keys[8 * i + bit] > mean) << bit);
+      }
     }
   }
   return bits;

@@ -53,7 +53,7 @@ BF16CODECS_INLINE uint32x4_t gather4(const uint32_t table[], const uint16_t indi
 // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp
 BF16CODECS_INLINE uint32x4_t advance(uint32x4_t x, uint32x4_t slot) {
   const uint32x4_t low12 = vdupq_n_u32(4095);
-  const uint32x4_t rank = vandq_u32(vshrq_n_u32(slot, 12), low12);
+  const uint32x4_t rank = vandq_u32(vshrq_n_u32(slot, 16), low12);
   return vmlaq_u32(rank, vshrq_n_u32(x, 12), vandq_u32(slot, low12));
 }
 
@@ -71,9 +71,8 @@ BF16CODECS_INLINE uint16x8_t decode_octet(const uint32_t slots[], uint16x8_t cla
   const uint32x4_t slot[2] = {gather4(slots, indices), gather4(slots, indices + 4)};
   const uint32x4_t v = advance(first_four(x), slot[0]), w = advance(last_four(x), slot[1]);
   // number = (base << r) + x mod 2^q,  x = x div 2^q
-  const uint16x8_t upper = upper_halves(slot[0], slot[1]);
-  const int16x8_t q = vreinterpretq_s16_u16(vandq_u16(vshrq_n_u16(upper, 8), vdupq_n_u16(15)));
-  const uint16x8_t entry = vshrq_n_u16(upper, 12);
+  const int16x8_t q = vreinterpretq_s16_u16(vshrq_n_u16(lower_halves(slot[0], slot[1]), 12));
+  const uint16x8_t entry = vshrq_n_u16(upper_halves(slot[0], slot[1]), 12);
   const uint16x8_t base =
       vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(kDeltaBase), vreinterpretq_u8_u16(entry)));
   x = make_octet(shift_out(v, vget_low_s16(q)), shift_out(w, vget_high_s16(q)));

@@ -160,8 +160,9 @@ struct Joiner {
     return bytes;
   }
 
-  BF16CODECS_INLINE RecordBytes take(const uint64_t masks[kTileClasses],
+  BF16CODECS_INLINE RecordBytes take(const TileOrder& order, size_t record,
                                      const uint8_t* next[kTileClasses]) const {
+    const uint64_t* const masks = order.mask[record];
     uint64_t counts[kTileClasses];
     for (unsigned c = 0; c < kTileClasses; ++c) counts[c] = count_by_byte(masks[c]);
     uint8x8_t eights[8];
@@ -242,7 +243,9 @@ struct Splitter {
 
   // Eight symbols at a time: each store writes 8 bytes, and the next one overwrites those that are
   // not moved symbols. The counts of all bytes of the mask come from one instruction.
-  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
+  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, const TileOrder& order, size_t record,
+                                  unsigned c, uint8_t* next) const {
+    const uint64_t mask = order.mask[record][c];
     const uint64_t counts = count_by_byte(mask);
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < kRecordItems; k += 8) {

@@ -129,8 +129,9 @@ struct Joiner {
     return bytes;
   }
 
-  BF16CODECS_INLINE RecordBytes take(const uint64_t masks[kTileClasses],
+  BF16CODECS_INLINE RecordBytes take(const TileOrder& order, size_t record,
                                      const uint8_t* next[kTileClasses]) const {
+    const uint64_t* const masks = order.mask[record];
     RecordBytes symbols;
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {

@@ -6,7 +6,6 @@
 #include "kernels/bits.h"
 #include "kernels/x86/avx2_delta.h"
 #include "kernels/x86/avx2_tiles.h"
-#include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
 namespace {
@@ -153,6 +152,27 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
     store(scales + i, _mm256_max_epi16(_mm256_min_epi16(sum, limit), _mm256_setzero_si256()));
   }
   kScalarKernels.add_columns(columns + i, step, row, most, n - i, scales + i);
+}
+
+// 32 bytes at a time: the counts of bytes, at most 8, are added for 31 rounds before they are added
+// up.
+size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
+  constexpr size_t kSummed = 32 * (255 / 8);
+  const size_t in_vectors = n / 4 * 32;
+  __m256i sums = _mm256_setzero_si256();
+  for (size_t i = 0; i < in_vectors;) {
+    const size_t end = in_vectors - i < kSummed ? in_vectors : i + kSummed;
+    __m256i counts = _mm256_setzero_si256();
+    for (; i < end; i += 32) {
+      const __m256i differing = _mm256_xor_si256(load(a + i), load(b + i));
+      counts = _mm256_add_epi8(counts, count_in_bytes(differing));
+    }
+    sums = _mm256_add_epi64(sums, _mm256_sad_epu8(counts, _mm256_setzero_si256()));
+  }
+  alignas(32) uint64_t parts[4];
+  store(parts, sums);
+  return static_cast<size_t>(parts[0] + parts[1] + parts[2] + parts[3]) +
+         kScalarKernels.differing_bits(a + in_vectors, b + in_vectors, n % 4);
 }
 
 }  // namespace

@@ -25,6 +25,21 @@ static BF16CODECS_INLINE void store16(void* p, __m128i v) {
   _mm_storeu_si128(static_cast<__m128i*>(p), v);
 }
 
+// 16 bytes in both halves of a register, for shuffles.
+static BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
+  return _mm256_broadcastsi128_si256(load16(bytes));
+}
+
+// How many bits of each byte are set.
+static BF16CODECS_INLINE __m256i count_in_bytes(__m256i v) {
+  static constexpr uint8_t kCounts[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+  const __m256i counts = twice(kCounts), nibble = _mm256_set1_epi8(15);
+  const __m256i low = _mm256_shuffle_epi8(counts, _mm256_and_si256(v, nibble));
+  const __m256i high =
+      _mm256_shuffle_epi8(counts, _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble));
+  return _mm256_add_epi8(low, high);
+}
+
 // Two registers of words below 256 to one of bytes, in order. packus takes the halves of 128 bits
 // in turn, v0 w0 v1 w1 in quarters of 64 bits; the permute brings them to v0 v1 w0 w1.
 static BF16CODECS_INLINE __m256i pack(__m256i v, __m256i w) {

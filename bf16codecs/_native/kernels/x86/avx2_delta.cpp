@@ -186,8 +186,8 @@ void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers
 
 }  // namespace
 
-const DeltaKernels kAvx2DeltaKernels = {classify16,        subtract16,      add16,
-                                        avx2_delta_decode, spell_out_slots, kDeltaSlots,
+const DeltaKernels kAvx2DeltaKernels = {classify16,        subtract16,        add16,
+                                        avx2_delta_decode, spell_out_entries, kDeltaEntryWords,
                                         avx2_delta_encode};
 
 }  // namespace bf16codecs

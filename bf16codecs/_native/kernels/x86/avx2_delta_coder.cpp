@@ -1,143 +1,170 @@
-// The difference mode's rANS coder for AVX2 (docs/format_differences.md, "Coding"). The states are
-// those of x86/avx2_lanes.h, eight 32-bit lanes in a register: x[0] and x[1] have the even items of
-// a step, x[2] and x[3] the odd ones. Items are loaded and stored as words or bytes; those of lanes
-// i and 16 + i are neighbours, which are parted to dwords. Unlike AVX-512, which searches for
-// entries in registers, this looks slots up in a table in memory: searching by shuffles was no
-// faster (docs/experiments.md, "Differences"). Each group of vector instructions is preceded by the
-// scalar formula that it computes.
+// The difference mode's rANS coder for AVX2 (docs/format_differences.md, "Coding"), in words of 16
+// lanes: see x86/avx2_words.h. Unlike AVX-512, which searches for entries in registers, this looks
+// slots up in a table in memory: searching by shuffles was no faster (docs/experiments.md,
+// "Differences"). Each group of vector instructions is preceded by the scalar formula that it
+// computes.
 
 #include "kernels/groups.h"
 #include "kernels/x86/avx2_delta.h"
-#include "kernels/x86/avx2_lanes.h"
+#include "kernels/x86/avx2_words.h"
 
 namespace bf16codecs {
 namespace {
 
-// 16 bytes in both halves of a register, for shuffles.
-BF16CODECS_INLINE __m256i twice(const uint8_t bytes[16]) {
-  return _mm256_broadcastsi128_si256(load16(bytes));
+// Parts 32 bytes in the order of the items to words: those of even items, and of odd ones.
+BF16CODECS_INLINE Words part_bytes(__m256i bytes) {
+  return {{_mm256_and_si256(bytes, words_of(255)), _mm256_srli_epi16(bytes, 8)}};
 }
 
-// Extends 16 bytes, of items 2 i and 2 i + 1, to dwords: dword i has both bytes in its low half.
-BF16CODECS_INLINE __m256i dwords(const uint8_t* bytes) {
-  return _mm256_cvtepu16_epi32(load16(bytes));
+// Bit i for item i of a step, of words that are all ones or zero.
+BF16CODECS_INLINE uint32_t item_mask(const Words& set) {
+  const __m256i even = _mm256_and_si256(set[0], words_of(0x00FF));
+  const __m256i odd = _mm256_and_si256(set[1], words_of(0xFF00));
+  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_or_si256(even, odd)));
 }
 
-// v mod 2^q
-BF16CODECS_INLINE __m256i low_bits(__m256i v, __m256i q) {
-  return _mm256_andnot_si256(_mm256_sllv_epi32(_mm256_set1_epi32(-1), q), v);
-}
+// Look-ups by words q below 16 of words that have a low byte by q and a high one by q - 8. For
+// indices with bit 7 set, those below 0, a shuffle gives 0.
+class ByQ {
+ public:
+  explicit BF16CODECS_INLINE ByQ(__m256i q) : both_(_mm256_or_si256(q, _mm256_slli_epi16(q, 8))) {}
 
-// Two numbers of a table. Scalar loads are faster than gather instructions: by 8 % where that was
-// measured, and by far on processors whose gathers are slowed down for safety.
-BF16CODECS_INLINE __m128i gather2(const uint32_t table[], uint64_t indices) {
-  const __m128i first = _mm_cvtsi32_si128(static_cast<int>(table[indices & 0xFFFFFFFF]));
-  return _mm_insert_epi32(first, static_cast<int>(table[indices >> 32]), 1);
-}
+  // 2^q
+  BF16CODECS_INLINE __m256i power() const {
+    static constexpr uint8_t kPowers[16] = {1, 2, 4, 8, 16, 32, 64, 128};
+    return _mm256_shuffle_epi8(twice(kPowers), high_later());
+  }
+  // 2^q - 1
+  BF16CODECS_INLINE __m256i mask() const {
+    static constexpr uint8_t kMasks[16] = {0,   1,   3,   7,   15,  31,  63,  127,
+                                           255, 255, 255, 255, 255, 255, 255, 255};
+    return _mm256_shuffle_epi8(twice(kMasks), high_later());
+  }
+  // 2^(16 - q), or 0 where q = 0: here the high byte is by q, and the low one by q - 8.
+  BF16CODECS_INLINE __m256i inverse_power() const {
+    static constexpr uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8, 4, 2, 1};
+    return _mm256_shuffle_epi8(twice(kPowers), _mm256_sub_epi8(both_, words_of(0x0008)));
+  }
 
-BF16CODECS_INLINE __m128i gather4(const uint32_t table[], __m128i indices) {
-  return _mm_unpacklo_epi64(gather2(table, static_cast<uint64_t>(_mm_cvtsi128_si64(indices))),
-                            gather2(table, static_cast<uint64_t>(_mm_extract_epi64(indices, 1))));
-}
+ private:
+  BF16CODECS_INLINE __m256i high_later() const { return _mm256_sub_epi8(both_, words_of(0x0800)); }
 
-BF16CODECS_INLINE __m256i gather(const uint32_t table[], __m256i indices) {
-  return _mm256_set_m128i(gather4(table, _mm256_extracti128_si256(indices, 1)),
-                          gather4(table, _mm256_castsi256_si128(indices)));
-}
-
-// Bit i for item i of a step, taken from the highest bits of two registers of 16 words. Packing
-// keeps signs; the permute undoes its order.
-BF16CODECS_INLINE uint32_t item_mask(__m256i first, __m256i last) {
-  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, last), 0xD8);
-  return static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
-}
-
-// A byte for each of eight even and eight odd items, extended to dwords.
-struct ItemBytes {
-  __m256i even, odd;
-
-  // Parts bytes 2 i and 2 i + 1, which are in dword i with noise above them.
-  explicit BF16CODECS_INLINE ItemBytes(__m256i both)
-      : even(_mm256_and_si256(both, _mm256_set1_epi32(255))),
-        odd(_mm256_and_si256(_mm256_srli_epi32(both, 8), _mm256_set1_epi32(255))) {}
+  __m256i both_;
 };
+
+// Numbers of a table, of 16 bits in each half: low and high halves of those at 16 indices. Scalar
+// loads are faster than gather instructions: by 8 % where that was measured, and by far on
+// processors whose gathers are slowed down for safety.
+struct Halves {
+  __m256i low, high;
+};
+
+// Indices `at` and `at` + 2 of four.
+template <typename Read>
+BF16CODECS_INLINE __m128i read_pair(Read read, uint64_t four, unsigned at) {
+  const auto first = static_cast<int>(read(static_cast<uint16_t>(four >> 16 * at)));
+  const auto second = static_cast<int>(read(static_cast<uint16_t>(four >> 16 * (at + 2))));
+  return _mm_insert_epi32(_mm_cvtsi32_si128(first), second, 1);
+}
+
+template <typename Read>
+BF16CODECS_INLINE Halves gather(Read read, __m256i at) {
+  const __m128i low = _mm256_castsi256_si128(at), high = _mm256_extracti128_si256(at, 1);
+  const uint64_t fours[4] = {static_cast<uint64_t>(_mm_cvtsi128_si64(low)),
+                             static_cast<uint64_t>(_mm_extract_epi64(low, 1)),
+                             static_cast<uint64_t>(_mm_cvtsi128_si64(high)),
+                             static_cast<uint64_t>(_mm_extract_epi64(high, 1))};
+  const auto read_four = [&](unsigned i, unsigned first) {
+    return _mm_unpacklo_epi64(read_pair(read, fours[i], first),
+                              read_pair(read, fours[i + 1], first));
+  };
+  const __m256i v = _mm256_set_m128i(read_four(2, 0), read_four(0, 0));
+  const __m256i w = _mm256_set_m128i(read_four(2, 1), read_four(0, 1));
+  return {_mm256_blend_epi16(v, _mm256_slli_epi32(w, 16), 0xAA),
+          _mm256_blend_epi16(_mm256_srli_epi32(v, 16), w, 0xAA)};
+}
 
 // --- decoding ------------------------------------------------------------------------------------
 
-// slot = slots[4096 c + x mod 4096], of eight lanes
-BF16CODECS_INLINE __m256i find_slots(const uint32_t slots[], __m256i classes, __m256i x) {
-  const __m256i a = _mm256_and_si256(x, _mm256_set1_epi32(4095));
-  return gather(slots, _mm256_or_si256(_mm256_slli_epi32(classes, 12), a));
-}
-
-BF16CODECS_INLINE void find_slots(const DeltaTables& t, const uint8_t* classes, const __m256i x[4],
-                                  __m256i slots[4]) {
+// The indices of a step's slots, 4096 c + x mod 4096. A class is below 16, so that they are words.
+BF16CODECS_INLINE Words find_slots(const uint8_t* classes, const WordGroup& x) {
+  const Words c = part_bytes(load(classes));
+  Words at;
   BF16CODECS_UNROLL
-  for (unsigned i = 0; i < 2; ++i) {
-    const ItemBytes c(dwords(classes + 16 * i));
-    slots[i] = find_slots(t.slots, c.even, x[i]);
-    slots[2 + i] = find_slots(t.slots, c.odd, x[2 + i]);
+  for (unsigned k = 0; k < 2; ++k) {
+    const __m256i slot = _mm256_and_si256(x.lanes[k].low, words_of(4095));
+    at.v[k] = _mm256_or_si256(_mm256_slli_epi16(c[k], 12), slot);
   }
+  return at;
 }
 
-// Decodes an item in eight lanes; returns the coded numbers, and all bits of the escapes.
-BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __m256i& escapes) {
-  const __m256i low12 = _mm256_set1_epi32(4095);
-  // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp
-  const __m256i f = _mm256_and_si256(slot, low12);
-  const __m256i rank = _mm256_and_si256(_mm256_srli_epi32(slot, 12), low12);
-  x = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 12), f), rank);
-  // number = (base << r) + x mod 2^q,  x = x div 2^q
-  const __m256i q = _mm256_and_si256(_mm256_srli_epi32(slot, 24), _mm256_set1_epi32(15));
-  const __m256i entry = _mm256_srli_epi32(slot, 28);
-  // The upper three bytes of an entry are 0, and shuffle to kDeltaBase[0], which is 0.
-  const __m256i base = _mm256_shuffle_epi8(twice(kDeltaBase), entry);
-  const __m256i rest = low_bits(x, q);
-  x = _mm256_srlv_epi32(x, q);
-  escapes = _mm256_cmpeq_epi32(entry, _mm256_set1_epi32(kDeltaEscape));
-  return _mm256_add_epi32(_mm256_sllv_epi32(base, raw), rest);
+// What belongs to a class: 2^r - 1, which is a byte.
+BF16CODECS_INLINE __m256i raw_masks(const DeltaTables& t) {
+  static constexpr uint8_t kMasks[16] = {0, 1, 3, 7, 15, 31, 63, 127, 255};
+  return _mm256_shuffle_epi8(twice(kMasks), twice(t.raw));
 }
 
-// Decodes a step, given its slots; returns the mask of its escapes.
-BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots[4],
-                                       const uint8_t* classes, Avx2Group& group,
-                                       const uint8_t*& words, uint16_t* numbers) {
-  __m256i* const x = group.x;
-  const __m256i raw_row = twice(t.raw);
-  __m256i escapes[2];
+// Decodes a step up to its words, given its entries, and where its slots are; returns the mask of
+// its escapes.
+BF16CODECS_INLINE uint32_t decode_step(const Halves entries[2], const Words& at, __m256i raw_masks,
+                                       const uint8_t* classes, WordGroup& x, uint16_t* numbers) {
+  const Words raw = part_bytes(_mm256_shuffle_epi8(raw_masks, load(classes)));
+  Words number, escapes;
   BF16CODECS_UNROLL
-  for (unsigned i = 0; i < 2; ++i) {
-    const ItemBytes raw(_mm256_shuffle_epi8(raw_row, dwords(classes + 16 * i)));
-    __m256i even_escapes, odd_escapes;
-    const __m256i even = decode_lanes(slots[i], raw.even, x[i], even_escapes);
-    const __m256i odd = decode_lanes(slots[2 + i], raw.odd, x[2 + i], odd_escapes);
-    store(numbers + 16 * i, lower_halves(even, odd));
-    escapes[i] = lower_halves(even_escapes, odd_escapes);
+  for (unsigned k = 0; k < 2; ++k) {
+    // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp. Shifted, the words lose
+    // q.
+    const __m256i rank = _mm256_sub_epi16(at[k], entries[k].high);
+    x.lanes[k].advance(_mm256_slli_epi16(entries[k].low, 4),
+                       _mm256_and_si256(rank, words_of(4095)));
+    // number = (base << r) + x mod 2^q,  x = x div 2^q
+    const ByQ q(_mm256_srli_epi16(entries[k].low, 12));
+    const __m256i entry = _mm256_srli_epi16(entries[k].high, 12);
+    // The high byte of an entry is 0, and shuffles to kDeltaBase[0], which is 0.
+    const __m256i base = _mm256_shuffle_epi8(twice(kDeltaBase), entry);
+    const __m256i rest = _mm256_and_si256(x.lanes[k].low, q.mask());
+    const __m256i shifted = _mm256_add_epi16(_mm256_mullo_epi16(base, raw[k]), base);
+    number.v[k] = _mm256_add_epi16(shifted, rest);
+    escapes.v[k] = _mm256_cmpeq_epi16(entry, words_of(kDeltaEscape));
+    x.lanes[k].shift_right(q.inverse_power());
   }
-  group.renormalize(words);
-  return item_mask(escapes[0], escapes[1]);
+  const __m256i v = _mm256_unpacklo_epi16(number[0], number[1]);
+  const __m256i w = _mm256_unpackhi_epi16(number[0], number[1]);
+  store(numbers, _mm256_permute2x128_si256(v, w, 0x20));
+  store(numbers + 16, _mm256_permute2x128_si256(v, w, 0x31));
+  return item_mask(escapes);
 }
 
 // Decodes steps of kSteps groups in turns: a processor does not look far enough ahead to begin with
-// one step before the other ends. Two in turns were 18 % faster than one, and 5 % faster than four.
+// one step before the other ends.
 template <unsigned kSteps>
 void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
             uint16_t* numbers, uint32_t* escapes) {
-  States<Avx2Group> states(d);
+  const __m256i raw = raw_masks(tables);
+  const auto read = [&](uint16_t slot) { return tables.entries[tables.entry_at[slot]]; };
+  States<WordGroup> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kSteps) {
-    __m256i slots[4 * kSteps];
-    Avx2Group* const groups = states.of(step);
+    Words at[kSteps];
+    Halves entries[kSteps][2];
+    WordGroup* const groups = states.of(step);
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
-      find_slots(tables, classes + kDeltaStep * (step + i), groups[i].x, slots + 4 * i);
+      at[i] = find_slots(classes + kDeltaStep * (step + i), groups[i]);
     }
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kSteps; ++i) {
-      const size_t at = kDeltaStep * (step + i);
+      BF16CODECS_UNROLL
+      for (unsigned k = 0; k < 2; ++k) entries[i][k] = gather(read, at[i][k]);
+    }
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) {
+      const size_t first = kDeltaStep * (step + i);
       escapes[step + i] =
-          decode_step(tables, slots + 4 * i, classes + at, groups[i], words, numbers + at);
+          decode_step(entries[i], at[i], raw, classes + first, groups[i], numbers + first);
     }
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) groups[i].renormalize(words);
   }
   states.store(d);
   d.words = words;
@@ -145,23 +172,16 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
 
 // --- encoding ------------------------------------------------------------------------------------
 
-// By class and entry, q << 28 | start << 12 | f; where f = 0 that of the escape. Escapes have
-// kEscapeFlag set as well, a bit that start, below 4096, leaves free.
+// By class and entry, q << 28 | start << 16 | 16 f div 2^q; where f = 0 that of the escape.
 struct EncodingTable {
   uint32_t entry[kDeltaClasses * kDeltaEntries];
 };
 
-constexpr uint32_t kEscapeFlag = 1 << 27;
-
 BF16CODECS_COLD void make_encoding_table(const DeltaTables& t, EncodingTable& table) {
-  const auto entry = [&](unsigned at) {
-    const uint32_t f = t.coder[at] & 4095, q = t.coder[at] >> 12;
-    return q << 28 | static_cast<uint32_t>(t.start[at]) << 12 | f;
-  };
   for (unsigned at = 0; at < kDeltaEntries * t.classes; ++at) {
-    const unsigned escape = at | kDeltaEscape;
-    const bool is_escape = at == escape || (t.coder[at] & 4095) == 0;
-    table.entry[at] = is_escape ? entry(escape) | kEscapeFlag : entry(at);
+    const unsigned from = (t.coder[at] & 4095) == 0 ? at | kDeltaEscape : at;
+    const uint32_t f = t.coder[from] & 4095, q = t.coder[from] >> 12;
+    table.entry[at] = q << 28 | static_cast<uint32_t>(t.start[from]) << 16 | f << 4 >> q;
   }
 }
 
@@ -175,62 +195,105 @@ BF16CODECS_INLINE __m256i find_entries(__m256i v) {
                          _mm256_shuffle_epi8(twice(kFrom16), _mm256_srli_epi16(v, 4)));
 }
 
-// The numbers of a step's items and their words of the table, by lanes.
+// Parts 32 numbers in the order of the items to those of even items, and of odd ones.
+BF16CODECS_INLINE Words part_words(const uint16_t* numbers) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(numbers);
+  const __m256i v = load_halves(bytes, bytes + 32), w = load_halves(bytes + 16, bytes + 48);
+  const __m256i word = _mm256_set1_epi32(0xFFFF);
+  return {{_mm256_packus_epi32(_mm256_and_si256(v, word), _mm256_and_si256(w, word)),
+           _mm256_packus_epi32(_mm256_srli_epi32(v, 16), _mm256_srli_epi32(w, 16))}};
+}
+
+// 2^(8 - r) by class, or 0 where r = 0.
+BF16CODECS_INLINE __m256i raw_shifts(const DeltaTables& t) {
+  static constexpr uint8_t kPowers[16] = {0, 128, 64, 32, 16, 8, 4, 2, 1};
+  return _mm256_shuffle_epi8(twice(kPowers), twice(t.raw));
+}
+
+// The state of a step between its phases: its numbers, and what the table says of them.
 struct Step {
-  __m256i number[4], entry[4];
-  uint32_t escapes;
+  Words number;
+  Words limit, start, power, f;
 };
 
-// Looks up the table's words for a step, and finds the escapes by their flag.
-BF16CODECS_INLINE void prepare(const DeltaTables& t, const EncodingTable& table,
-                               const uint8_t* classes, const uint16_t* numbers, Step& step) {
-  const __m256i raw_row = twice(t.raw);
-  __m256i escapes[2];
+// The first phase of a step: looks up the words of its numbers; returns the mask of its escapes.
+BF16CODECS_INLINE uint32_t look_up(const EncodingTable& table, __m256i raw_shifts,
+                                   const uint8_t* classes, const uint16_t* numbers, Step& step) {
+  const __m256i packed = load(classes), zero = _mm256_setzero_si256();
+  const __m256i shifts = _mm256_shuffle_epi8(raw_shifts, packed);
+  const Words c = part_bytes(packed);
+  const Words power = {{_mm256_slli_epi16(shifts, 8), _mm256_and_si256(shifts, words_of(0xFF00))}};
+  step.number = part_words(numbers);
+  Words escapes;
   BF16CODECS_UNROLL
-  for (unsigned i = 0; i < 2; ++i) {
-    const __m256i both = load(numbers + 16 * i);
-    const __m256i even = even_lanes(both), odd = odd_lanes(both);
+  for (unsigned k = 0; k < 2; ++k) {
     // v = min(number >> r, 128)
-    const ItemBytes raw(_mm256_shuffle_epi8(raw_row, dwords(classes + 16 * i)));
+    const __m256i whole = _mm256_and_si256(step.number[k], _mm256_cmpeq_epi16(power[k], zero));
+    const __m256i shifted = _mm256_mulhi_epu16(step.number[k], power[k]);
     const __m256i v =
-        lower_halves(_mm256_srlv_epi32(even, raw.even), _mm256_srlv_epi32(odd, raw.odd));
-    const __m256i least_escape = _mm256_set1_epi16(kMaxDeltaValue + 1);
+        _mm256_min_epu16(_mm256_or_si256(shifted, whole), words_of(kMaxDeltaValue + 1));
     // entry = table[16 c + j]
-    const __m256i rows = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(classes + 16 * i)), 4);
-    const __m256i at = _mm256_or_si256(rows, find_entries(_mm256_min_epu16(v, least_escape)));
-    const __m256i even_entry = gather(table.entry, even_lanes(at));
-    const __m256i odd_entry = gather(table.entry, odd_lanes(at));
-    step.number[i] = even, step.number[2 + i] = odd;
-    step.entry[i] = even_entry, step.entry[2 + i] = odd_entry;
-    const __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(even_entry, 16), odd_entry, 0xAA);
-    escapes[i] = _mm256_slli_epi16(upper, 4);  // the flag is the highest bit
+    const __m256i at = _mm256_or_si256(_mm256_slli_epi16(c[k], 4), find_entries(v));
+    const Halves entry = gather([&](uint16_t i) { return table.entry[i]; }, at);
+    step.limit.v[k] = entry.low;
+    step.start.v[k] = _mm256_and_si256(entry.high, words_of(4095));
+    step.power.v[k] = ByQ(_mm256_srli_epi16(entry.high, 12)).power();
+    const __m256i f = _mm256_srli_epi16(_mm256_mullo_epi16(entry.low, step.power[k]), 4);
+    step.f.v[k] = f;
+    // The escape is the last entry, and no other ends at 4096.
+    escapes.v[k] = _mm256_cmpeq_epi16(_mm256_add_epi16(step.start[k], f), words_of(4096));
   }
-  step.escapes = item_mask(escapes[0], escapes[1]);
+  return item_mask(escapes);
 }
 
-// Puts numbers on eight states.
-BF16CODECS_INLINE void encode_lanes(__m256i& x, __m256i number, __m256i entry, uint8_t*& words) {
-  const __m256i low12 = _mm256_set1_epi32(4095);
-  const __m256i f = _mm256_and_si256(entry, low12), q = _mm256_srli_epi32(entry, 28);
-  // if (x >> (20 - q) >= f) emit a word. q is at most 14, so that the shifted state is below 2^26,
-  // and a signed comparison will do.
-  const __m256i top = _mm256_srlv_epi32(x, _mm256_sub_epi32(_mm256_set1_epi32(20), q));
-  emit(x, _mm256_cmpgt_epi32(f, top), words);
-  // x = x << q | number mod 2^q
-  x = _mm256_or_si256(_mm256_sllv_epi32(x, q), low_bits(number, q));
-  // x = 4096 (x div f) + start + x mod f. The quotient is below 2^20: x >> (20 - q) was below f, or
-  // a word was put out, and it is below 2^(q - 4) now, which is at most f.
-  const Divided divided = divide_lanes(x, f);
-  const __m256i start = _mm256_and_si256(_mm256_srli_epi32(entry, 12), low12);
-  x = _mm256_add_epi32(_mm256_slli_epi32(divided.q, 12), _mm256_add_epi32(divided.r, start));
-}
-
-BF16CODECS_INLINE void encode_step(const Step& step, __m256i x[4], uint8_t*& words) {
+// Puts numbers on the states, given that there is room. q is at most 14, and 16 f a multiple of
+// 2^q. With its raw bits x is below f 2^20: it was below f 2^(20 - q), or a word was put out, and
+// it is below 2^16 now, which is at most that.
+BF16CODECS_INLINE void join(const Step& step, WordGroup& x) {
+  Quotients q[2];
   BF16CODECS_UNROLL
-  for (unsigned turn = 0; turn < 4; ++turn) {
-    const unsigned i = 3 - turn;
-    encode_lanes(x[i], step.number[i], step.entry[i], words);
+  for (unsigned k = 0; k < 2; ++k) {
+    // x = x << q | number mod 2^q
+    const __m256i mask = _mm256_sub_epi16(step.power[k], words_of(1));
+    x.lanes[k].shift_left(step.power[k], _mm256_and_si256(step.number[k], mask));
+    q[k] = x.lanes[k].divide_roughly(step.f[k]);
   }
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 2; ++k) {
+    // x = 4096 (x div f) + start + x mod f
+    const __m256i rank = x.lanes[k].divide(step.f[k], q[k]);
+    x.lanes[k].low = _mm256_or_si256(x.lanes[k].low, _mm256_add_epi16(step.start[k], rank));
+  }
+}
+
+// Encodes steps of kSteps groups in turns. Words are emitted from the last group to the first.
+template <unsigned kSteps>
+void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
+            const uint16_t* numbers, size_t steps, uint32_t* escapes) {
+  EncodingTable table;
+  make_encoding_table(tables, table);
+  const __m256i shifts = raw_shifts(tables);
+  States<WordGroup> states(e);
+  uint8_t* words = e.words;
+  while (steps != 0) {
+    steps -= kSteps;
+    Step step[kSteps];
+    WordGroup* const groups = states.of(steps);
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) {
+      const size_t first = kDeltaStep * (steps + i);
+      escapes[steps + i] = look_up(table, shifts, classes + first, numbers + first, step[i]);
+    }
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) {
+      const unsigned last = kSteps - 1 - i;
+      groups[last].make_room(step[last].limit, words);
+    }
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) join(step[i], groups[i]);
+  }
+  states.store(e);
+  e.words = words;
 }
 
 }  // namespace
@@ -243,18 +306,8 @@ void avx2_delta_decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t
 
 void avx2_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
                        const uint16_t* numbers, size_t steps, uint32_t* escapes) {
-  EncodingTable table;
-  make_encoding_table(tables, table);
-  States<Avx2Group> states(e);
-  uint8_t* words = e.words;
-  while (steps-- != 0) {
-    Step step;
-    prepare(tables, table, classes + kDeltaStep * steps, numbers + kDeltaStep * steps, step);
-    encode_step(step, states.of(steps)->x, words);
-    escapes[steps] = step.escapes;
-  }
-  states.store(e);
-  e.words = words;
+  const auto encode_with = e.groups == 1 ? encode<1> : encode<2>;
+  encode_with(e, tables, classes, numbers, steps, escapes);
 }
 
 }  // namespace bf16codecs

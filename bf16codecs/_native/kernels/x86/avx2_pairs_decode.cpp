@@ -7,27 +7,6 @@
 namespace bf16codecs {
 namespace {
 
-struct Expansions {
-  alignas(16) WordShuffles of;
-};
-
-// Word j is the next of the words if it is in the mask, otherwise 0.
-constexpr Expansions make_expansions() {
-  Expansions expansions{};
-  for (unsigned m = 0; m < 256; ++m) {
-    unsigned rank = 0;
-    for (unsigned byte = 0; byte < 16; ++byte) {
-      const unsigned j = byte / 2;
-      const bool is_set = (m >> j & 1) != 0;
-      expansions.of[m][byte] = is_set ? static_cast<uint8_t>(2 * rank + byte % 2) : 128;
-      rank += is_set && byte % 2 == 1;
-    }
-  }
-  return expansions;
-}
-
-constexpr Expansions kExpansions = make_expansions();
-
 // The rows of the table for both halves of a register. `last` is what is to be added, in the last
 // bucket, to the entry that base and threshold give.
 struct DecoderRows {
@@ -68,18 +47,9 @@ BF16CODECS_INLINE __m256i decode_lanes(const DecoderRows& t, WordStates& x, __m2
   const __m256i f = _mm256_mullo_epi16(fi, fj);
   const __m256i r = _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(rest, 8), fi),
                                      _mm256_and_si256(rest, byte));
-  // x = f (x >> 16) + r, below 2^32. The sum of the low halves carries if it is below r.
-  x.low = _mm256_add_epi16(_mm256_mullo_epi16(f, x.high), r);
-  const __m256i carry = _mm256_min_epu16(_mm256_subs_epu16(r, x.low), _mm256_set1_epi16(1));
-  x.high = _mm256_add_epi16(_mm256_mulhi_epu16(f, x.high), carry);
+  // x = f (x >> 16) + r, below 2^32
+  x.multiply_high(f, r);
   return _mm256_shuffle_epi8(t.symbol, e);
-}
-
-// if (x < 2^16) x = x << 16 | next word, where `next` has the words of the lanes that need one, and
-// 0 elsewhere.
-BF16CODECS_INLINE void shift_in(WordStates& x, __m256i needed, __m256i next) {
-  x.high = _mm256_or_si256(x.high, _mm256_and_si256(needed, x.low));
-  x.low = _mm256_or_si256(_mm256_andnot_si256(needed, x.low), next);
 }
 
 // Puts 64 symbols into a plane, or into items as their high bytes.
@@ -123,29 +93,16 @@ struct Escapes {
   }
 };
 
-struct PairsGroup : PairsStates {
+struct PairsGroup : WordGroup {
   using Rows = DecoderRows;
 
   template <typename Sink>
   BF16CODECS_INLINE Escapes decode(const Rows& rows, Sink& sink, size_t at) {
     __m256i entries[2];
-    const __m256i s = decode_lanes(rows, even, entries[0]);
-    const __m256i t = decode_lanes(rows, odd, entries[1]);
+    const __m256i s = decode_lanes(rows, lanes[0], entries[0]);
+    const __m256i t = decode_lanes(rows, lanes[1], entries[1]);
     sink.put(first_bytes(s, t), second_bytes(s, t), at);
     return {_mm256_cmpeq_epi8(entries[0], rows.escape), _mm256_cmpeq_epi8(entries[1], rows.escape)};
-  }
-  BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
-    const __m256i low_even = _mm256_cmpeq_epi16(even.high, _mm256_setzero_si256());
-    const __m256i low_odd = _mm256_cmpeq_epi16(odd.high, _mm256_setzero_si256());
-    const LaneMask needed(low_even, low_odd);
-    const auto next = [&](unsigned turn) {  // and of the turn after it
-      const __m256i all =
-          load_halves(words + needed.size_before(turn), words + needed.size_before(turn + 1));
-      return _mm256_shuffle_epi8(all, needed.shuffles(kExpansions.of, turn));
-    };
-    shift_in(even, low_even, next(0));
-    shift_in(odd, low_odd, next(2));
-    words += needed.size();
   }
 };
 

@@ -8,24 +8,6 @@
 namespace bf16codecs {
 namespace {
 
-struct Compressions {
-  alignas(16) WordShuffles of;
-};
-
-// The words of the mask move to the end, in order.
-constexpr Compressions make_compressions() {
-  Compressions compressions{};
-  for (unsigned m = 0; m < 256; ++m) {
-    unsigned at = 16;
-    for (unsigned byte = 16; byte-- != 0;) {
-      if ((m >> byte / 2 & 1) != 0) compressions.of[m][--at] = static_cast<uint8_t>(byte);
-    }
-  }
-  return compressions;
-}
-
-constexpr Compressions kCompressions = make_compressions();
-
 // Sixteen symbols: 16 times the row's number, and their entries, both 32 times; entries are xored
 // with the escape's, which those of other rows are.
 struct SymbolRow {
@@ -50,9 +32,6 @@ struct EncoderRows {
       rows[2][i] = static_cast<uint8_t>(inverse);
       rows[3][i] = static_cast<uint8_t>(inverse >> 8);
     }
-    const auto twice = [](const uint8_t row[16]) {
-      return _mm256_broadcastsi128_si256(load16(row));
-    };
     frequency = twice(rows[0]), start = twice(rows[1]);
     inverse_low = twice(rows[2]), inverse_high = twice(rows[3]);
     SymbolRow* row = symbols;
@@ -71,24 +50,14 @@ struct Step {
   __m256i first, second, start, inverse;
 };
 
-// x / f, where x < 2^16 f, rounded to the nearest integer, modulo 2^16. Words with 0x5300 above
-// them are 2^39 + 2^16 h, those with 0x4B00 are 2^23 + l; their sum with the constants off is
-// rounded once.
-BF16CODECS_INLINE __m256i nearest_quotient(__m256i high, __m256i low, __m256i f) {
-  const __m256 above = _mm256_sub_ps(_mm256_castsi256_ps(high), _mm256_set1_ps(0x1p39f + 0x1p23f));
-  const __m256 x = _mm256_add_ps(above, _mm256_castsi256_ps(low));
-  const __m256i q = _mm256_cvtps_epi32(_mm256_div_ps(x, _mm256_cvtepi32_ps(f)));
-  return _mm256_and_si256(q, _mm256_set1_epi32(0xFFFF));
-}
-
+// x / f, where x < 2^16 f, rounded to the nearest integer, modulo 2^16.
 BF16CODECS_INLINE __m256i nearest_quotients(const WordStates& x, __m256i f) {
-  const __m256i above = _mm256_set1_epi16(0x5300), below = _mm256_set1_epi16(0x4B00);
-  const __m256i zero = _mm256_setzero_si256();
-  return _mm256_packus_epi32(
-      nearest_quotient(_mm256_unpacklo_epi16(x.high, above), _mm256_unpacklo_epi16(x.low, below),
-                       _mm256_unpacklo_epi16(f, zero)),
-      nearest_quotient(_mm256_unpackhi_epi16(x.high, above), _mm256_unpackhi_epi16(x.low, below),
-                       _mm256_unpackhi_epi16(f, zero)));
+  const Floats of = to_floats(x.low, x.high), by = to_floats(f);
+  const auto nearest = [](__m256 dividend, __m256 divisor) {
+    return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_div_ps(dividend, divisor)),
+                            _mm256_set1_epi32(0xFFFF));
+  };
+  return _mm256_packus_epi32(nearest(of.lower, by.lower), nearest(of.upper, by.upper));
 }
 
 // Puts two symbols on each of 16 states, which have room for them.
@@ -114,21 +83,6 @@ BF16CODECS_INLINE void encode_lanes(WordStates& x, const Step& p, __m256i f) {
   x.low = _mm256_add_epi16(_mm256_add_epi16(p.start, r1), _mm256_slli_epi16(r2, 8));
 }
 
-// if (x >> 16 >= f) emit x, x >>= 16.
-BF16CODECS_INLINE void shift_out(WordStates& x, __m256i full) {
-  x.low = _mm256_blendv_epi8(x.low, x.high, full);
-  x.high = _mm256_andnot_si256(full, x.high);
-}
-
-// Stores the low halves of 16 lanes, two turns of the mask, from the last one to the first. Each
-// turn stores 16 bytes whose upper ones are the words; the lower ones are noise that the next words
-// overwrite, or that is in the kEncodeMargin.
-BF16CODECS_INLINE void emit(const WordStates& x, LaneMask full, unsigned turn, uint8_t* words) {
-  const __m256i emitted = _mm256_shuffle_epi8(x.low, full.shuffles(kCompressions.of, turn));
-  store16(words - full.size_after(turn + 1) - 16, _mm256_extracti128_si256(emitted, 1));
-  store16(words - full.size_after(turn) - 16, _mm256_castsi256_si128(emitted));
-}
-
 // The entries of the symbols of two registers: one shuffle for each row of 16 symbols in which some
 // have an entry; exponents have few such rows. All other symbols are escapes.
 BF16CODECS_INLINE void find_entries(const EncoderRows& t, __m256i& first, __m256i& second) {
@@ -143,7 +97,7 @@ BF16CODECS_INLINE void find_entries(const EncoderRows& t, __m256i& first, __m256
 
 // Encodes a group's 64 symbols.
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
-                                    PairsStates& x, uint8_t*& words) {
+                                    WordGroup& x, uint8_t*& words) {
   const __m256i byte = _mm256_set1_epi16(255);
   // Byte 2 k is of lane k, byte 2 k + 1 of lane 16 + k.
   __m256i i = load(symbols), j = load(symbols + 32);
@@ -159,16 +113,9 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
   const __m256i f_even = _mm256_mullo_epi16(even.first, even.second);
   const __m256i f_odd = _mm256_mullo_epi16(odd.first, odd.second);
 
-  const __m256i full_even = words_at_least(x.even.high, f_even);
-  const __m256i full_odd = words_at_least(x.odd.high, f_odd);
-  const LaneMask full(full_even, full_odd);
-  emit(x.odd, full, 2, words);
-  emit(x.even, full, 0, words);
-  words -= full.size();
-  shift_out(x.even, full_even), shift_out(x.odd, full_odd);
-
-  encode_lanes(x.even, even, f_even);
-  encode_lanes(x.odd, odd, f_odd);
+  x.make_room({{f_even, f_odd}}, words);
+  encode_lanes(x.lanes[0], even, f_even);
+  encode_lanes(x.lanes[1], odd, f_odd);
 
   const uint64_t mask = byte_mask(_mm256_cmpeq_epi8(i, t.escape), _mm256_cmpeq_epi8(j, t.escape));
   if (mask != 0) [[unlikely]]
@@ -179,7 +126,7 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
 
 void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   const EncoderRows rows(e);
-  States<PairsStates> groups(e);
+  States<WordGroup> groups(e);
   uint8_t* words = e.words;
   for (size_t step = steps * e.groups; step-- != 0;) {
     encode_group(e, rows, plane + kPairSymbols * step, *groups.of(step), words);

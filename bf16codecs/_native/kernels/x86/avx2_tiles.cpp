@@ -35,39 +35,75 @@ BF16CODECS_INLINE ClassBits class_bits(const uint16_t* scales) {
 }
 
 void order(const uint16_t* scales, size_t n, TileOrder& order) {
-  order_records(scales, n, order, class_bits);
+  // All bits of the classes whose number has bit 0, and bit 1, clear.
+  const __m256i even = _mm256_setr_epi64x(-1, 0, -1, 0), below2 = _mm256_setr_epi64x(-1, -1, 0, 0);
+  __m256i totals = _mm256_setzero_si256();
+  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
+    const auto [low, high] = class_bits(scales);
+    const __m256i bit0 = _mm256_xor_si256(_mm256_set1_epi64x(static_cast<int64_t>(low)), even);
+    const __m256i bit1 = _mm256_xor_si256(_mm256_set1_epi64x(static_cast<int64_t>(high)), below2);
+    const __m256i masks = _mm256_and_si256(bit0, bit1);
+    store(order.mask[record], masks);
+    // Byte j is the sum of the counts up to j, in three rounds.
+    __m256i sums = count_in_bytes(masks);
+    sums = _mm256_add_epi8(sums, _mm256_slli_epi64(sums, 8));
+    sums = _mm256_add_epi8(sums, _mm256_slli_epi64(sums, 16));
+    sums = _mm256_add_epi8(sums, _mm256_slli_epi64(sums, 32));
+    store(order.rank[record], _mm256_slli_epi64(sums, 8));
+    totals = _mm256_add_epi64(totals, _mm256_srli_epi64(sums, 56));
+  }
+  alignas(32) uint64_t counts[kTileClasses];
+  store(counts, totals);
+  order.begin[0] = 0;
+  for (unsigned c = 0; c < kTileClasses; ++c) {
+    order.begin[c + 1] = order.begin[c] + static_cast<uint32_t>(counts[c]);
+  }
+}
+
+// Eight bits of a mask of 64.
+BF16CODECS_INLINE size_t eighth(const uint64_t& mask, unsigned j) {
+  return reinterpret_cast<const uint8_t*>(&mask)[j];
 }
 
 BF16CODECS_INLINE __m128i load8(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
 
-// The symbols of a record, in the order of its items.
-struct Symbols {
-  __m128i quarter[4];
+// A shuffle from one of the tables, which are followed by at least eight bytes. The upper eight
+// bytes are noise.
+BF16CODECS_INLINE __m128i shuffle8(const uint8_t* table, size_t mask) {
+  return load16(table + 8 * mask);
+}
 
+// The symbols of a record. Bytes of 32 items are in an order in which unpacking leaves words in the
+// order of the items: 0-7, 16-23, 8-15, 24-31.
+struct Symbols {
+  __m256i half[2];
+
+  // The items whose symbols are 0.
   BF16CODECS_INLINE uint64_t zeros() const {
-    uint64_t mask = 0;
-    BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      const __m128i zero = _mm_cmpeq_epi8(quarter[k], _mm_setzero_si128());
-      mask |= static_cast<uint64_t>(_mm_movemask_epi8(zero)) << kQuarter * k;
-    }
-    return mask;
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i any = _mm256_cmpeq_epi8(_mm256_min_epu8(half[0], half[1]), zero);
+    if (_mm256_testz_si256(any, any)) [[likely]]
+      return 0;
+    return byte_mask(in_order(_mm256_cmpeq_epi8(half[0], zero)),
+                     in_order(_mm256_cmpeq_epi8(half[1], zero)));
   }
+
+  // Exchanges the middle quarters.
+  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
 };
 
-// Takes the symbols of 8 items from the lists of the classes. Each item is in one class: the
-// shuffle of the others gives 0.
-BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned first,
-                                const uint8_t* next[kTileClasses]) {
+// Takes the symbols of eight items from the lists of the classes. Each item is in one class: the
+// shuffles of the others give 0. The upper eight bytes are noise.
+BF16CODECS_INLINE __m128i take8(const TileOrder& order, size_t record, unsigned j,
+                                const uint8_t* const next[kTileClasses]) {
   __m128i symbols = _mm_setzero_si128();
   BF16CODECS_UNROLL
   for (unsigned c = 0; c < kTileClasses; ++c) {
-    const unsigned mask = masks[c] >> first & 255;
-    const __m128i indices = load8(kByteTables.expand[mask]);
-    symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(load8(next[c]), indices));
-    next[c] += popcount(mask);
+    const __m128i list = load8(next[c] + order.rank[record][c][j]);
+    const size_t mask = eighth(order.mask[record][c], j);
+    symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(list, shuffle8(kByteTables.expand[0], mask)));
   }
   return symbols;
 }
@@ -82,6 +118,16 @@ BF16CODECS_INLINE __m256i scale_part(__m256i scales) {
   return _mm256_slli_epi16(whole, static_cast<int>(kRawBits - 1));
 }
 
+// All bits of the items of quarter k for which a bit of a u64 is set.
+BF16CODECS_INLINE __m256i load_bits(const uint8_t* bits, unsigned k) {
+  const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
+                                           8192, 16384, INT16_MIN);
+  const __m256i all = _mm256_broadcastq_epi64(load8(bits));
+  const __m256i word_k = _mm256_set1_epi16(static_cast<short>((2 * k + 1) << 8 | 2 * k));
+  const __m256i words = _mm256_shuffle_epi8(all, word_k);
+  return _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
+}
+
 // The raw bits of quarter k of a record.
 template <unsigned kRawBits>
 BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
@@ -94,13 +140,8 @@ BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
         k < 2 ? _mm256_and_si256(bytes, _mm256_set1_epi16(15)) : _mm256_srli_epi16(bytes, 4);
     raw = _mm256_or_si256(raw, _mm256_slli_epi16(half, static_cast<int>(kBits + 4 * part)));
   }
-  const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
-                                           8192, 16384, INT16_MIN);
   for (unsigned bit = 0; bit < kBits; ++bit) {
-    // Bit i of this word belongs to item i of the quarter.
-    const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
-    const __m256i words = _mm256_set1_epi16(static_cast<short>(word[0] | word[1] << 8));
-    const __m256i is_set = _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
+    const __m256i is_set = load_bits(record + 32 * kParts + 8 * bit, k);
     raw = _mm256_or_si256(
         raw, _mm256_and_si256(is_set, _mm256_set1_epi16(static_cast<short>(1 << bit))));
   }
@@ -141,66 +182,99 @@ BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
 
 // --- decoding ------------------------------------------------------------------------------------
 
-// Rotates keys right by one bit to items, or leaves them as keys: a shift by 16 gives 0.
-struct Rotation {
-  __m128i right, left;
-
-  BF16CODECS_INLINE explicit Rotation(bool to_items)
-      : right(_mm_cvtsi32_si128(to_items ? 1 : 0)), left(_mm_cvtsi32_si128(to_items ? 15 : 16)) {}
-
-  BF16CODECS_INLINE __m256i operator()(__m256i keys) const {
-    return _mm256_or_si256(_mm256_srl_epi16(keys, right), _mm256_sll_epi16(keys, left));
-  }
-};
-
 // Puts records together: see restore_records().
-template <unsigned kRawBits>
+template <unsigned kRawBits, bool kToItems>
 class Joiner {
  public:
-  explicit Joiner(const TileShape& shape)
-      : rotation_(shape.to_items),
-        key_mask_(_mm256_set1_epi16(static_cast<short>(shape.key_mask))),
-        origin_(_mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits))) {}
+  explicit Joiner(const TileShape& shape) : key_mask_(words_of(shape.key_mask)) {}
 
   // With one class, symbols lie in the order of the items.
   BF16CODECS_INLINE Symbols load(const uint8_t* symbols) const {
-    return {{load16(symbols), load16(symbols + 16), load16(symbols + 32), load16(symbols + 48)}};
+    return {{Symbols::in_order(bf16codecs::load(symbols)),
+             Symbols::in_order(bf16codecs::load(symbols + 32))}};
   }
 
-  BF16CODECS_INLINE Symbols take(const uint64_t masks[kTileClasses],
+  BF16CODECS_INLINE Symbols take(const TileOrder& order, size_t record,
                                  const uint8_t* next[kTileClasses]) const {
     Symbols symbols;
     BF16CODECS_UNROLL
-    for (unsigned k = 0; k < 4; ++k) {
-      const __m128i first = take8(masks, kQuarter * k, next);
-      symbols.quarter[k] = _mm_unpacklo_epi64(first, take8(masks, kQuarter * k + 8, next));
+    for (unsigned h = 0; h < 2; ++h) {
+      const auto pair = [&](unsigned j) {
+        return _mm_unpacklo_epi64(take8(order, record, 4 * h + j, next),
+                                  take8(order, record, 4 * h + j + 2, next));
+      };
+      symbols.half[h] = _mm256_set_m128i(pair(1), pair(0));
     }
+    BF16CODECS_UNROLL
+    for (unsigned c = 0; c < kTileClasses; ++c) next[c] += count_bits(order.mask[record][c]);
     return symbols;
   }
 
   BF16CODECS_INLINE uint64_t join(const Symbols& v, const uint8_t* record, const uint16_t* scales,
                                   uint8_t* out) const {
+    const Symbols below = below_symbols(record);
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
-      // key = (v + 8 E - 208) 2^R + raw, modulo 2^16: escapes and damaged data may leave the range
-      const __m256i low = _mm256_or_si256(
-          _mm256_slli_epi16(_mm256_cvtepu8_epi16(v.quarter[k]), static_cast<int>(kRawBits)),
-          load_raw<kRawBits>(record, k));
-      const __m256i scale = scale_part<kRawBits>(bf16codecs::load(scales + kQuarter * k));
-      const __m256i keys = _mm256_add_epi16(low, _mm256_sub_epi16(scale, origin_));
-      store(out + 2 * kQuarter * k, rotation_(_mm256_and_si256(keys, key_mask_)));
+      const __m256i low = below.half[k / 2], high = v.half[k / 2];
+      const __m256i words =
+          k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
+      const __m256i scale = bf16codecs::load(scales + kQuarter * k);
+      store(out + 2 * kQuarter * k, item(words, record, k, scale));
     }
     return v.zeros();
   }
 
  private:
-  Rotation rotation_;
-  __m256i key_mask_, origin_;
+  // Where raw bits are four and a sign, as those of bfloat16 and float32, bytes of the four stand
+  // below the symbols when both are unpacked to words.
+  static constexpr bool kIsSigned = kRawBits == 5;
+  // Where the sign is bit 15 of an item, all else is one bit lower than in a key.
+  static constexpr bool kIsPlaced = kIsSigned && kToItems;
+  static constexpr unsigned kSymbol = kIsPlaced ? kRawBits - 1 : kRawBits;
+
+  static BF16CODECS_INLINE __m256i words_of(unsigned v) {
+    return _mm256_set1_epi16(static_cast<short>(v));
+  }
+
+  // The bytes that are unpacked with symbols: four raw bits each, above four zeros, or zeros.
+  static BF16CODECS_INLINE Symbols below_symbols(const uint8_t* record) {
+    if constexpr (!kIsSigned) return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
+    const __m256i four = _mm256_set1_epi8(static_cast<char>(0xF0));
+    const __m256i both = Symbols::in_order(bf16codecs::load(record));
+    return {{_mm256_and_si256(_mm256_slli_epi16(both, 4), four), _mm256_and_si256(both, four)}};
+  }
+
+  // key = (v + 8 E - 208) 2^R + raw, modulo 2^16: escapes and damaged data may leave the range.
+  // Items are keys rotated right by one bit. `symbols` are the words v << 8 | bytes below.
+  BF16CODECS_INLINE __m256i item(__m256i symbols, const uint8_t* record, unsigned k,
+                                 __m256i scale) const {
+    const __m256i v = _mm256_srli_epi16(symbols, static_cast<int>(8 - kSymbol));
+    const __m256i from =
+        _mm256_sub_epi16(scale_part<kSymbol>(scale), words_of(unsigned{kSymbolOrigin} << kSymbol));
+    const __m256i sum = _mm256_add_epi16(v, from);
+    if constexpr (kIsPlaced) {
+      const __m256i sign = _mm256_slli_epi16(load_bits(record + 32, k), 15);
+      return _mm256_or_si256(_mm256_and_si256(sum, words_of(0x7FFF)), sign);
+    }
+    const __m256i raw = kIsSigned ? _mm256_srli_epi16(load_bits(record + 32, k), 15)
+                                  : load_raw<kRawBits>(record, k);
+    const __m256i key = _mm256_and_si256(_mm256_or_si256(sum, raw), key_mask_);
+    if constexpr (!kToItems) return key;
+    return _mm256_or_si256(_mm256_srli_epi16(key, 1), _mm256_slli_epi16(key, 15));
+  }
+
+  __m256i key_mask_;
 };
+
+template <unsigned kRawBits>
+void restore_with(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
+  shape.to_items ? restore_records<Joiner<kRawBits, true>>(shape, items, escapes)
+                 : restore_records<Joiner<kRawBits, false>>(shape, items, escapes);
+}
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   with_raw_bits(
-      shape.raw_bits, [&](auto bits) { restore_records<Joiner<bits>>(shape, items, escapes); },
+      shape.raw_bits, [&](auto bits) { restore_with<bits>(shape, items, escapes); },
       [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 
@@ -244,16 +318,16 @@ class Splitter {
 
   // Eight symbols at a time: each store writes 8 bytes, and the next one overwrites those that are
   // not moved symbols.
-  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, uint64_t mask, uint8_t* next) const {
+  BF16CODECS_INLINE uint8_t* move(const uint8_t* symbols, const TileOrder& order, size_t record,
+                                  unsigned c, uint8_t* next) const {
     BF16CODECS_UNROLL
-    for (unsigned k = 0; k < kRecordItems; k += 8) {
-      const unsigned part = mask >> k & 255;
-      const __m128i indices = load8(kByteTables.compress[part]);
-      _mm_storel_epi64(reinterpret_cast<__m128i*>(next),
-                       _mm_shuffle_epi8(load8(symbols + k), indices));
-      next += popcount(part);
+    for (unsigned j = 0; j < 8; ++j) {
+      const size_t mask = eighth(order.mask[record][c], j);
+      const __m128i moved =
+          _mm_shuffle_epi8(load8(symbols + 8 * j), shuffle8(kByteTables.compress[0], mask));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(next + order.rank[record][c][j]), moved);
     }
-    return next;
+    return next + count_bits(order.mask[record][c]);
   }
 
  private:

@@ -5,7 +5,6 @@
 
 #include "kernels/x86/avx512.h"
 #include "kernels/bits.h"
-#include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
 namespace {
@@ -159,6 +158,36 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
     _mm512_mask_storeu_epi16(scales + i, rest,
                              scales_of(_mm512_maskz_loadu_epi16(rest, columns + i)));
   }
+}
+
+// How many bits of each byte are set.
+BF16CODECS_INLINE __m512i count_in_bytes(__m512i v) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const __m512i counts =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+  const __m512i low = _mm512_shuffle_epi8(counts, _mm512_and_si512(v, nibble));
+  const __m512i high =
+      _mm512_shuffle_epi8(counts, _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble));
+  return _mm512_add_epi8(low, high);
+}
+
+// 64 bytes at a time: the counts of bytes, at most 8, are added for 31 rounds before they are added
+// up.
+size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
+  constexpr size_t kSummed = 64 * (255 / 8);
+  const size_t in_vectors = n / 8 * 64;
+  __m512i sums = _mm512_setzero_si512();
+  for (size_t i = 0; i < in_vectors;) {
+    const size_t end = in_vectors - i < kSummed ? in_vectors : i + kSummed;
+    __m512i counts = _mm512_setzero_si512();
+    for (; i < end; i += 64) {
+      const __m512i differing = _mm512_xor_si512(load(a + i), load(b + i));
+      counts = _mm512_add_epi8(counts, count_in_bytes(differing));
+    }
+    sums = _mm512_add_epi64(sums, _mm512_sad_epu8(counts, _mm512_setzero_si512()));
+  }
+  return static_cast<size_t>(_mm512_reduce_add_epi64(sums)) +
+         kScalarKernels.differing_bits(a + in_vectors, b + in_vectors, n % 8);
 }
 
 constexpr Kernels kAvx512{
