@@ -59,6 +59,8 @@ FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 _FIRST, _LAST = 600, 400
 # How alike a name and a near one are at least.
 _ALIKE = 0.6
+# How many grids a summary lists.
+_MOST_GRIDS = 6
 # How many names a message suggests at most.
 _MOST_NEAR = 3
 # How much to quote of a server's message, or of what it sends instead of a header.
@@ -77,9 +79,15 @@ def few(names: Sequence[str], most: int) -> str:
 
 
 def quantised_lines(grids: Iterable[str | None], tensors: int) -> Iterator[str]:
-    """Yield a line for each grid that weights of some of so many tensors lie on."""
-    for grid, count in Counter(grid for grid in grids if grid is not None).items():
+    """Yield a line for each grid of some of so many tensors: the commonest, and how many more."""
+    found = Counter(grid for grid in grids if grid is not None).most_common()
+    # One line about others takes no less room than their last one.
+    shown = found if len(found) <= _MOST_GRIDS + 1 else found[:_MOST_GRIDS]
+    for grid, count in shown:
         yield f"quantised once: {grid} ({count} of {counted(tensors, 'tensor')})"
+    if len(shown) < len(found):
+        others = sum(count for _, count in found[len(shown) :])
+        yield f"quantised once: {len(found) - len(shown)} more grids ({counted(others, 'tensor')})"
 
 
 def near_names(

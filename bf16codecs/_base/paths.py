@@ -54,10 +54,11 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
 
 
 def missing_path(
-    path: str | os.PathLike[str], text: str = os.strerror(errno.ENOENT)
+    path: str | os.PathLike[str], text: str = os.strerror(errno.ENOENT), suggests: bool = True
 ) -> FileNotFoundError:
     """Return the error that nothing is at a local path; it suggests near names in the folder."""
-    return FileNotFoundError(errno.ENOENT, f"{text}{_near_paths(path)}", os.fspath(path))
+    near = _near_paths(path) if suggests else ""
+    return FileNotFoundError(errno.ENOENT, text + near, os.fspath(path))
 
 
 def require_path(path: str | os.PathLike[str]) -> None:

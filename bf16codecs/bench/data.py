@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._base.dtypes import DTYPE_NAMES
-from bf16codecs._base.paths import given_path
-from bf16codecs.bench.synthetic import RECIPES, matrices
+from bf16codecs._base.messages import near_names
+from bf16codecs._base.paths import given_path, missing_path
+from bf16codecs.bench.synthetic import RECIPES, as_bfloat16, matrices
 from bf16codecs.model import LazyTensor, open_model
 
 __all__ = [
@@ -243,17 +244,35 @@ class _Tensor:
 @contextmanager
 def _opened(source: Source) -> Iterator[list[_Tensor]]:
     """Yield the tensors of a model."""
-    if source in RECIPES:
+    path = given_path(source, "source")
+    recipe = _recipe_of(path)
+    if recipe is not None:
         yield [
             _Tensor(name, "BF16", data.nbytes, data.shape[1], partial(_first, data.reshape(-1)))
-            for name, data in _synthetic(str(source))
+            for name, data in _synthetic(recipe)
         ]
         return
-    with open_model(given_path(source, "source")) as model:
+    with open_model(path) as model:
         yield [
             _Tensor(name, tensor.get_dtype(), tensor.nbytes, _row(tensor), partial(_read, tensor))
             for name, tensor in model.items()
         ]
+
+
+def _recipe_of(source: str) -> str | None:
+    """Return the name of synthetic data in any case; None for paths and addresses.
+
+    Raises FileNotFoundError for a bare name of neither a file nor data.
+    """
+    name = source.lower()
+    if source in RECIPES or (name in RECIPES and not os.path.lexists(source)):
+        return name
+    is_bare = os.path.basename(source) == source and not os.path.splitext(source)[1]
+    if is_bare and not os.path.lexists(source):
+        near = near_names(name, RECIPES, alike=0.7)
+        text = "No such file, and no such synthetic data, which bf16codecs bench --help lists"
+        raise missing_path(source, f"{text}; {near}" if near else text, suggests=not near)
+    return None
 
 
 def _first(data: Bytes, nbytes: int) -> Bytes:
@@ -272,9 +291,4 @@ def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
 
 
 def _synthetic(recipe: str) -> list[tuple[str, Bytes]]:
-    named = []
-    for name, values in matrices(recipe):
-        bits = values.view(np.uint32)
-        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-        named.append((name, rounded.astype("<u2").view(np.uint8)))
-    return named
+    return [(name, as_bfloat16(values)) for name, values in matrices(recipe)]

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["RECIPES", "matrices"]
+__all__ = ["RECIPES", "as_bfloat16", "matrices"]
 
 Floats = NDArray[np.float32]
 Recipe = Callable[[Floats], Floats]
@@ -75,7 +75,13 @@ def _float8_e5m2(groups: Floats) -> Floats:
 
 def _symmetric(groups: Floats, most: int, scale_dtype: str = "float32") -> Floats:
     scales = (_largest(groups) / np.float32(most)).astype(scale_dtype).astype(np.float32)
-    return np.clip(np.rint(groups / scales), -most, most).astype(np.int32) * scales
+    codes = np.rint(groups / np.where(scales == 0, np.float32(1), scales))
+    return _codes(codes, -most, most) * scales
+
+
+def _codes(numbers: Floats, least: float, most: float) -> Floats:
+    """Return whole numbers within bounds in binary32, and none that is a negative zero."""
+    return np.clip(numbers, np.float32(least), np.float32(most)) + np.float32(0)
 
 
 def _with_zero_points(groups: Floats, bits: int) -> Floats:
@@ -83,8 +89,8 @@ def _with_zero_points(groups: Floats, bits: int) -> Floats:
     high = np.maximum(groups.max(axis=1, keepdims=True), 0)
     scales = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-30))
     zeros = np.rint(-low / scales)
-    codes = np.clip(np.rint(groups / scales) + zeros, 0, 2**bits - 1)
-    return (codes - zeros).astype(np.int32) * scales
+    codes = _codes(np.rint(groups / scales) + zeros, 0, 2**bits - 1)
+    return (codes - zeros) * scales
 
 
 def _k_quant(weights: Floats, bits: int, width: int, scale_bits: int) -> Floats:
@@ -144,7 +150,7 @@ def _nvfp4(weights: Floats) -> Floats:
 
 def _ternary(weights: Floats) -> Floats:
     scale = np.abs(weights).mean()
-    return np.clip(np.rint(weights / scale), -1, 1).astype(np.int32) * scale
+    return _codes(np.rint(weights / scale), -1, 1) * scale
 
 
 def _pruned(weights: Floats, share: float) -> Floats:
@@ -209,3 +215,15 @@ def matrices(name: str, shape: tuple[int, int] = (4096, 4096)) -> list[tuple[str
         normal = rng.standard_normal(shape[0] * shape[1], np.float32).reshape(shape)
         made.append((f"sigma {sigma}", RECIPES[name](normal * np.float32(sigma))))
     return made
+
+
+def as_bfloat16(values: Floats) -> NDArray[np.uint8]:
+    """Round finite numbers to bfloat16, and return their bytes.
+
+    Raises TypeError for any other type than float32, whose bits are no such numbers.
+    """
+    if values.dtype != np.float32:
+        raise TypeError(f"synthetic weights are float32, not {values.dtype}")
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return rounded.astype("<u2").view(np.uint8)

@@ -111,8 +111,13 @@ def bench(
 ) -> None:
     """Measure this package and its installed peers on the floating-point tensors of SRC.
 
-    SRC is a model of any kind, or names synthetic data: "gaussian", or weights that were quantised
-    once, such as "fp8-tiles" and "int4-g128". Every codec encodes and decodes each tensor alone, in
+    SRC is a model of any kind, or names synthetic data: gaussian; weights that were quantised once
+    (fp8-tiles, fp8-tiles-pow2, fp8-rows, fp8-tensor, fp8-e5m2-rows, int8-rows, int8-columns,
+    int8-g128, int8-zero-points, int6-g16, int5-g32, int4-g128, int4-g32, int4-zero-points,
+    int3-g128, q4-k, q5-k, q2-k, hqq-g64, nf4, mxfp4, nvfp4, ternary); or pruned ones (pruned-50,
+    pruned-90, pruned-2-4).
+
+    Every codec encodes and decodes each tensor alone, in
     a process of its own, into warm buffers if it supports that. Rates are medians; ratios to memcpy
     are taken in the same round. With --system, a codec encodes the tensors as one piece.
     """

@@ -147,6 +147,6 @@ with h5py.File("x.h5", "w") as file:
 assert "bf16codecs.hdf5" not in sys.modules
 """
     )
-    assert done.stdout.strip() == "{'48918': (2, 2)}"
+    assert done.stdout.strip() == "{'48918': (2, 2, 0, 0, 0, 50)}"
     (line,) = done.stderr.splitlines()
     assert line.startswith("bf16codecs: warning: the HDF5 filter for bfloat16 encodes float32")

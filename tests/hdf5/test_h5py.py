@@ -43,7 +43,10 @@ def test_round_trip(file: h5py.File, weights: np.ndarray, option, style: str) ->
     file.flush()
     (name,) = dataset._filters
     assert int(name) == hdf5.FILTER_ID
-    assert dataset._filters[name] == option.filter_options
+    given = option.filter_options
+    has_row = option.codec.dtype in ("bfloat16", "float16") and not isinstance(option, hdf5.Split)
+    row = (0, 0, 0, 0, 64)[len(given) - 1 :] if has_row else ()
+    assert dataset._filters[name] == given + row, "what was given, and the chunks' rows"
     np.testing.assert_array_equal(dataset[:], weights)
     np.testing.assert_array_equal(dataset[30:34, 5:60], weights[30:34, 5:60])
     if isinstance(option, hdf5.Huffman):

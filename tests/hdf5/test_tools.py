@@ -70,7 +70,10 @@ def test_h5ls_names_the_filter(tmp_path: Path, weights: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("flag", [0, 1])
-@for_each("values, parameters", [((3, 0), "3 0"), ((2, 0, 2), "2 0 2"), ((1,), "1"), ((0,), "0")])
+@for_each(
+    "values, parameters",
+    [((3, 0), "3 0 0 0 0 64"), ((2, 0, 2), "2 0 2 0 0 64"), ((1,), "1"), ((0,), "0 0 0 0 0 64")],
+)
 def test_h5repack_compresses_and_decompresses(
     tmp_path: Path, weights: np.ndarray, flag: int, values: tuple[int, ...], parameters: str
 ) -> None:
@@ -130,7 +133,7 @@ def test_h5repack_takes_the_data_type_from_the_dataset(tmp_path: Path) -> None:
     tool("h5repack", "-f", f"UD={hdf5.FILTER_ID},0,2,2,255", tmp_path / "a.h5", tmp_path / "b.h5")
     with h5py.File(tmp_path / "b.h5") as file:
         found = {name: file[name]._filters[str(hdf5.FILTER_ID)] for name in arrays}
-        assert found == {"h": (2, 1), "f": (2, 2), "i": (2, 3)}
+        assert found == {n: (2, i, 0, 0, 0, 64) for i, n in enumerate("hfi", 1)}
         for name, array in arrays.items():
             assert_same_bits(hdf5.read_tensor(file[name]), array)
 

@@ -14,6 +14,7 @@ import pytest
 import tiers
 from bf16codecs import _core
 from bf16codecs._arrays import zipped
+from bf16codecs._base.messages import quantised_lines
 from bf16codecs.bench.synthetic import RECIPES
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.hdf5.direct import Decoding
@@ -109,6 +110,16 @@ def test_info_tells_what_was_quantised(tmp_path: Path, kind: str) -> None:
     with open_model(store) as model:
         assert model.info().table()["grid"] == list(TOLD.values())
     assert told(info_of(store, "--tensor", "rows")) == {"rows": TOLD["rows"]}
+
+
+def test_a_summary_has_the_commonest_grids_first() -> None:
+    names = [f"grid {i}" for i in range(9)]
+    grids = [None, *names, *names[4:], *names[7:]]
+    lines = list(quantised_lines(grids, 40))
+    assert lines[0] == "quantised once: grid 7 (3 of 40 tensors)"
+    assert lines[2] == "quantised once: grid 4 (2 of 40 tensors)"
+    assert lines[6:] == ["quantised once: 3 more grids (3 tensors)"]
+    assert len(list(quantised_lines(names[:7], 7))) == 7
 
 
 def test_where_there_is_no_grid_info_has_no_column(tmp_path: Path) -> None:

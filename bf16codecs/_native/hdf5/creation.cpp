@@ -140,14 +140,20 @@ DType dtype_for(const Api& api, Hdf5Id type) {
   return size == 8 || size == 16 ? DType::float64 : DType::bfloat16;
 }
 
+// The shape of the dataset's chunks, empty if it has none.
+std::vector<uint64_t> chunk_shape(const Api& api, Hdf5Id plist) {
+  unsigned long long shape[kMaxRank];
+  const int rank = api.get_chunk(plist, kMaxRank, shape);
+  return std::vector<uint64_t>(shape, shape + std::max(rank, 0));
+}
+
 void check(const Api& api, Hdf5Id plist, Hdf5Id type, const Filter& filter) {
   const bf16codecs_encode_options options =
       hdf5_settings(filter.values.size(), filter.values.data());
-  unsigned long long shape[kMaxRank];
-  const int rank = api.get_chunk(plist, kMaxRank, shape);
-  if (!filter.is_first || rank <= 0) return;
+  const std::vector<uint64_t> shape = chunk_shape(api, plist);
+  if (!filter.is_first || shape.empty()) return;
   size_t nbytes = api.get_size(type);
-  for (int i = 0; i < rank; ++i) nbytes *= static_cast<size_t>(shape[i]);
+  for (const uint64_t size : shape) nbytes *= static_cast<size_t>(size);
   check_steps(nbytes, options, "a chunk");
 }
 
@@ -161,15 +167,32 @@ void check_others(const Filter& filter) {
   }
 }
 
-void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn) {
-  check_others(filter);
+// Puts what only the dataset tells into the filter's values: its dtype for kHdf5AutoDType, and the
+// row of its chunks. Values that state a chunk's size keep their row.
+void complete(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter) {
   std::vector<unsigned>& values = filter.values;
+  const std::vector<unsigned> given = values;
   if (values.size() > kHdf5DTypeAt && values[kHdf5DTypeAt] == kHdf5AutoDType) {
     values[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(api, type));
-    if (api.modify_filter(plist, kOwnFilterId, filter.flags, values.size(), values.data()) < 0) {
-      throw std::runtime_error("the HDF5 library does not take the dataset's dtype");
+  }
+  const bool knows_row = values.size() > kHdf5RowAt && values[kHdf5RowAt] != 0;
+  if (filter.is_first && !(knows_row && hdf5_chunk_size(values.size(), values.data()) != 0)) {
+    const unsigned row = hdf5_row(chunk_shape(api, plist), api.get_size(type), values);
+    if (row != 0) {
+      values.resize(std::max(values.size(), kHdf5RowAt + 1));
+      values[kHdf5RowAt] = row;
     }
   }
+  if (values != given &&
+      api.modify_filter(plist, kOwnFilterId, filter.flags, values.size(), values.data()) < 0) {
+    throw std::runtime_error("the HDF5 library does not take the dataset's dtype and rows");
+  }
+}
+
+void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn) {
+  check_others(filter);
+  complete(api, plist, type, filter);
+  const std::vector<unsigned>& values = filter.values;
   // A mandatory filter fails at the first write, which programs such as h5repack report.
   if ((filter.flags & kHdf5Optional) != 0) check(api, plist, type, filter);
   const std::optional<DType> native = own_dtype(api, type);

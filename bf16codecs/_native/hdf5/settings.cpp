@@ -1,5 +1,6 @@
 #include "hdf5/settings.h"
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "format/errors.h"
+#include "format/layout.h"
 #include "format/names.h"
 #include "options.h"
 
@@ -83,6 +85,14 @@ unsigned steps_from(unsigned value, Codec codec) {
   return value;
 }
 
+// Whether the codec makes use of rows: for its models, or to find grids.
+bool has_rows(unsigned codec, unsigned level, unsigned flags) {
+  const bool is_arithmetic = codec == static_cast<unsigned>(Codec::arithmetic);
+  const bool is_huffman = codec == 0 || codec == static_cast<unsigned>(Codec::huffman);
+  return (is_arithmetic && level == static_cast<unsigned>(kBest)) ||
+         ((is_arithmetic || is_huffman) && (flags & kHdf5NoGrids) == 0);
+}
+
 }  // namespace
 
 void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const char* which) {
@@ -97,6 +107,32 @@ void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const 
 
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
   return n_values > kHdf5ChunkSizeAt ? values[kHdf5ChunkSizeAt] : 0;
+}
+
+unsigned hdf5_row(std::span<const uint64_t> chunk_shape, size_t item_size,
+                  std::span<const unsigned> values) {
+  const auto at = [&](size_t i) { return i < values.size() ? values[i] : 0; };
+  const auto dtype = find_number(kDTypeNames, at(kHdf5DTypeAt));
+  if (chunk_shape.size() < 2 || !dtype || Layout{*dtype}.planes() != item_size ||
+      !has_rows(at(kHdf5CodecAt), at(kHdf5LevelAt), at(kHdf5FlagsAt))) {
+    return 0;
+  }
+  // A row that is short, as in a convolution's kernels, is joined with the axes before it, but for
+  // the first.
+  constexpr uint64_t kShortRow = 64;
+  uint64_t items = 1;
+  for (const uint64_t size : chunk_shape) {
+    if (size != 0 && items > UINT64_MAX / size) return 0;
+    items *= size;
+  }
+  const uint64_t steps = std::max(at(kHdf5StepsAt), 1u);
+  uint64_t row = chunk_shape.back();
+  if (row > UINT32_MAX) return 0;
+  for (size_t axis = chunk_shape.size() - 2; axis > 0 && row < kShortRow; --axis) {
+    if (row * chunk_shape[axis] * steps >= items) break;
+    row *= chunk_shape[axis];
+  }
+  return row <= UINT32_MAX && (steps == 1 || row * steps < items) ? static_cast<unsigned>(row) : 0;
 }
 
 bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "c_api/bf16codecs.h"
 
@@ -22,6 +24,11 @@ inline constexpr size_t kHdf5CodecAt = 0, kHdf5DTypeAt = 1, kHdf5FlagsAt = 2, kH
 // Throws std::invalid_argument unless the steps divide a chunk of `nbytes` into whole items.
 // `which` names the chunk in the message.
 void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const char* which = "it");
+
+// The items in a row of a chunk, as the Python package computes them: 0 if the codec that `values`
+// choose makes no use of rows, or if their dtype is not one of items of this size.
+unsigned hdf5_row(std::span<const uint64_t> chunk_shape, size_t item_size,
+                  std::span<const unsigned> values);
 
 // The size of the dataset's chunks in bytes, or 0 if the values do not include it.
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]);

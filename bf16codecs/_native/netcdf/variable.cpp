@@ -7,7 +7,6 @@
 #include <string>
 
 #include "format/errors.h"
-#include "format/layout.h"
 #include "format/names.h"
 #include "hdf5/library.h"
 #include "hdf5/own_id.h"
@@ -111,31 +110,6 @@ DType dtype_for(size_t item_size) {
   return item_size == 8 ? DType::float64 : DType::bfloat16;
 }
 
-// The row length of an array, as the Python package computes it: 0 if rows do not help.
-unsigned row_of(const Chunks& chunks, unsigned dtype, unsigned steps) {
-  const auto known = find_number(kDTypeNames, dtype);
-  if (chunks.shape.size() < 2 || !known || Layout{*known}.planes() != chunks.item_size) return 0;
-  // A row that is short, as in a convolution's kernels, is joined with the axes before it, but for
-  // the first.
-  constexpr uint64_t kShortRow = 64;
-  const uint64_t items = chunks.items(), in_step = std::max(steps, 1u);
-  uint64_t row = chunks.shape.back();
-  for (size_t axis = chunks.shape.size() - 2; axis > 0 && row < kShortRow; --axis) {
-    if (row * chunks.shape[axis] * in_step >= items) break;
-    row *= chunks.shape[axis];
-  }
-  return steps <= 1 || row * steps < items ? static_cast<unsigned>(row) : 0;
-}
-
-// Whether the codec makes use of rows: for its models, or to find grids.
-bool has_rows(std::span<const unsigned> values) {
-  const unsigned codec = values[kHdf5CodecAt];
-  const bool is_arithmetic = codec == static_cast<unsigned>(Codec::arithmetic);
-  const bool may_have_grids = is_arithmetic || codec == static_cast<unsigned>(Codec::huffman);
-  return (is_arithmetic && values[kHdf5LevelAt] == static_cast<unsigned>(kBest)) ||
-         (may_have_grids && (values[kHdf5FlagsAt] & kHdf5NoGrids) == 0);
-}
-
 }  // namespace
 
 std::vector<unsigned> working_values(int group, int variable, std::span<const unsigned> values,
@@ -152,9 +126,8 @@ std::vector<unsigned> working_values(int group, int variable, std::span<const un
   if (working[kHdf5DTypeAt] == kHdf5AutoDType) {
     working[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(chunks.item_size));
   }
-  const bool needs_row = is_whole && has_rows(working);
-  working[kHdf5RowAt] =
-      needs_row ? row_of(chunks, working[kHdf5DTypeAt], working[kHdf5StepsAt]) : 0;
+  const std::vector<uint64_t> shape(chunks.shape.begin(), chunks.shape.end());
+  working[kHdf5RowAt] = is_whole ? hdf5_row(shape, chunks.item_size, working) : 0;
   return working;
 }
 
