@@ -422,8 +422,8 @@ auto multiply_for(Precision precision, Container container, unsigned parts) {
                       : multiply_for<Of, 2>(precision, container);
 }
 
-// What is rounded to bfloat16 and then to binary16 is made as bfloat16, and then converted: loops of
-// its own took another 90 KB of each instruction set.
+// What is rounded to bfloat16 and then to binary16 is made as bfloat16, and then converted: loops
+// of its own took another 90 KB of each instruction set.
 constexpr bool is_converted(Precision precision) {
   return precision == Precision::bfloat16_binary16;
 }

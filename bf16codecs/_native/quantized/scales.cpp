@@ -167,9 +167,9 @@ float ScaleFinder::find_with_any(std::span<const float> tops, const float* value
 
 namespace {
 
-// Of `kLevels` levels of the largest magnitude, from `first` on, the first one with which all values
-// are near integers; `kLevels` if there is none. `error` is the relative one of a value and of the
-// largest together, `least` that of subnormal values.
+// Of `kLevels` levels of the largest magnitude, from `first` on, the first one with which all
+// values are near integers; `kLevels` if there is none. `error` is the relative one of a value and
+// of the largest together, `least` that of subnormal values.
 constexpr unsigned kLevels = 16;
 unsigned first_with_integers(const float* values, size_t n, float first, float unit, float error,
                              float least) {
