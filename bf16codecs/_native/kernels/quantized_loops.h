@@ -11,6 +11,10 @@
 #include "kernels/quantized.h"
 #include "kernels/quantized_items.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace bf16codecs {
 namespace {
 
@@ -433,7 +437,16 @@ BF16CODECS_INLINE size_t items_of_runs(const ScaleRuns* runs, size_t n_runs) {
   return n;
 }
 void convert_to_binary16(size_t n, uint8_t* items) {
-  for (size_t i = 0; i < n; ++i) {
+  size_t i = 0;
+#if defined(__AVX512F__)  // what compilers make of the loop takes 0.3 ns an item
+  for (; i + 16 <= n; i += 16) {
+    auto* const at = reinterpret_cast<__m256i*>(items + 2 * i);
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(at)), 16);
+    constexpr int kToNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    _mm256_storeu_si256(at, _mm512_cvtps_ph(_mm512_castsi512_ps(bits), kToNearest));
+  }
+#endif
+  for (; i < n; ++i) {
     const float value = to_binary16(load_item<Container::bfloat16>(items + 2 * i));
     store_item<Container::float16>(value, items + 2 * i);
   }

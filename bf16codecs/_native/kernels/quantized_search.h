@@ -6,10 +6,6 @@
 
 #include "kernels/quantized_loops.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 namespace bf16codecs {
 namespace {
 
