@@ -84,6 +84,29 @@ def test_products_may_be_rounded_twice(recipe) -> None:
     assert bits_a_value(encoded(in_float32), half) < SIZES[recipe] + 0.1
 
 
+#: But for HQQ's, which are made in float16.
+@for_each("recipe", [recipe for recipe in SIZES if recipe != "hqq-g64"])
+def test_bfloat16_may_be_converted_to_float16(recipe) -> None:
+    array = RECIPES[recipe](normal()).astype(BFLOAT16).astype(np.float16)
+    assert bits_a_value(encoded(array), array) < SIZES[recipe] + 0.05
+
+
+#: Those whose groups are too few numbers to tell how they were rounded take up to 0.04 more.
+@for_each("recipe", [recipe for recipe in SIZES if recipe not in WITH_OFFSETS])
+def test_float16_may_be_converted_to_bfloat16(recipe) -> None:
+    array = RECIPES[recipe](normal()).astype(np.float16).astype(BFLOAT16)
+    assert bits_a_value(encoded(array), array) < SIZES[recipe] + 0.05
+
+
+@for_each("recipe", ["fp8-tiles", "int4-g128", "nf4", "q4-k"])
+def test_float16_does_not_hold_all_of_bfloat16(recipe) -> None:
+    """Subnormal numbers are on the grid, too; groups that overflow are not."""
+    for factor in (2.0**-10, 2.0**-13, 2.0**18, 2.0**21):
+        array = (RECIPES[recipe](normal()) * np.float32(factor)).astype(BFLOAT16)
+        with np.errstate(over="ignore"):
+            encoded(array.astype(np.float16))
+
+
 @for_each("dtype", DTYPES)
 def test_plain_weights_are_no_grid(dtype) -> None:
     for seed in range(5):
@@ -182,6 +205,46 @@ def test_groups_may_be_cut_by_chunks() -> None:
     array = RECIPES["int8-rows"](normal(shape=(256, 4096))).astype(BFLOAT16)
     chunk = np.ascontiguousarray(array[:, 1024:2048])
     assert bits_a_value(encoded(chunk), chunk) < 7.5
+
+
+#: Bits a value, at most, of integers in whole rows.
+OF_INTEGERS = {127: 7.65, 31: 5.6, 15: 4.55, 7: 3.45}
+
+
+@for_each("most", OF_INTEGERS)
+@for_each("dtype", DTYPES)
+def test_chunks_may_have_any_part_of_a_row(dtype, most) -> None:
+    """The largest integer in each of its groups is another one."""
+    array = integers_in(1024, most, SHAPE).astype(dtype)
+    in_columns = array.T.copy()
+    for width in (128, 200, 256):
+        for of, told in (array[:, :width], ""), (in_columns[:width], " in columns"):
+            chunk = np.ascontiguousarray(of)
+            frame = encoded(chunk)
+            told_name = {127: "INT8", 31: "INT6", 15: "INT5", 7: "INT4"}[most]
+            assert all(name.startswith(told_name) for name in told_of(frame)), told
+            assert bits_a_value(frame, chunk) < OF_INTEGERS[most] + 0.1
+
+
+@for_each("dtype", DTYPES)
+def test_integers_that_leave_out_the_largest(dtype) -> None:
+    random = np.random.default_rng(0)
+    codes = np.clip(np.rint(random.normal(0, 30, (2048, 128))), -127, 127)
+    scales = abs(random.normal(0.001, 0.0002, (2048, 1))).astype(np.float32)
+    array = (codes.astype(np.float32) * scales).reshape(SHAPE).astype(dtype)
+    frame = encoded(array)
+    assert bits_a_value(frame, array) < 7.3
+    assert told_of(frame) == {"INT8, groups of 128"}
+
+
+@for_each("shape", [(256, 2304), (512, 768), (1000, 8), (1, 4096)])
+@for_each("dtype", DTYPES)
+def test_integers_with_one_scale_for_all(dtype, shape) -> None:
+    for seed in range(6):
+        array = integers_in(shape[0] * shape[1], 127, shape) if seed == 0 else normal(seed, shape)
+        scale = np.float32(abs(array).max() / np.float32(127))
+        array = (np.rint(array / scale) * scale).astype(dtype)
+        assert bits_a_value(encoded(array), array) < (7.05 if array.size > 10000 else 7.8)
 
 
 @for_each("recipe", ["int8-rows", "fp8-rows", "int6-g16"])
@@ -420,12 +483,12 @@ def test_integers_with_offsets_of_which_few_occur(dtype) -> None:
 
 
 @for_each("formula", ["rounded sum", "difference", "from the middle"])
-def test_numbers_with_offsets_may_be_widened(formula) -> None:
-    """A model's float16 numbers, stored as bfloat16 or float32."""
+def test_numbers_with_offsets_may_be_converted(formula) -> None:
+    """A model's numbers, stored as those of another dtype."""
     for of in (np.float16, BFLOAT16):
         array = affine(4, 64, formula, of)
         most = bits_a_value(encoded(array), array) + 0.3
-        wider = [np.float32] if of is BFLOAT16 else [np.float32, BFLOAT16]
+        wider = [np.float32, np.float16 if of is BFLOAT16 else BFLOAT16]
         for dtype in wider:
             other = array.astype(dtype)
             assert bits_a_value(encoded(other), other) < most

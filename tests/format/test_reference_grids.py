@@ -265,6 +265,7 @@ def test_numbers_are_half_rounded_to_what_the_rounding_goes_through():
         (BFLOAT16, DIRECT, 4 / 512),
         (BFLOAT16, THROUGH_BINARY16, 3 / 512),
         (FLOAT16, DIRECT, 3 / 512),
+        (FLOAT16, THROUGH_BFLOAT16, 4 / 512),
         (FLOAT32, DIRECT, 3 / 512),
         (FLOAT32, THROUGH_BINARY16, 3 / 512),
         (FLOAT32, THROUGH_BFLOAT16, 4 / 512),

@@ -182,14 +182,7 @@ def test_shapes_of_one_group_with_a_field_out_of_range():
         refused(replace(one, **own), match)
 
 
-@for_each(
-    "dtype, rounding",
-    [
-        (FLOAT16, THROUGH_BINARY16),
-        (FLOAT16, THROUGH_BFLOAT16),
-        (BFLOAT16, THROUGH_BFLOAT16),
-    ],
-)
+@for_each("dtype, rounding", [(FLOAT16, THROUGH_BINARY16), (BFLOAT16, THROUGH_BFLOAT16)])
 def test_roundings_that_a_dtype_does_not_have(dtype, rounding):
     for parts in ALL.values():
         refused(replace(parts, dtype=dtype, rounding=rounding), "rounding")

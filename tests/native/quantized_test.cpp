@@ -34,8 +34,9 @@ struct Form {
 };
 constexpr Form kForms[] = {
     {Precision::bfloat16, Container::bfloat16}, {Precision::binary16_bfloat16, Container::bfloat16},
-    {Precision::binary16, Container::float16},  {Precision::binary32, Container::float32},
-    {Precision::binary16, Container::float32},  {Precision::bfloat16, Container::float32},
+    {Precision::binary16, Container::float16},  {Precision::bfloat16_binary16, Container::float16},
+    {Precision::binary32, Container::float32},  {Precision::binary16, Container::float32},
+    {Precision::bfloat16, Container::float32},
 };
 
 size_t size_of(Container container) {

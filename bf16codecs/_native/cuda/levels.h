@@ -153,8 +153,11 @@ template <typename Function>
 BF16CODECS_DEVICE uint32_t with_items(const Grid& grid, Function function) {
   using enum Precision;
   const Precision precision = grid.precision;
-  if (grid.container == Container::float16)
-    return function.template operator()<LevelItems<Container::float16, binary16>>();
+  if (grid.container == Container::float16) {
+    if (precision == binary16)
+      return function.template operator()<LevelItems<Container::float16, binary16>>();
+    return function.template operator()<LevelItems<Container::float16, bfloat16_binary16>>();
+  }
   if (grid.container == Container::bfloat16) {
     if (precision == bfloat16)
       return function.template operator()<LevelItems<Container::bfloat16, bfloat16>>();

@@ -10,12 +10,20 @@ namespace bf16codecs {
 // products are rounded to what items are rounded to first, as the differences are.
 enum class Formula : uint8_t { product, sum, rounded_sum, difference };
 
-// What a product of level and scale is rounded to. The last is to binary16, and then to bfloat16.
-enum class Precision : uint8_t { binary32, binary16, bfloat16, binary16_bfloat16 };
+// What a product of level and scale is rounded to; the last two, to one and then to the other.
+enum class Precision : uint8_t {
+  binary32,
+  binary16,
+  bfloat16,
+  binary16_bfloat16,
+  bfloat16_binary16
+};
 
 // What products and differences are rounded to before an offset or a scale is used.
 constexpr Precision half(Precision precision) {
-  return precision == Precision::binary16_bfloat16 ? Precision::binary16 : precision;
+  return precision == Precision::binary16_bfloat16   ? Precision::binary16
+         : precision == Precision::bfloat16_binary16 ? Precision::bfloat16
+                                                     : precision;
 }
 
 // What an item is stored as.

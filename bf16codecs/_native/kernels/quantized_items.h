@@ -51,6 +51,7 @@ BF16CODECS_INLINE float rounded(float x) {
   if constexpr (kPrecision == Precision::binary16) return to_binary16(x);
   if constexpr (kPrecision == Precision::bfloat16) return to_bfloat16(x);
   if constexpr (kPrecision == Precision::binary16_bfloat16) return to_bfloat16(to_binary16(x));
+  if constexpr (kPrecision == Precision::bfloat16_binary16) return to_binary16(to_bfloat16(x));
   return x;
 }
 

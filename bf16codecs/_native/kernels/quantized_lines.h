@@ -135,8 +135,9 @@ void find_line_levels(float top, const LineGroups& of) {
 // outwards, for odd values inwards.
 template <Formula kFormula, Precision kPrecision>
 BF16CODECS_INLINE Bound rounded_from(float value) {
-  constexpr Precision kLast =
-      kPrecision == Precision::binary16_bfloat16 ? Precision::bfloat16 : kPrecision;
+  constexpr bool kIsTwice =
+      kPrecision == Precision::binary16_bfloat16 || kPrecision == Precision::bfloat16_binary16;
+  constexpr Precision kLast = kIsTwice ? Precision::bfloat16 : kPrecision;
   constexpr unsigned kZeros = kLast == Precision::bfloat16   ? 16
                               : kLast == Precision::binary16 ? 13
                                                              : 0;
@@ -148,6 +149,9 @@ BF16CODECS_INLINE Bound rounded_from(float value) {
   if constexpr (kPrecision == Precision::binary16_bfloat16) {
     const float of_middle = half_step<Precision::binary16>(magnitude);
     outer += is_odd ? -of_middle : of_middle;
+  }
+  if constexpr (kPrecision == Precision::bfloat16_binary16) {
+    outer += magnitude < kLeastOfBoth ? half_step<Precision::binary16>(magnitude) : 0;
   }
   if constexpr (kFormula == Formula::difference) {
     constexpr float kShare = kLast == Precision::bfloat16 ? 0x1p-15f : 0x1p-12f;

@@ -148,6 +148,7 @@ void multiply_small_integers(const Levels& levels, const LowBits low[], const Ca
 
 size_t least_run(const Levels& levels, Precision precision, Container container) {
   constexpr size_t kOfProducts = 16;
+  if (is_converted(precision)) return least_run(levels, Precision::bfloat16, Container::bfloat16);
   if (container == Container::float32) return kNoRuns;
   const bool is_bfloat16 = precision == Precision::bfloat16;
   if (levels.family == Family::integers && is_bfloat16) return 1;
@@ -174,6 +175,11 @@ void multiply_symbols(const Levels& levels, const LowBits low[], Precision preci
 void multiply_runs(const Levels& levels, Precision precision, Container container,
                    const uint8_t* symbols, const LowBits low[], const ScaleRuns* runs,
                    size_t n_runs, uint8_t* items) {
+  if (is_converted(precision)) {
+    multiply_runs(levels, Precision::bfloat16, Container::bfloat16, symbols, low, runs, n_runs,
+                  items);
+    return convert_to_binary16(items_of_runs(runs, n_runs), items);
+  }
   const unsigned parts = levels.low_bits == 3 ? 2 : levels.low_bits != 0 ? 1 : 0;
   Call call{runs, n_runs, {symbols, {symbols, symbols}}, items};
   for (unsigned p = 0; p < parts; ++p) call.codes.packed[p] = low[p].packed;

@@ -6,10 +6,6 @@
 
 #include "kernels/quantized_loops.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 namespace bf16codecs {
 namespace {
 
@@ -178,11 +174,10 @@ BF16CODECS_INLINE Interval products_of(float magnitude) {
     return {float_of(bits - 0x8004 + less), float_of(bits + 0x8004 - less)};
   }
   constexpr float kLess = 1 - 1.0f / (1 << 22), kMore = 1 + 1.0f / (1 << 22);
+  constexpr bool kIsOfBinary16 = kPrecision == Precision::binary16;
+  constexpr float kOdd = 1 - 1.0f / (kIsOfBinary16 ? 1 << 9 : 1 << 11);
   float half = half_step<kPrecision>(magnitude);
-  if constexpr (kPrecision == Precision::binary16) {
-    constexpr float kOdd = 1 - 1.0f / (1 << 9);
-    half = (bits >> 13 & 1) != 0 ? half * kOdd : half;
-  }
+  half = (bits >> (kIsOfBinary16 ? 13 : 16) & 1) != 0 ? half * kOdd : half;
   return {(magnitude - half) * kLess, (magnitude + half) * kMore};
 }
 

@@ -19,13 +19,6 @@ namespace {
 constexpr unsigned kMostLowBits = 4;
 constexpr int kMostBias = 15;
 
-void check_rounding(const Layout& layout, Rounding rounding) {
-  const bool is_possible = rounding == Rounding::direct ||
-                           (rounding == Rounding::binary16 && layout.dtype != DType::float16) ||
-                           (rounding == Rounding::bfloat16 && layout.dtype == DType::float32);
-  if (!is_possible) corrupt("a rounding that its dtype does not have");
-}
-
 // The family of integers with offsets, which have a formula.
 constexpr uint8_t kWithOffsets = 3;
 
@@ -102,6 +95,12 @@ bool supports(const Layout& layout) {
                              layout.dtype == DType::float32);
 }
 
+bool is_possible(const Layout& layout, Rounding rounding) {
+  return rounding == Rounding::direct ||
+         (rounding == Rounding::binary16 && layout.dtype != DType::float16) ||
+         (rounding == Rounding::bfloat16 && layout.dtype != DType::bfloat16);
+}
+
 Container container_of(const Layout& layout) {
   return layout.dtype == DType::bfloat16  ? Container::bfloat16
          : layout.dtype == DType::float16 ? Container::float16
@@ -111,7 +110,7 @@ Container container_of(const Layout& layout) {
 Precision precision_of(const Layout& layout, Rounding rounding) {
   switch (layout.dtype) {
     case DType::float16:
-      return Precision::binary16;
+      return rounding == Rounding::bfloat16 ? Precision::bfloat16_binary16 : Precision::binary16;
     case DType::float32:
       return rounding == Rounding::direct     ? Precision::binary32
              : rounding == Rounding::binary16 ? Precision::binary16
@@ -152,7 +151,7 @@ Payload read_fields(const Layout& layout, uint64_t first, size_t n, Fields& fiel
              detail = fields.number<uint8_t>(), rounding = fields.number<uint8_t>();
   grid.levels = read_levels(family, low_bits, detail);
   grid.rounding = Rounding{rounding};
-  check_rounding(layout, grid.rounding);
+  if (!is_possible(layout, grid.rounding)) corrupt("a rounding that its dtype does not have");
   grid.label = Label{fields.number<uint8_t>()};
   grid.groups = read_groups(fields);
   const Bands bands(grid.groups, first, n);

@@ -67,6 +67,9 @@ struct Bands {
 // Whether the mode can have items of a layout.
 bool supports(const Layout& layout);
 
+// Whether items of a dtype may have been rounded so.
+bool is_possible(const Layout& layout, Rounding rounding);
+
 Container container_of(const Layout& layout);
 
 // What products are rounded to.

@@ -22,7 +22,9 @@ constexpr int kTries = 8;
 // By how much a value may differ from what was rounded to it.
 double error_of(Precision precision, double value) {
   double step = shape_of(precision).step(value);
-  if (precision == Precision::binary16_bfloat16) step += shape_of(Precision::binary16).step(value);
+  const double of_binary16 = shape_of(Precision::binary16).step(value);
+  const bool is_coarser = precision == Precision::bfloat16_binary16 && of_binary16 > step;
+  if (precision == Precision::binary16_bfloat16 || is_coarser) step += of_binary16;
   return step / 2;
 }
 

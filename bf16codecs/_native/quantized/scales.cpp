@@ -21,7 +21,9 @@ constexpr size_t kStrip = 1024;
 constexpr unsigned kPasses = 16;
 // Where the largest level is known up to this, all values are near one level, and a pass is enough.
 constexpr float kClear = 0.1f;
-// As many levels are always tried.
+// As many values of bfloat16 tell the level of the largest.
+constexpr size_t kTellingValues = 64;
+// As many levels are always tried; of more, at most as many in vain.
 constexpr size_t kFewTops = 16;
 // Numbers of an interval that are tried. Where the rounding is coarse, all are right but for a few
 // near the ends; where it is that of binary32, or there are two, some are.
@@ -163,6 +165,33 @@ float ScaleFinder::find_with_any(std::span<const float> tops, const float* value
   return 0;
 }
 
+namespace {
+
+// Of `kLevels` levels of the largest magnitude, from `first` on, the first one with which all
+// values are near integers; `kLevels` if there is none. `error` is the relative one of a value and
+// of the largest together, `least` that of subnormal values.
+constexpr unsigned kLevels = 16;
+unsigned first_with_integers(const float* values, size_t n, float first, float unit, float error,
+                             float least) {
+  constexpr float kShift = 12582912;  // 1.5 x 2^23: a sum that has no bits for fractions
+  float inverses[kLevels], off[kLevels] = {};
+  for (unsigned t = 0; t < kLevels; ++t) inverses[t] = (first + static_cast<float>(t)) * unit;
+  for (size_t i = 0; i < n; ++i) {
+    const float magnitude = std::fabs(values[i]), most = magnitude * error + least;
+    float nearest = 1;
+    for (unsigned t = 0; t < kLevels; ++t) {
+      const float x = magnitude * inverses[t];
+      const float rest = std::fabs(x - ((x + kShift) - kShift)) - most * inverses[t];
+      off[t] = std::max(off[t], rest);
+    }
+    for (unsigned t = 0; t < kLevels; ++t) nearest = std::min(nearest, off[t]);
+    if (nearest > 0) return kLevels;
+  }
+  return static_cast<unsigned>(std::find(off, off + kLevels, 0.0f) - off);
+}
+
+}  // namespace
+
 // By the level of the smallest magnitude: of 16 Gaussian values in 255 levels, it is above 16 in 1
 // of 2000 cases, while that of the largest one may be any.
 float ScaleFinder::find_by_least(const float* values, size_t n, float most) {
@@ -182,6 +211,28 @@ float ScaleFinder::find_by_least(const float* values, size_t n, float most) {
   return 0;
 }
 
+// By every level of the largest magnitude: some values refuse nearly all that are wrong. A few
+// coarse ones do not.
+float ScaleFinder::find_by_all(const float* values, size_t n, float most) {
+  const float levels = static_cast<float>(16 << kind_.levels.low_bits);
+  const float error = 2.5f * relative_error(precision_);
+  const size_t few = std::min(n, kFewValues);
+  const bool has_subnormals =
+      precision_ != Precision::binary32 && precision_ != Precision::bfloat16;
+  const float least = has_subnormals ? 0x1p-24f : 0;
+  unsigned left = kFewTops;
+  float top = 1;
+  while (top < levels && left != 0) {
+    const unsigned skipped = first_with_integers(values, few, top, 1 / most, error, least);
+    top += static_cast<float>(skipped);
+    if (skipped == kLevels || top >= levels) continue;
+    const float scale = find_with_any({&top, 1}, values, n, most);
+    if (scale != 0) return scale;
+    ++top, --left;
+  }
+  return left == 0 ? find_by_least(values, n, most) : 0;
+}
+
 float ScaleFinder::find(const float* values, size_t n, bool is_whole) {
   if (kind_.fixed_scale != 0) {
     return is_exact(values, n, kind_.fixed_scale) ? kind_.fixed_scale : 0;
@@ -192,12 +243,14 @@ float ScaleFinder::find(const float* values, size_t n, bool is_whole) {
   if (most == 0) return is_exact(values, n, last_scale_) ? last_scale_ : 0;
   float scale = find_with_any({&last_top_, 1}, values, n, most);
   const bool has_many = kind_.levels.family == Family::integers && kind_.tops.size() > kFewTops;
-  if (scale == 0 && has_many) {
+  // Of numbers as coarse as bfloat16's or subnormal ones, small groups have wrong scales by chance.
+  const bool are_exact =
+      precision_ == Precision::binary32 || (precision_ == Precision::binary16 && most >= 0x1p-14f);
+  const bool is_only_likely = has_many && !are_exact && is_whole && n < kTellingValues;
+  if (scale == 0 && has_many && (is_only_likely || failures_ == 0)) {
     scale = find_with_any(likely_tops(values, n, most), values, n, most);
-  }
-  const bool is_only_likely = has_many && is_whole && n < kManyValues;
-  if (scale == 0 && !is_only_likely && failures_ != 0) {
-    scale = has_many ? find_by_least(values, n, most) : find_with_any(kind_.tops, values, n, most);
+  } else if (scale == 0 && failures_ != 0) {
+    scale = has_many ? find_by_all(values, n, most) : find_with_any(kind_.tops, values, n, most);
     if (scale == 0 && has_many) --failures_;
   }
   if (scale == 0) return 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "quantized/codes.h"
 #include "quantized/groups.h"
@@ -46,17 +47,25 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   return count == size;
 }
 
-// The items of a group, as far as the array has them.
+// The items of a group, as far as the array has them; of one that has all, those of a row.
 size_t group_items(const Array& array, const Groups& groups) {
   return std::min<size_t>(groups.width, array.row) * std::min<size_t>(groups.height, array.rows);
 }
 
-// Of a code: the entropy of the integers, or else of codes as they usually are.
+// Of a code: its low bits, and the entropy of the symbols; if no integers were counted, what codes
+// usually take.
 double code_bits(const std::vector<uint32_t>& integers, const Levels& levels) {
   if (integers.empty()) return 4.0 + levels.low_bits;
+  const bool is_table = levels.family == Family::table;
+  const size_t beyond = is_table ? 0 : (size_t{16} << levels.low_bits) - integers.size() / 2;
+  std::vector<uint32_t> symbols(integers.size());
   uint64_t all = 0;
-  for (const uint32_t count : integers) all += count;
-  return static_cast<double>(entropy_size(integers)) / (0x1p16 * static_cast<double>(all));
+  for (size_t i = 0; i < integers.size(); ++i) {
+    symbols[(i + beyond) >> levels.low_bits] += integers[i];
+    all += integers[i];
+  }
+  const auto size = static_cast<double>(entropy_size(symbols));
+  return levels.low_bits + size / (0x1p16 * static_cast<double>(all));
 }
 
 void count_levels(const std::vector<float>& values, float scale, Trial& trial) {
@@ -87,6 +96,42 @@ void count_integers(const Kind& kind, Precision precision, const std::vector<flo
   trial.spread = std::max(trial.spread, most - least);
 }
 
+// The integers as a table, if there are 2 to 16: of GGUF's IQ3_XXS, with magnitudes from 4 to
+// 62, a value takes 4.1 bits then, instead of 6.1 with low bits that most codes do not need.
+std::optional<Levels> as_table(const Trial& trial) {
+  const int zero = static_cast<int>(trial.integers.size() / 2);
+  Levels levels;
+  levels.family = Family::table;
+  const auto add = [&](float level) {
+    if (levels.count < kMostSearched) levels.table[levels.count] = level;
+    ++levels.count;
+  };
+  for (size_t i = 0; i < trial.integers.size(); ++i) {
+    if (trial.integers[i] == 0) continue;
+    const int integer = static_cast<int>(i) - zero;
+    add(static_cast<float>(integer));
+    if (integer == 0) add(-0.0f);
+  }
+  if (levels.count < 2 || levels.count > kMostSearched) return std::nullopt;
+  return levels;
+}
+
+// The levels with the fewest low bits with which symbols are coded as pairs: wider tables save
+// little, and decode several times slower.
+Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
+  const int zero = static_cast<int>(integers.size() / 2);
+  for (; levels.low_bits < 4; ++levels.low_bits) {
+    uint32_t counts[256] = {};
+    for (size_t i = 0; i < integers.size(); ++i) {
+      const int integer = static_cast<int>(i) - zero;
+      if (integers[i] != 0)
+        counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += integers[i];
+    }
+    if (has_good_pairs(counts)) break;
+  }
+  return levels;
+}
+
 // Whether a few groups that all have a scale tell too little. Groups with offsets, and groups
 // behind each other with the same power of two, may have one by chance; and of a table, all levels
 // must have been seen.
@@ -100,6 +145,8 @@ bool needs_more(const Trial& trial, const Kind& kind) {
 
 void Trial::add(const ScaleAndOffset& numbers) {
   constexpr uint32_t kMantissa = (1 << 23) - 1;
+  const float magnitude = std::fabs(numbers.scale);
+  least_scale = std::min(least_scale, magnitude), most_scale = std::max(most_scale, magnitude);
   scale_bits |= std::bit_cast<uint32_t>(numbers.scale) & kMantissa;
   offset_bits |= std::bit_cast<uint32_t>(numbers.offset) & kMantissa;
 }
@@ -113,11 +160,20 @@ unsigned Trial::number_bits() const {
   return 4 + bits(scale_bits) + (offset_bits == 0 ? 0 : 4 + bits(offset_bits));
 }
 
-double Trial::saved_bits(const Array& array, const Kind& kind, const Groups& groups) const {
+Levels Trial::levels(const Kind& kind) const {
+  if (kind.levels.family != Family::integers) return kind.levels;
+  const Levels integral = with_low_bits(kind.levels, integers);
+  const bool may_be_table = integral.low_bits != 0 && !kind.has_offsets();  // tables have none
+  const auto table = may_be_table ? as_table(*this) : std::nullopt;
+  return table ? *table : integral;
+}
+
+Savings Trial::savings(const Array& array, const Kind& kind, const Groups& groups) const {
   constexpr double kOfPlainByte = 5.5;
   const double plain = kOfPlainByte * static_cast<double>(array.layout.planes());
-  const auto size = static_cast<double>(group_items(array, groups));
-  return (plain - code_bits(integers, kind.levels)) * found / tried - number_bits() / size;
+  const bool is_one = groups.width == kAllItems;
+  const auto size = static_cast<double>(is_one ? array.n : group_items(array, groups));
+  return {plain - code_bits(integers, levels(kind)), number_bits() / size};
 }
 
 Label Trial::label() const {
@@ -154,38 +210,6 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     count_integers(kind, precision, values, numbers, trial);
   }
   return trial;
-}
-
-std::optional<Levels> as_table(const Trial& trial) {
-  const int zero = static_cast<int>(trial.integers.size() / 2);
-  Levels levels;
-  levels.family = Family::table;
-  const auto add = [&](float level) {
-    if (levels.count < kMostSearched) levels.table[levels.count] = level;
-    ++levels.count;
-  };
-  for (size_t i = 0; i < trial.integers.size(); ++i) {
-    if (trial.integers[i] == 0) continue;
-    const int integer = static_cast<int>(i) - zero;
-    add(static_cast<float>(integer));
-    if (integer == 0) add(-0.0f);
-  }
-  if (levels.count < 2 || levels.count > kMostSearched) return std::nullopt;
-  return levels;
-}
-
-Levels with_low_bits(Levels levels, const std::vector<uint32_t>& integers) {
-  const int zero = static_cast<int>(integers.size() / 2);
-  for (; levels.low_bits < 4; ++levels.low_bits) {
-    uint32_t counts[256] = {};
-    for (size_t i = 0; i < integers.size(); ++i) {
-      const int integer = static_cast<int>(i) - zero;
-      if (integers[i] != 0)
-        counts[(integer + (16 << levels.low_bits)) >> levels.low_bits] += integers[i];
-    }
-    if (has_good_pairs(counts)) break;
-  }
-  return levels;
 }
 
 }  // namespace bf16codecs::quantized

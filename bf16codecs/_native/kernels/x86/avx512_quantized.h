@@ -567,6 +567,9 @@ void multiply_runs(const Levels& levels, Precision precision, Container, const u
                    const LowBits low[], const ScaleRuns* runs, size_t n_runs, uint8_t* items) {
   const Place place{symbols, items};
   switch (precision) {
+    case Precision::bfloat16_binary16:
+      multiply_rounded<Precision::bfloat16>(levels, low, runs, n_runs, place);
+      return convert_to_binary16(items_of_runs(runs, n_runs), items);
     case Precision::bfloat16:
       return multiply_rounded<Precision::bfloat16>(levels, low, runs, n_runs, place);
     case Precision::binary16:
