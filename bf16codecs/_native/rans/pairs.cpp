@@ -212,14 +212,16 @@ unsigned groups_log2(size_t n) {
 
 PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
   uint8_t by_count[256];
-  std::iota(by_count, by_count + 256, uint8_t{0});
-  const auto kept_end = by_count + kMaxEntries;
-  std::partial_sort(by_count, kept_end, by_count + 256, [&](uint8_t a, uint8_t b) {
-    return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
-  });
-  const uint64_t total = std::accumulate(counts, counts + 256, uint64_t{0});
-  const unsigned distinct =
-      static_cast<unsigned>(256 - std::count(counts, counts + 256, uint32_t{0}));
+  unsigned distinct = 0;
+  uint64_t total = 0;
+  for (unsigned s = 0; s < 256; ++s) {
+    by_count[distinct] = static_cast<uint8_t>(s);
+    distinct += counts[s] != 0 ? 1 : 0;
+    total += counts[s];
+  }
+  std::partial_sort(
+      by_count, by_count + std::min(distinct, kMaxEntries), by_count + distinct,
+      [&](uint8_t a, uint8_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
   const unsigned most = distinct > kMaxEntries || is_sample ? kMaxEntries - 1 : kMaxEntries;
   PairsChoice best;
   for (unsigned kept = 1; kept <= std::min(distinct, most); ++kept) {

@@ -48,6 +48,21 @@ size_t size_alone(const uint8_t* plane, size_t n) {
   return std::min(n, static_cast<size_t>(entropy_size(counts) / counted * n >> 19));
 }
 
+// Sums of bytes, of which the compiler makes vectors: std::count() took 18 % of the time of
+// encoding 8,192 values.
+size_t zeros_among(const uint8_t* symbols, size_t n) {
+  constexpr size_t kMost = 128;  // so that a byte has room for the sum
+  size_t zeros = 0;
+  for (size_t begin = 0; begin < n; begin += kMost) {
+    uint8_t sum = 0;
+    for (size_t i = begin; i < std::min(n, begin + kMost); ++i) {
+      sum = static_cast<uint8_t>(sum + (symbols[i] == 0 ? 1 : 0));
+    }
+    zeros += sum;
+  }
+  return zeros;
+}
+
 bool is_exception(uint8_t first, uint8_t symbol) {
   return first == 0 && symbol > 1;
 }
@@ -76,7 +91,7 @@ uint8_t* add_exceptions(const uint8_t* first, const uint8_t* plane, size_t n, si
 
 Encoder::Encoder(const uint8_t* first, size_t n) : first_(first), n_(n) {
   counted_ = for_each_sample(first, n, [&](const uint8_t* symbols, size_t count) {
-    zeros_ += static_cast<size_t>(std::count(symbols, symbols + count, uint8_t{0}));
+    zeros_ += zeros_among(symbols, count);
   });
 }
 
