@@ -17,15 +17,6 @@ void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]);
 // which table").
 size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]);
 
-// A place from 0 to `most` for sample k, within its part of what is sampled. Samples at equal
-// distances would meet the same rows and columns of a matrix again and again, and so would places
-// that grow with k, as multiples of a number do: so the bits of k are mixed twice.
-inline size_t scattered_place(size_t k, size_t most) {
-  uint64_t mixed = (k + 1) * 0x9E3779B97F4A7C15u;
-  mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u;
-  return static_cast<size_t>((mixed ^ mixed >> 32) % (most + 1));
-}
-
 // Add to `counts` how often each value occurs among the bytes, or the little-endian 16-bit words,
 // at data[0], data[stride], and so on, as far as they lie within `size` bytes. Words may overlap:
 // with a stride of 1 they are all pairs of neighbouring bytes.

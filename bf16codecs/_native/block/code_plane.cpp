@@ -7,6 +7,7 @@
 #include "huffman/huffman.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
+#include "scattered.h"
 
 namespace bf16codecs {
 namespace {
@@ -32,7 +33,7 @@ bool is_typical(const PlaneCounts& counts, const uint8_t* plane, size_t n) {
   uint32_t scattered[256] = {};
   for (size_t k = 0; k < kSamples; ++k) {
     const size_t part = n / kSamples;
-    const uint8_t* const symbols = plane + part * k + scattered_place(k, part - kSampleSymbols);
+    const uint8_t* const symbols = plane + part * k + scattered_place(k, part - kSampleSymbols + 1);
     for (size_t i = 0; i < kSampleSymbols; ++i) ++scattered[symbols[i]];
   }
   // Chi-squared, as if the first sample were as small as this one: by chance, a half for each

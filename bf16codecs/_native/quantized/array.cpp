@@ -20,12 +20,4 @@ void Array::load(size_t first, size_t step, size_t count, float* values) const {
   }
 }
 
-size_t place(size_t k, size_t count) {
-  uint64_t mixed = (k + 1) * 0x9E3779B97F4A7C15;
-  mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
-  mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
-  const uint64_t spread = (mixed ^ mixed >> 31) >> 32;
-  return static_cast<size_t>(spread * std::min<uint64_t>(count, UINT32_MAX) >> 32);
-}
-
 }  // namespace bf16codecs::quantized

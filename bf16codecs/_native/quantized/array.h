@@ -24,9 +24,4 @@ struct Array {
   Array with_failures(size_t& others) const { return {layout, items, n, row, rows, others}; }
 };
 
-// Place k in [0, count), as if at random: equal distances, and multiples of the golden ratio, meet
-// the same columns again and again in arrays of some numbers of rows. No place
-// behind the first 2^32 is met.
-size_t place(size_t k, size_t count);
-
 }  // namespace bf16codecs::quantized

@@ -16,6 +16,7 @@
 #include "quantized/look.h"
 #include "quantized/palette.h"
 #include "quantized/trial.h"
+#include "scattered.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -43,8 +44,8 @@ Share explained_runs(const Array& array, const Kind& kind, Precision precision, 
   for (size_t k = 0; k < kRuns; ++k) {
     // It begins at a multiple of kRunItems, as groups do, of items or of rows, and is longer where
     // most are zeros.
-    const size_t begin = place(k, length - kRunItems + 1) / kRunItems * kRunItems;
-    const size_t first = begin * step + (step == 1 ? 0 : place(k + kRuns, step));
+    const size_t begin = scattered_place(k, length - kRunItems + 1) / kRunItems * kRunItems;
+    const size_t first = begin * step + (step == 1 ? 0 : scattered_place(k + kRuns, step));
     float values[kMostRunItems];
     size_t n = kRunItems, others = 0;
     for (; n <= kMostRunItems && first + (n - 1) * step < array.n; n *= 2) {
@@ -127,7 +128,7 @@ std::vector<Rounding> roundings_of(const Array& array) {
     size_t count = 0;
     for (size_t k = 0; k < kItems; ++k) {
       float number;
-      array.load(place(k, array.n), 1, &number);
+      array.load(scattered_place(k, array.n), 1, &number);
       count += has_number(rounding, number) ? 1 : 0;
     }
     if (count >= kLeastItems) found.push_back(rounding);

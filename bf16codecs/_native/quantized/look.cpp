@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "format/little_endian.h"
+#include "scattered.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -36,7 +37,7 @@ bool is_suspicious(const Array& array, size_t step, size_t places) {
   static const std::vector<float> usual = usual_distinct();
   float fewer = 0;
   for (size_t k = 0; k < places; ++k) {
-    const uint8_t* const at = array.items + width * place(k, array.n - span + 1);
+    const uint8_t* const at = array.items + width * scattered_place(k, array.n - span + 1);
     uint64_t seen[16] = {};
     size_t others = 0;
     for (size_t i = 0; i < kLookItems; ++i) {

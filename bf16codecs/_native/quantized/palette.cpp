@@ -1,4 +1,5 @@
 #include "quantized/palette.h"
+#include "scattered.h"
 
 #include <algorithm>
 #include <bit>
@@ -26,7 +27,7 @@ std::optional<Found> find_palette(const Array& array) {
   std::vector<float> levels;
   for (size_t k = 0; k < std::min(kSampled, array.n); ++k) {
     float value;
-    array.load(place(k, array.n), 1, &value);
+    array.load(scattered_place(k, array.n), 1, &value);
     if (!add_level(value, levels)) return std::nullopt;
   }
   // Some levels may be rare.

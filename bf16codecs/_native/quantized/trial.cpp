@@ -9,6 +9,7 @@
 #include "quantized/groups.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
+#include "scattered.h"
 
 namespace bf16codecs::quantized {
 namespace {
@@ -32,8 +33,8 @@ bool load_group(const Array& array, const Groups& groups, size_t at, size_t most
   values.clear();
   for (uint64_t k = 0; k * run < count; ++k) {
     const uint64_t begin = count == size ? k * run
-                                         : place(at + static_cast<size_t>(k) * array.n,
-                                                 static_cast<size_t>(size - run + 1));
+                                         : scattered_place(at + static_cast<size_t>(k) * array.n,
+                                                           static_cast<size_t>(size - run + 1));
     const uint64_t end = std::min(begin + run, size);
     for (uint64_t i = begin, length; i < end; i += length) {
       const uint64_t item = (row + i / width) * of_row + column + i % width;
@@ -196,7 +197,7 @@ Trial try_groups(const Array& array, const Kind& kind, Precision precision, cons
     if (k == kFewGroups && trial.is_all() && !needs_more(trial, kind)) break;
     ScaleAndOffset numbers;
     for (const size_t most : {kFirstItems, kGroupItems}) {
-      const bool is_all = load_group(array, groups, place(k + 1, array.n), most, values);
+      const bool is_all = load_group(array, groups, scattered_place(k + 1, array.n), most, values);
       numbers = finder.find(values.data(), values.size(), is_all);
       if (numbers.scale == 0 || is_all) break;
     }

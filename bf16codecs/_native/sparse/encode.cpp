@@ -3,6 +3,7 @@
 #include "format/little_endian.h"
 #include "histogram.h"
 #include "rans/frequencies.h"
+#include "scattered.h"
 #include "sparse/payload.h"
 #include "sparse/sparse.h"
 
@@ -34,7 +35,7 @@ size_t for_each_sample(const uint8_t* plane, size_t n, Function function) {
   }
   const size_t part = n / kSamples;
   for (size_t k = 0; k < kSamples; ++k) {
-    function(plane + part * k + scattered_place(k, part - kSampleSymbols), kSampleSymbols);
+    function(plane + part * k + scattered_place(k, part - kSampleSymbols + 1), kSampleSymbols);
   }
   return kSamples * kSampleSymbols;
 }
