@@ -50,8 +50,8 @@ static constexpr unsigned lane_place(unsigned lane) {
 // stand where they divide.)
 inline constexpr float kReciprocalBias = 1.0f / (1 << 21);
 
-// The nearest quotient. Encoders of pairs that hold states in halves of 16 bits divide x < 2^16 f in
-// binary32 and round to the nearest integer q. Rounding x and the quotient changes it by at most
+// The nearest quotient. Encoders of pairs that hold states in halves of 16 bits divide x < 2^16 f
+// in binary32 and round to the nearest integer q. Rounding x and the quotient changes it by at most
 // 3 2^-9, so that |x - q f| <= (1/2 + 3 2^-9) f; and for the largest f, 255^2, by at most
 // 128 / f + 2^-9, which makes that 32767. So the remainder is a signed word, computed modulo 2^16;
 // where it is negative, the quotient is one too large. q may be 2^16, and is 0 as a word then.
