@@ -52,7 +52,7 @@ struct Step {
 
 // x / f, where x < 2^16 f, rounded to the nearest integer, modulo 2^16.
 BF16CODECS_INLINE __m256i nearest_quotients(const WordStates& x, __m256i f) {
-  const Floats of = to_floats(x.low, x.high), by = to_floats(f);
+  const FloatHalves of = to_floats(x.low, x.high), by = to_floats(f);
   const auto nearest = [](__m256 dividend, __m256 divisor) {
     return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_div_ps(dividend, divisor)),
                             _mm256_set1_epi32(0xFFFF));

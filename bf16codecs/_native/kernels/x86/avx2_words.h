@@ -112,18 +112,18 @@ struct LaneMask {
   }
 };
 
-struct Floats {
+struct FloatHalves {
   __m256 lower, upper;  // lanes 0-3 and 8-11, and the others, as unpacking leaves them
 };
 
 // 16 words, and states, as binary32. Numbers that begin with 0x4B00 and 0x5300 are 2^23 + low and
 // 2^39 + 2^16 high. Their difference is exact, so that a state is rounded once.
-static BF16CODECS_INLINE Floats to_floats(__m256i words) {
+static BF16CODECS_INLINE FloatHalves to_floats(__m256i words) {
   const __m256i zero = _mm256_setzero_si256();
   return {_mm256_cvtepi32_ps(_mm256_unpacklo_epi16(words, zero)),
           _mm256_cvtepi32_ps(_mm256_unpackhi_epi16(words, zero))};
 }
-static BF16CODECS_INLINE Floats to_floats(__m256i low, __m256i high) {
+static BF16CODECS_INLINE FloatHalves to_floats(__m256i low, __m256i high) {
   const __m256 excess = _mm256_set1_ps(0x1p39f + 0x1p23f);
   const auto sum = [&](__m256i a, __m256i b) {
     return _mm256_add_ps(_mm256_sub_ps(_mm256_castsi256_ps(b), excess), _mm256_castsi256_ps(a));
@@ -191,7 +191,7 @@ struct WordStates {
   // less than 1. Subtracting it is exact, being a multiple of the last place of all numbers below
   // 2^20.
   BF16CODECS_INLINE Quotients divide_roughly(__m256i f) const {
-    const Floats x = to_floats(low, high), by = to_floats(f);
+    const FloatHalves x = to_floats(low, high), by = to_floats(f);
     const __m256 margin = _mm256_set1_ps(0.125f);
     const auto divide = [&](__m256 a, __m256 b) {
       return _mm256_cvttps_epi32(_mm256_sub_ps(_mm256_div_ps(a, b), margin));
