@@ -12,12 +12,12 @@ namespace bf16codecs {
 namespace {
 
 // Parts 32 bytes in the order of the items to words: those of even items, and of odd ones.
-BF16CODECS_INLINE Words part_bytes(__m256i bytes) {
+BF16CODECS_INLINE LaneWords part_bytes(__m256i bytes) {
   return {{_mm256_and_si256(bytes, words_of(255)), _mm256_srli_epi16(bytes, 8)}};
 }
 
 // Bit i for item i of a step, of words that are all ones or zero.
-BF16CODECS_INLINE uint32_t item_mask(const Words& set) {
+BF16CODECS_INLINE uint32_t item_mask(const LaneWords& set) {
   const __m256i even = _mm256_and_si256(set[0], words_of(0x00FF));
   const __m256i odd = _mm256_and_si256(set[1], words_of(0xFF00));
   return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_or_si256(even, odd)));
@@ -87,9 +87,9 @@ BF16CODECS_INLINE Halves gather(Read read, __m256i at) {
 // --- decoding ------------------------------------------------------------------------------------
 
 // The indices of a step's slots, 4096 c + x mod 4096. A class is below 16, so that they are words.
-BF16CODECS_INLINE Words find_slots(const uint8_t* classes, const WordGroup& x) {
-  const Words c = part_bytes(load(classes));
-  Words at;
+BF16CODECS_INLINE LaneWords find_slots(const uint8_t* classes, const WordGroup& x) {
+  const LaneWords c = part_bytes(load(classes));
+  LaneWords at;
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     const __m256i slot = _mm256_and_si256(x.lanes[k].low, words_of(4095));
@@ -106,10 +106,11 @@ BF16CODECS_INLINE __m256i raw_masks(const DeltaTables& t) {
 
 // Decodes a step up to its words, given its entries, and where its slots are; returns the mask of
 // its escapes.
-BF16CODECS_INLINE uint32_t decode_step(const Halves entries[2], const Words& at, __m256i raw_masks,
-                                       const uint8_t* classes, WordGroup& x, uint16_t* numbers) {
-  const Words raw = part_bytes(_mm256_shuffle_epi8(raw_masks, load(classes)));
-  Words number, escapes;
+BF16CODECS_INLINE uint32_t decode_step(const Halves entries[2], const LaneWords& at,
+                                       __m256i raw_masks, const uint8_t* classes, WordGroup& x,
+                                       uint16_t* numbers) {
+  const LaneWords raw = part_bytes(_mm256_shuffle_epi8(raw_masks, load(classes)));
+  LaneWords number, escapes;
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     // x = f (x div 4096) + rank, below 2^32; see the ranges in delta.cpp. Shifted, the words lose
@@ -145,7 +146,7 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   States<WordGroup> states(d);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kSteps) {
-    Words at[kSteps];
+    LaneWords at[kSteps];
     Halves entries[kSteps][2];
     WordGroup* const groups = states.of(step);
     BF16CODECS_UNROLL
@@ -196,7 +197,7 @@ BF16CODECS_INLINE __m256i find_entries(__m256i v) {
 }
 
 // Parts 32 numbers in the order of the items to those of even items, and of odd ones.
-BF16CODECS_INLINE Words part_words(const uint16_t* numbers) {
+BF16CODECS_INLINE LaneWords part_words(const uint16_t* numbers) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(numbers);
   const __m256i v = load_halves(bytes, bytes + 32), w = load_halves(bytes + 16, bytes + 48);
   const __m256i word = _mm256_set1_epi32(0xFFFF);
@@ -212,8 +213,8 @@ BF16CODECS_INLINE __m256i raw_shifts(const DeltaTables& t) {
 
 // The state of a step between its phases: its numbers, and what the table says of them.
 struct Step {
-  Words number;
-  Words limit, start, power, f;
+  LaneWords number;
+  LaneWords limit, start, power, f;
 };
 
 // The first phase of a step: looks up the words of its numbers; returns the mask of its escapes.
@@ -221,10 +222,11 @@ BF16CODECS_INLINE uint32_t look_up(const EncodingTable& table, __m256i raw_shift
                                    const uint8_t* classes, const uint16_t* numbers, Step& step) {
   const __m256i packed = load(classes), zero = _mm256_setzero_si256();
   const __m256i shifts = _mm256_shuffle_epi8(raw_shifts, packed);
-  const Words c = part_bytes(packed);
-  const Words power = {{_mm256_slli_epi16(shifts, 8), _mm256_and_si256(shifts, words_of(0xFF00))}};
+  const LaneWords c = part_bytes(packed);
+  const LaneWords power = {
+      {_mm256_slli_epi16(shifts, 8), _mm256_and_si256(shifts, words_of(0xFF00))}};
   step.number = part_words(numbers);
-  Words escapes;
+  LaneWords escapes;
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 2; ++k) {
     // v = min(number >> r, 128)

@@ -58,11 +58,11 @@ BF16CODECS_INLINE __m256i look_up(const Row& row, const Index& index) {
                          _mm256_shuffle_epi8(row.high, index.high));
 }
 
-BF16CODECS_INLINE Words look_up(const WordRow& row, const Index& index) {
+BF16CODECS_INLINE LaneWords look_up(const WordRow& row, const Index& index) {
   return zip(look_up(row.low, index), look_up(row.high, index));
 }
 
-BF16CODECS_INLINE Words both_and(const Words& words, int mask) {
+BF16CODECS_INLINE LaneWords both_and(const LaneWords& words, int mask) {
   const __m256i m = _mm256_set1_epi16(static_cast<short>(mask));
   return {{_mm256_and_si256(words[0], m), _mm256_and_si256(words[1], m)}};
 }
@@ -98,20 +98,21 @@ BF16CODECS_COLD void make_decoding_rows(const TileTable& table, DecodingRows& ro
 // The entries and ranks of 32 slots.
 struct Slots {
   __m256i entries;  // bytes
-  Words ranks;
+  LaneWords ranks;
 };
 
-BF16CODECS_INLINE Slots look_up_slots(const DecodingRows& t, const Words& slots) {
+BF16CODECS_INLINE Slots look_up_slots(const DecodingRows& t, const LaneWords& slots) {
   // b = x mod 32,  p = x div 32 mod 128
   const __m256i b = to_bytes(both_and(slots, 31));
-  const Words p = both_and({{_mm256_srli_epi16(slots[0], 5), _mm256_srli_epi16(slots[1], 5)}}, 127);
+  const LaneWords p =
+      both_and({{_mm256_srli_epi16(slots[0], 5), _mm256_srli_epi16(slots[1], 5)}}, 127);
   // lent = p >= threshold[b], as p > threshold[b] - 1: AVX2 compares signed bytes, which hold 0 ...
   // 127 and -1 ... 127
   const Index bucket(b);
   const __m256i lent = _mm256_cmpgt_epi8(to_bytes(p), look_up(t.last_own, bucket));
   // entry = lent ? alias[b] : b,  rank = p + (lent ? shift[b] : 0)
-  const Words shift = zip(_mm256_and_si256(lent, look_up(t.shift.low, bucket)),
-                          _mm256_and_si256(lent, look_up(t.shift.high, bucket)));
+  const LaneWords shift = zip(_mm256_and_si256(lent, look_up(t.shift.low, bucket)),
+                              _mm256_and_si256(lent, look_up(t.shift.high, bucket)));
   return {_mm256_blendv_epi8(b, look_up(t.alias, bucket), lent),
           {{_mm256_add_epi16(p[0], shift[0]), _mm256_add_epi16(p[1], shift[1])}}};
 }
@@ -119,7 +120,7 @@ BF16CODECS_INLINE Slots look_up_slots(const DecodingRows& t, const Words& slots)
 // What belongs to a step's slots: the entries' 16 f and 2^(16 - n), which is 0 where n = 0, the
 // ranks, and for bytes base and 2^n - 1.
 struct Decoding {
-  Words f16, power, ranks;
+  LaneWords f16, power, ranks;
   __m256i base, masks;
 };
 
@@ -129,7 +130,7 @@ BF16CODECS_INLINE void look_up_entries(const DecodingRows& t, const WordGroup& x
   const Slots at = look_up_slots(t, x.low());
   const Index entry(at.entries);
   const __m256i high = look_up(t.coder.high, entry), n = interval_bits(high);
-  const Words coder = zip(look_up(t.coder.low, entry), high);
+  const LaneWords coder = zip(look_up(t.coder.low, entry), high);
   // Shifted, the words lose n.
   step.f16 = {{_mm256_slli_epi16(coder[0], 4), _mm256_slli_epi16(coder[1], 4)}};
   step.power = zip(_mm256_setzero_si256(), _mm256_shuffle_epi8(twice(kPowers), n));
@@ -260,7 +261,7 @@ BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
 // limit and its first position.
 struct Step {
   const uint16_t* slots;
-  Words rest, power, limit, first, positions;
+  LaneWords rest, power, limit, first, positions;
 };
 
 // The first phase of a step: looks up the entries of its symbols and all that belongs to them.

@@ -61,17 +61,17 @@ static BF16CODECS_INLINE __m256i words_at_least(__m256i a, __m256i b) {
 }
 
 // 32 words: lanes 0-15 and 16-31.
-struct Words {
+struct LaneWords {
   __m256i v[2];
 
   BF16CODECS_INLINE __m256i operator[](unsigned k) const { return v[k]; }
 };
 
 // Makes words of their low and high bytes, and bytes of words below 256.
-static BF16CODECS_INLINE Words zip(__m256i low, __m256i high) {
+static BF16CODECS_INLINE LaneWords zip(__m256i low, __m256i high) {
   return {{_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)}};
 }
-static BF16CODECS_INLINE __m256i to_bytes(const Words& words) {
+static BF16CODECS_INLINE __m256i to_bytes(const LaneWords& words) {
   return _mm256_packus_epi16(words[0], words[1]);
 }
 
@@ -94,7 +94,7 @@ struct LaneMask {
   uint32_t bits;
 
   // Of words that are all ones or zero.
-  explicit BF16CODECS_INLINE LaneMask(const Words& set)
+  explicit BF16CODECS_INLINE LaneMask(const LaneWords& set)
       : bits(static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(set[0], set[1])))) {}
 
   // The bytes of the words of all lanes, of those before a turn, and of those after it.
@@ -231,13 +231,13 @@ struct WordGroup {
   BF16CODECS_INLINE void store(uint32_t x[kLanesPerGroup]) const {
     lanes[0].store(x), lanes[1].store(x + 16);
   }
-  BF16CODECS_INLINE Words low() const { return {{lanes[0].low, lanes[1].low}}; }
+  BF16CODECS_INLINE LaneWords low() const { return {{lanes[0].low, lanes[1].low}}; }
 
   // if (x < 2^16) x = x << 16 | next word, lane by lane. Loads up to 64 bytes, however many words
   // the lanes need.
   BF16CODECS_INLINE void renormalize(const uint8_t*& words) {
     const __m256i zero = _mm256_setzero_si256();
-    const Words is_low = {
+    const LaneWords is_low = {
         {_mm256_cmpeq_epi16(lanes[0].high, zero), _mm256_cmpeq_epi16(lanes[1].high, zero)}};
     const LaneMask mask(is_low);
     BF16CODECS_UNROLL
@@ -256,8 +256,8 @@ struct WordGroup {
   // if (x >= limit << 16) emit x mod 2^16, x >>= 16, from the last lane to the first. Stores 16
   // bytes below `words`, whose upper ones are the emitted words, in the order of the lanes. The
   // lower ones are noise that the next words overwrite, or that is in the kEncodeMargin.
-  BF16CODECS_INLINE void make_room(const Words& limit, uint8_t*& words) {
-    const Words is_full = {
+  BF16CODECS_INLINE void make_room(const LaneWords& limit, uint8_t*& words) {
+    const LaneWords is_full = {
         {words_at_least(lanes[0].high, limit[0]), words_at_least(lanes[1].high, limit[1])}};
     const LaneMask mask(is_full);
     BF16CODECS_UNROLL
