@@ -90,7 +90,8 @@ def test_plugin_files_of_two_numbers(tmp_path: Path, second_plugin: Path) -> Non
         file.create_dataset("x", data=values, chunks=(16, 256), compression=hdf5.Huffman("float32"))
     tool("h5repack", "-f", f"UD={OTHER},0,2,2,255", old, new)
     with h5py.File(new) as file:
-        assert file["x"]._filters == {str(OTHER): (2, 2)}, "set_local has looked for its own number"
+        of_chunk = (2, 2, 0, 0, 0, 256)
+        assert file["x"]._filters == {str(OTHER): of_chunk}, "set_local has looked for its number"
         _, chunk = file["x"].id.read_direct_chunk((0, 0))
     with h5py.File(old) as file:
         assert file["x"].id.read_direct_chunk((0, 0))[1] == chunk
