@@ -1,4 +1,4 @@
-// The pairs mode's decoder for AVX2, whose states are those of x86/avx2_pairs.h. Each group of
+// The pairs mode's decoder for AVX2, whose states are those of x86/avx2_words.h. Each group of
 // vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/pairs_decode.h"

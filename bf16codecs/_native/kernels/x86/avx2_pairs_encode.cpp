@@ -1,4 +1,4 @@
-// The pairs mode's encoder for AVX2, whose states are those of x86/avx2_pairs.h. Each group of
+// The pairs mode's encoder for AVX2, whose states are those of x86/avx2_words.h. Each group of
 // vector instructions is preceded by the scalar formula that it computes.
 
 #include "kernels/groups.h"
@@ -37,9 +37,8 @@ struct EncoderRows {
     SymbolRow* row = symbols;
     for (unsigned left = e.rows; left != 0; left &= left - 1, ++row) {
       const unsigned high_half = first_bit(left) << 4;
-      const __m128i entries = load16(e.entry_of + high_half);
       store(row->high_half, _mm256_set1_epi8(static_cast<char>(high_half)));
-      store(row->entries, _mm256_xor_si256(_mm256_broadcastsi128_si256(entries), escape));
+      store(row->entries, _mm256_xor_si256(twice(e.entry_of + high_half), escape));
     }
     symbols_end = row;
   }
