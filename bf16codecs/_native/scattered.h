@@ -19,4 +19,14 @@ inline size_t scattered_place(size_t k, size_t count) {
   return static_cast<size_t>(spread * std::min<uint64_t>(count, UINT32_MAX) >> 32);
 }
 
+// Calls function(symbols, length) for samples of a plane, one at a scattered place of each part.
+template <typename Function>
+void for_each_sample(const uint8_t* plane, size_t n, size_t samples, size_t length,
+                     Function function) {
+  const size_t part = n / samples;
+  for (size_t k = 0; k < samples; ++k) {
+    function(plane + part * k + scattered_place(k, part - length + 1), length);
+  }
+}
+
 }  // namespace bf16codecs

@@ -31,11 +31,9 @@ bool is_typical(const PlaneCounts& counts, const uint8_t* plane, size_t n) {
   constexpr uint32_t kTotal = kSamples * kSampleSymbols;
   constexpr float kMostDifferent = 64;
   uint32_t scattered[256] = {};
-  for (size_t k = 0; k < kSamples; ++k) {
-    const size_t part = n / kSamples;
-    const uint8_t* const symbols = plane + part * k + scattered_place(k, part - kSampleSymbols + 1);
-    for (size_t i = 0; i < kSampleSymbols; ++i) ++scattered[symbols[i]];
-  }
+  for_each_sample(plane, n, kSamples, kSampleSymbols, [&](const uint8_t* symbols, size_t length) {
+    for (size_t i = 0; i < length; ++i) ++scattered[symbols[i]];
+  });
   // Chi-squared, as if the first sample were as small as this one: by chance, a half for each
   // symbol.
   const float scale = static_cast<float>(kTotal) / static_cast<float>(counts.counted);

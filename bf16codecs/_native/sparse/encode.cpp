@@ -25,25 +25,22 @@ constexpr size_t kItemsPerException = 64;
 // Symbols that are packed before exceptions among them are looked for.
 constexpr size_t kStrip = 4096;
 
-// Calls function(symbols, n) for each sample of a plane, or for the whole plane if it is small;
-// returns the number of symbols.
+// Calls function(symbols, length) for each sample of a plane, or for the whole plane if it is
+// small; returns the number of symbols.
 template <typename Function>
-size_t for_each_sample(const uint8_t* plane, size_t n, Function function) {
+size_t look_at(const uint8_t* plane, size_t n, Function function) {
   if (n <= 2 * kSamples * kSampleSymbols) {
     function(plane, n);
     return n;
   }
-  const size_t part = n / kSamples;
-  for (size_t k = 0; k < kSamples; ++k) {
-    function(plane + part * k + scattered_place(k, part - kSampleSymbols + 1), kSampleSymbols);
-  }
+  for_each_sample(plane, n, kSamples, kSampleSymbols, function);
   return kSamples * kSampleSymbols;
 }
 
 // The size of a plane that is stored, or in a code of its own, by a sample.
 size_t size_alone(const uint8_t* plane, size_t n) {
   uint32_t counts[256] = {};
-  const size_t counted = for_each_sample(plane, n, [&](const uint8_t* symbols, size_t count) {
+  const size_t counted = look_at(plane, n, [&](const uint8_t* symbols, size_t count) {
     for (size_t i = 0; i < count; ++i) ++counts[symbols[i]];
   });
   return std::min(n, static_cast<size_t>(entropy_size(counts) / counted * n >> 19));
@@ -91,7 +88,7 @@ uint8_t* add_exceptions(const uint8_t* first, const uint8_t* plane, size_t n, si
 }  // namespace
 
 Encoder::Encoder(const uint8_t* first, size_t n) : first_(first), n_(n) {
-  counted_ = for_each_sample(first, n, [&](const uint8_t* symbols, size_t count) {
+  counted_ = look_at(first, n, [&](const uint8_t* symbols, size_t count) {
     zeros_ += zeros_among(symbols, count);
   });
 }
