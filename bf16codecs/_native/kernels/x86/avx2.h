@@ -40,10 +40,19 @@ static BF16CODECS_INLINE __m256i count_in_bytes(__m256i v) {
   return _mm256_add_epi8(low, high);
 }
 
+// Exchanges the middle quarters, which packs and unpacks of two halves of 128 bits leave exchanged.
+static BF16CODECS_INLINE __m256i in_order(__m256i v) {
+  return _mm256_permute4x64_epi64(v, 0xD8);
+}
+
+static BF16CODECS_INLINE __m256i words_of(unsigned v) {
+  return _mm256_set1_epi16(static_cast<short>(v));
+}
+
 // Two registers of words below 256 to one of bytes, in order. packus takes the halves of 128 bits
 // in turn, v0 w0 v1 w1 in quarters of 64 bits; the permute brings them to v0 v1 w0 w1.
 static BF16CODECS_INLINE __m256i pack(__m256i v, __m256i w) {
-  return _mm256_permute4x64_epi64(_mm256_packus_epi16(v, w), 0xD8);
+  return in_order(_mm256_packus_epi16(v, w));
 }
 
 // Makes 16 items, rotated back, of low bytes and of words that have the high byte in bits 7 to 14

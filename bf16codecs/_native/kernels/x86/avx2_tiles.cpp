@@ -89,9 +89,6 @@ struct Symbols {
     return byte_mask(in_order(_mm256_cmpeq_epi8(half[0], zero)),
                      in_order(_mm256_cmpeq_epi8(half[1], zero)));
   }
-
-  // Exchanges the middle quarters.
-  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
 };
 
 // Takes the symbols of eight items from the lists of the classes. Each item is in one class: the
@@ -190,8 +187,7 @@ class Joiner {
 
   // With one class, symbols lie in the order of the items.
   BF16CODECS_INLINE Symbols load(const uint8_t* symbols) const {
-    return {{Symbols::in_order(bf16codecs::load(symbols)),
-             Symbols::in_order(bf16codecs::load(symbols + 32))}};
+    return {{in_order(bf16codecs::load(symbols)), in_order(bf16codecs::load(symbols + 32))}};
   }
 
   BF16CODECS_INLINE Symbols take(const TileOrder& order, size_t record,
@@ -232,15 +228,11 @@ class Joiner {
   static constexpr bool kIsPlaced = kIsSigned && kToItems;
   static constexpr unsigned kSymbol = kIsPlaced ? kRawBits - 1 : kRawBits;
 
-  static BF16CODECS_INLINE __m256i words_of(unsigned v) {
-    return _mm256_set1_epi16(static_cast<short>(v));
-  }
-
   // The bytes that are unpacked with symbols: four raw bits each, above four zeros, or zeros.
   static BF16CODECS_INLINE Symbols below_symbols(const uint8_t* record) {
     if constexpr (!kIsSigned) return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
     const __m256i four = _mm256_set1_epi8(static_cast<char>(0xF0));
-    const __m256i both = Symbols::in_order(bf16codecs::load(record));
+    const __m256i both = in_order(bf16codecs::load(record));
     return {{_mm256_and_si256(_mm256_slli_epi16(both, 4), four), _mm256_and_si256(both, four)}};
   }
 

@@ -46,10 +46,6 @@ static constexpr WordShuffles make_word_shuffles() {
 
 static constexpr WordShuffles kWordShuffles = make_word_shuffles();
 
-static BF16CODECS_INLINE __m256i words_of(unsigned v) {
-  return _mm256_set1_epi16(static_cast<short>(v));
-}
-
 // Two halves of 128 bits from memory.
 static BF16CODECS_INLINE __m256i load_halves(const uint8_t* low, const uint8_t* high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(low)), load16(high), 1);
@@ -215,10 +211,6 @@ struct WordStates {
     high = _mm256_sub_epi16(q.high, _mm256_and_si256(is_short, wraps));
     return _mm256_min_epu16(r, less);
   }
-
- private:
-  // Exchanges the middle quarters, between the order of packs and that of the lanes.
-  static BF16CODECS_INLINE __m256i in_order(__m256i v) { return _mm256_permute4x64_epi64(v, 0xD8); }
 };
 
 // The states of a group of 32 lanes.
