@@ -354,6 +354,9 @@ Interval narrow_as(const Levels& levels, const float* values, size_t n, const In
     low = more > low ? more : low;
     high = less < high ? less : high;
   }
+  // Infinity less infinity is a NaN, whose sign depends on the compiler: with either, no number is
+  // left.
+  if (low > high) return {1, 0};
   return {float_of(static_cast<uint32_t>(low)), float_of(static_cast<uint32_t>(high))};
 }
 
