@@ -29,8 +29,9 @@ UNIT_OF = {"_core": "_base", "errors": "_base", "__main__": "cli"}
 NATIVE_ORDER = (
     "format/constants, format/errors, format/layout, format/little_endian, format/names"
     " < kernels, huge_pages, workspace < format, options"
-    " < planes, histogram, scattered, huffman, rans, run_length, threads < grid, quantized, sparse"
-    " < scale, tiles < delta < block, cuda < codec < bindings, c_api < hdf5 < netcdf"
+    " < copy, planes, histogram, scattered, huffman, rans, run_length, threads"
+    " < grid, quantized, sparse < scale, tiles < delta < block, cuda < codec < bindings, c_api"
+    " < hdf5 < netcdf"
 )
 
 

@@ -2,10 +2,9 @@
 
 #include "block/block.h"
 
-#include <cstring>
-
 #include "block/decode_planes.h"
 #include "block/grid.h"
+#include "copy.h"
 #include "delta/model.h"
 #include "format/errors.h"
 
@@ -22,7 +21,7 @@ void check_no_sparse(size_t width, const PlaneView planes[]) {
 // Copies a block from its base, which may be the output itself.
 void decode_same(const BlockContext& context, size_t size, Output& out) {
   if (context.base == nullptr) throw CorruptDataError("a same mode without a base");
-  if (out.next() != context.base) std::memcpy(out.next(), context.base, size);
+  if (out.next() != context.base) copy_down(context.base, size, out.next());
   out.advance(size);
 }
 

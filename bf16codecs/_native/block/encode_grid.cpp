@@ -6,6 +6,7 @@
 #include <span>
 
 #include "block/encode_planes.h"
+#include "copy.h"
 #include "format/little_endian.h"
 #include "histogram.h"
 #include "planes.h"
@@ -168,7 +169,7 @@ size_t encode_grid(const EncodeOptions& options, const BlockContext& context, co
   std::fill_n(out + 1, width - 1, static_cast<uint8_t>(Mode::joined));
   store_le(out + width, static_cast<uint32_t>(size));
   uint8_t* end = out + width + sizeof(uint32_t);
-  for (const auto& part : payload) end = std::copy(part.begin(), part.end(), end);
+  for (const auto& part : payload) end = copy_down(part.data(), part.size(), end);
   return static_cast<size_t>(end - out);
 }
 

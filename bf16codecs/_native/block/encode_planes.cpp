@@ -1,9 +1,9 @@
 #include "block/encode_planes.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "block/estimate.h"
+#include "copy.h"
 #include "format/checksum.h"
 #include "format/little_endian.h"
 #include "grid/keys.h"
@@ -100,8 +100,7 @@ size_t write_block(size_t width, size_t n, const CodedPlane coded[], uint8_t* co
     const bool stored = coded[p].mode == Mode::stored;
     const size_t size = stored ? n : coded[p].size;
     const uint8_t* const payload = stored ? planes[p] : payloads[p];
-    if (payload != end) std::memmove(end, payload, size);
-    end += size;
+    end = payload != end ? copy_down(payload, size, end) : end + size;
   }
   uint8_t* sizes = out + width;
   for (size_t p = 0; p < width; ++p) {

@@ -14,6 +14,7 @@
 #include "codec/base.h"
 #include "codec/block_offsets.h"
 #include "codec/frame_model.h"
+#include "copy.h"
 #include "format/checksum.h"
 #include "grid/keys.h"
 #include "quantized/find.h"
@@ -130,7 +131,7 @@ class FrameEncoder {
     if (std::any_of(out, out + width, is_new)) has_new_mode_ = true;
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t offset = block_offsets_.settle(b, size);
-    if (known == 0 && offset != 0) std::copy_n(out, size, frame_ + offset);
+    if (known == 0 && offset != 0) copy_down(out, size, frame_ + offset);
   }
 
   const Plan& plan_;
@@ -196,7 +197,7 @@ class SmallestFrame {
     other_.resize(static_cast<size_t>(room_));
     const size_t size = encode_plan(plan, other_.data());
     if (size == 0 || size >= std::min(size_, limit)) return size;
-    std::copy_n(other_.data(), size, frame_);
+    copy_down(other_.data(), size, frame_);
     return size_ = size;
   }
 

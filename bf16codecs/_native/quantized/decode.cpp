@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
+#include "copy.h"
 #include "kernels/kernels.h"
 #include "quantized/values.h"
 
@@ -222,8 +222,8 @@ uint8_t* Merger::merge(const uint8_t* coded, size_t n, uint8_t* out) {
     const size_t length = runs.length * runs.count;
     const bool is_plain = scales_.of_group[runs.group] == 0;
     const uint8_t*& from = is_plain ? plain_ : coded;
-    std::memcpy(out, from, width_ * length);
-    from += width_ * length, out += width_ * length;
+    out = copy_down(from, width_ * length, out);
+    from += width_ * length;
     if (!is_plain) n -= length;
   }
   return out;
@@ -242,8 +242,8 @@ bool Merger::skip(size_t n) {
 
 uint8_t* Merger::finish(uint8_t* out) {
   for (Run run = runs_.next(SIZE_MAX); run.length != 0; run = runs_.next(SIZE_MAX)) {
-    std::memcpy(out, plain_, width_ * run.length);
-    plain_ += width_ * run.length, out += width_ * run.length;
+    out = copy_down(plain_, width_ * run.length, out);
+    plain_ += width_ * run.length;
   }
   return out;
 }

@@ -1,9 +1,9 @@
 // Encoding of a block with the scale model (docs/format_scale.md, "Payload of a block of n items").
 
 #include <bit>
-#include <cstring>
 #include <memory>
 
+#include "copy.h"
 #include "format/little_endian.h"
 #include "grid/fixed_point.h"
 #include "grid/grid.h"
@@ -174,8 +174,7 @@ size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n
   uint8_t* next = std::copy(side.begin(), side.end(), out + 2);
   for (size_t lane = 0; lane < kLanes; ++lane, next += 8) store_le(next, x[lane]);
   const size_t words_size = static_cast<size_t>(end - words);
-  std::memmove(next, words, words_size);
-  next += words_size;
+  next = copy_down(words, words_size, next);
   for (size_t i = n - rest; i < n; ++i, next += 2) store_le(next, keys[i]);
   return static_cast<size_t>(next - out);
 }
