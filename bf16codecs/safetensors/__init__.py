@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,10 @@ __all__ = [
     "SourceFile",
     "TensorInfo",
     "check_index",
+    "check_listed",
     "check_names_to_store",
+    "check_together",
+    "choose_files",
     "header_nbytes",
     "is_plain_name",
     "make_header",
@@ -157,7 +160,7 @@ def _open_index(path: Path) -> Source:
     return Source(files, path, raw)
 
 
-def _refuse_missing_shards(path: Path, names: Iterable[str]) -> None:
+def _refuse_missing_shards(path: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Refuse a folder without all shards that the names count, as after a download cut short."""
     present: dict[tuple[str, str, str], dict[int, str]] = {}
     for name in names:
@@ -189,33 +192,61 @@ def _open_folder(path: Path) -> Source:
 
 def _open_entries(path: Path, files: Iterable[Path]) -> Source:
     """Open the model that is in a folder, of whose files some are the model's."""
-    shards = [file for file in files if file.name.endswith(".safetensors")]
-    indexes = [file for file in files if index_suffix(file.name)]
+    names = [file.name for file in files]
+    index, shards = choose_files(path, names, lambda name: _has_files(path / name))
+    if index is not None:
+        source = _open_index(path / index)
+        check_listed(path, index, shards, source.files)
+        return source
+    opened = tuple(SourceFile(path / name, read_header(path / name)) for name in shards)
+    check_together(path, opened)
+    return Source(opened)
+
+
+def choose_files(
+    path: str | os.PathLike[str], names: Iterable[str], has_files: Callable[[str], bool]
+) -> tuple[str | None, list[str]]:
+    """Return the index that a folder's model has, None without one, and all safetensors files.
+
+    `names` are those of the files in the folder, at `path`; `has_files` tells whether an index
+    names one of them, or is damaged. SafetensorsError is raised if there is no model, more than one
+    index, or a part of a model.
+    """
+    names = list(names)
+    shards = [name for name in names if name.endswith(".safetensors")]
+    indexes = [name for name in names if index_suffix(name)]
     if shards:
         # Another's may have been left behind, or come with a download that left its files out.
-        indexes = [index for index in indexes if _has_files(index)]
+        indexes = [name for name in indexes if has_files(name)]
     if len(indexes) > 1:
-        names = few([index.name for index in indexes], _SHOWN)
         raise SafetensorsError(
-            f"{path}: more than one index, {names}: name one of them instead of the folder"
+            f"{path}: more than one index, {few(indexes, _SHOWN)}: name one of them instead of the"
+            " folder"
         )
-    if indexes:
-        source = _open_index(indexes[0])
-        extra = {p.name for p in shards} - {f.name for f in source.files}
-        if extra:
-            raise SafetensorsError(
-                f"{path}: {min(extra)} is not in {indexes[0].name};"
-                f" to leave it out, name the index instead of the folder"
-            )
-        return source
-    if not shards:
-        raise SafetensorsError(f"{path}: no .safetensors file in this folder")
-    _refuse_missing_shards(path, [p.name for p in shards])
-    opened = tuple(SourceFile(p, read_header(p)) for p in shards)
+    if not indexes:
+        if not shards:
+            raise SafetensorsError(f"{path}: no .safetensors file in this folder")
+        _refuse_missing_shards(path, shards)
+    return (indexes[0] if indexes else None), shards
+
+
+def check_listed(
+    path: str | os.PathLike[str], index: str, shards: Iterable[str], files: Iterable[SourceFile]
+) -> None:
+    """Refuse a folder with files that its index, which lists `files`, does not know."""
+    extra = set(shards) - {file.name for file in files}
+    if extra:
+        raise SafetensorsError(
+            f"{path}: {min(extra)} is not in {index};"
+            f" to leave it out, name the index instead of the folder"
+        )
+
+
+def check_together(path: str | os.PathLike[str], files: Iterable[SourceFile]) -> None:
+    """Refuse a folder whose files are several models, since a tensor is in two of them."""
     series = for_caller("safetensors_to_run", f"st2zarr --series {path}/*.safetensors")
     advice = f": checkpoints, or several models: name one, or make a run of all with {series}"
-    _refuse_shared_names(path, opened, advice)
-    return Source(opened)
+    _refuse_shared_names(path, files, advice)
 
 
 def _has_files(index: Path) -> bool:
