@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -60,8 +61,8 @@ def safetensors_to_zarr(
     Parameters
     ----------
     src, store
-        As for `bf16codecs.convert.safetensors_to_zarr`, on a file system that all workers see.
-        The target is a folder.
+        As for `bf16codecs.convert.safetensors_to_zarr`, on a file system that all workers see, or
+        for the source at an address. The target is a folder.
     client
         A client, or the address of a scheduler.
     options
@@ -134,7 +135,7 @@ def _encode(
     pieces = (piece for array in plan.arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
     # Workers open the source themselves, and again if another file takes its path.
-    where = source.where, repr(source.state())
+    where = source.where, repr(source.state()), pickle.dumps(source.storage_options)
     task = partial(_encode_batch, where, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
     numbers = range(len(source.headers))
@@ -176,7 +177,7 @@ def _verify(
 
 
 def _encode_batch(
-    where: tuple[str, str],
+    where: tuple[str, str, bytes],
     writer: ChunkWriter,
     keep_checksums: bool,
     threads: int,
@@ -209,7 +210,9 @@ def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | 
     return sum(piece.nbytes for piece, _ in pieces)
 
 
-def _digests(where: tuple[str, str], kinds: Sequence[str], threads: int, file: int) -> Digests:
+def _digests(
+    where: tuple[str, str, bytes], kinds: Sequence[str], threads: int, file: int
+) -> Digests:
     """Return the digests of one of a source's files, on a worker."""
     source, buffer = _source(*where), np.empty(_READ_BYTES, np.uint8)
     header = source.headers[file]
@@ -225,8 +228,8 @@ def _digests(where: tuple[str, str], kinds: Sequence[str], threads: int, file: i
 # Also cached by the state, since another file may have the path by now. It is the client's, which
 # compares it: other hosts may have other inodes and times.
 @functools.lru_cache(maxsize=2)
-def _source(where: str, state: str) -> ModelReader:
-    return opened_source(where)
+def _source(where: str, state: str, options: bytes) -> ModelReader:
+    return opened_source(where, options=pickle.loads(options))
 
 
 # Cached by path: a store that is being made has a unique name.

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 import bf16codecs
 import tiers
 from checkout import ROOT, package_environment
+from object_store import CREDENTIALS, s3_server
 
 # Asserts outside test files show the compared values as well.
 HELPERS = {path.stem for path in (ROOT / "tests/support").glob("*.py")}
@@ -135,3 +136,26 @@ def run_python(tmp_path: Path) -> RunPython:
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def aiohttp() -> Any:
+    """Skip what needs it to read from servers."""
+    return pytest.importorskip("aiohttp")
+
+
+@pytest.fixture(scope="session")
+def fsspec() -> Any:
+    return pytest.importorskip("fsspec")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, str]]:
+    """Return the options for a client of an S3 server that has a bucket; there is one server."""
+    pytest.importorskip("s3fs")
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("moto.server")
+    with s3_server() as address:
+        options = {**CREDENTIALS, "endpoint_url": address}
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options

@@ -97,8 +97,8 @@ def st2zarr(
 ) -> None:
     """Convert SRC to a Zarr store.
 
-    SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json. STORE is a
-    folder, or a ZIP file if its name ends in .zip.
+    SRC is a .safetensors file, a folder of shards, a *.safetensors.index.json, or the address of
+    one. STORE is a folder, or a ZIP file if its name ends in .zip.
 
     With --series, SRC are the checkpoints of a run, and the first axis of each tensor in STORE is
     the step. With --append, SRC becomes another step of such a store.
@@ -215,7 +215,8 @@ def _restore(
 def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 
-    SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
+    SRC is a .safetensors file, a folder of shards, a *.safetensors.index.json, or the address of
+    one.
 
     With --series, SRC are the checkpoints of a run, and the first axis of each tensor in FILE is
     the step. With --append, SRC becomes another step of such a file.

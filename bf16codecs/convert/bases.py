@@ -22,7 +22,7 @@ from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.kinds import Kind, detect, path_of
+from bf16codecs.store.kinds import Kind, address_scheme, detect, path_of
 from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.plan import plan_arrays
 from bf16codecs.store.reader import ModelReader
@@ -36,6 +36,7 @@ __all__ = [
     "coded_nbytes",
     "local_chain",
     "opened_base",
+    "options_of_base",
     "take_samples",
 ]
 
@@ -90,6 +91,19 @@ def _check_target(model: ModelReader, target: Path) -> None:
     absolute_target(target, local_chain(model.base), f"base that {model.where} needs")
 
 
+def options_of_base(
+    source: ModelReader,
+    base: str | os.PathLike[str] | None,
+    options: Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
+    """Return the options of a base's file system, from those that were given for a conversion.
+
+    If the source is at an address, they are for that, and for a base with the same scheme.
+    """
+    scheme = address_scheme(source.where)
+    return options if not scheme or scheme == address_scheme(str(base)) else None
+
+
 @contextmanager
 def opened_base(
     base: str | os.PathLike[str] | None,
@@ -113,7 +127,7 @@ def opened_base(
     if base is None:
         if options:
             name = argument("storage_options")
-            raise ValueError(f"{name} are for a base at an address, and there is no base")
+            raise ValueError(f"{name} are for addresses: neither the source nor a base is at one")
         yield ""
         return
     codec, location = choice.for_difference("bfloat16"), given_path(base, "base")

@@ -49,6 +49,7 @@ def half_source(source: ModelReader) -> FilesReader:
         checkpoint=read_parts(source),
         paths=source.paths,
         left_out=source.left_out,
+        concurrency=source.stored.concurrency,
         state=source.state,
     )
 
@@ -89,7 +90,8 @@ def measure_loss(
         numbers = values.view("<f4")
         return HalfLoss.of(numbers, to_half(numbers))
 
-    with closing(do_pieces(work, plan.arrays, hashes, progress)) as pieces:
+    at_once = source.stored.concurrency
+    with closing(do_pieces(work, plan.arrays, hashes, progress, at_once)) as pieces:
         for piece, loss in pieces:
             if loss is not None:
                 path = piece.array.path

@@ -44,12 +44,14 @@ def do_pieces(
     arrays: Sequence[ArrayPlan],
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
+    at_once: int = 1,
 ) -> Generator[tuple[Piece, Result], None, None]:
     """Call `work` for all pieces in several threads, and yield pieces and results.
 
     The pieces of one file come in the order of its bytes, as its digest requires; files take turns,
     so that no digest holds up the others. `work` stores its piece in the first bytes of memory for
-    a whole chunk; they are hashed unless `hashes` is empty.
+    a whole chunk; they are hashed unless `hashes` is empty. `at_once` is how many reads at a time
+    pay off, which is more than there are processors if a server answers them.
     """
     largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     free: list[Bytes] = []  # memory is reused: fresh pages cost more than decoding into them
@@ -64,7 +66,7 @@ def do_pieces(
         return piece, result
 
     done, total = 0, sum(array.nbytes for array in arrays)
-    workers = min(worker_count(), max(1, IN_FLIGHT_BYTES // max(1, largest)))
+    workers = min(max(worker_count(), at_once), max(1, IN_FLIGHT_BYTES // max(1, largest)))
     jobs = (
         partial(job, piece, free.pop() if free else np.empty(largest, np.uint8))
         for piece in _side_by_side(arrays, workers)

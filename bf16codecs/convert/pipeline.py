@@ -100,7 +100,8 @@ def encode(
     hashes = [file_hash(header, kinds) for header in source.headers]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    with closing(do_pieces(work, plan.arrays, hashes, progress)) as pieces:
+    at_once = source.stored.concurrency
+    with closing(do_pieces(work, plan.arrays, hashes, progress, at_once)) as pieces:
         for piece, (size, checksum) in pieces:
             stored += size
             if checksum is not None:
@@ -224,7 +225,8 @@ def unpack(
 
     is_on_disk = failed is not None and bool(path_of(reader.location[0]))
     arrays, damaged = stored_arrays(reader, headers), set[int]()
-    with closing(do_pieces(work, arrays, hashes, progress)) as pieces:
+    at_once = reader.stored.concurrency
+    with closing(do_pieces(work, arrays, hashes, progress, at_once)) as pieces:
         for piece, error in pieces:
             if error is not None and failed is not None:
                 damaged.add(piece.array.file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.half import round_to_bfloat16
 from bf16codecs._base.limits import is_addressable
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
@@ -145,6 +147,8 @@ _LEAST_BYTES = 1024
 # This many items in the middle of each tensor are compared first.
 _SAMPLE_ITEMS = 2048
 _PART_ITEMS = 1 << 20
+# BF16 may be rounded FP32.
+_OTHER_WIDTH = {"BF16": "F32", "F32": "BF16"}
 
 
 class Repeated(NamedTuple):
@@ -154,12 +158,14 @@ class Repeated(NamedTuple):
     roundings: dict[str, str]
 
 
-class _Data(NamedTuple):
+@dataclass
+class _Data:
     """A tensor's bytes in a file."""
 
     source: ModelReader
     file: int
     tensor: TensorInfo
+    _sample: Bytes | None = None
 
     @property
     def item_size(self) -> int:
@@ -176,10 +182,12 @@ class _Data(NamedTuple):
         return part
 
     def sample(self) -> Bytes:
-        """Read items from the middle."""
-        count = min(self.items, _SAMPLE_ITEMS)
-        start = (self.items - count) // 2
-        return self.read(start, np.empty(count * self.item_size, np.uint8))
+        """Read items from the middle, once."""
+        if self._sample is None:
+            count = min(self.items, _SAMPLE_ITEMS)
+            start = (self.items - count) // 2
+            self._sample = self.read(start, np.empty(count * self.item_size, np.uint8))
+        return self._sample
 
     def parts(self) -> Iterator[Bytes]:
         """Yield all items part by part; each overwrites the one before."""
@@ -201,6 +209,8 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
             is_wanted = among is None or tensor.name in among
             if is_wanted and tensor.nbytes >= _LEAST_BYTES:
                 alike[tensor.dtype, tensor.shape].append(_Data(source, file, tensor))
+    if source.stored.concurrency > 1:
+        _read_samples(alike, source.stored.concurrency)
     copies: dict[str, str] = {}
     for tensors in alike.values():
         if len(tensors) > 1:
@@ -215,6 +225,19 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
     again = {name: roundings[owner] for name, owner in copies.items() if owner in roundings}
     copies = {name: owner for name, owner in copies.items() if name not in again}
     return Repeated(copies, roundings | again)
+
+
+def _read_samples(alike: Mapping[tuple[str, tuple[int, ...]], list[_Data]], at_once: int) -> None:
+    """Read the samples that are compared, several at a time, since each takes a request."""
+    wanted = [
+        data
+        for (dtype, shape), tensors in alike.items()
+        if len(tensors) > 1 or (_OTHER_WIDTH.get(dtype), shape) in alike
+        for data in tensors
+    ]
+    with closing(run_ahead((data.sample for data in wanted), at_once)) as samples:
+        for _ in samples:
+            pass
 
 
 def _find_copies(tensors: list[_Data]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from bf16codecs._base.messages import counted
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import kinds_of
-from bf16codecs.convert.bases import Base, check_not_base, opened_base
+from bf16codecs.convert.bases import Base, check_not_base, opened_base, options_of_base
 from bf16codecs.convert.checks import differing_names, stored_index
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.options import Options, zarr_kind
@@ -69,7 +69,8 @@ def safetensors_to_zarr(
     Parameters
     ----------
     src
-        A safetensors file, a folder of shards, or a `*.safetensors.index.json`.
+        A safetensors file, a folder of shards, or a `*.safetensors.index.json`; or the address of
+        one, of which nothing is kept on the disk.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete; after an error, nothing is there.
@@ -90,7 +91,9 @@ def safetensors_to_zarr(
         Path or address of a model of any kind. Tensors that both models have are stored as
         differences to it, and reading the store requires it. By default there is none.
     storage_options
-        Options of the file system of a base at an address: credentials, endpoints, time-outs.
+        Options of the file system of a source, or a base, at an address: credentials, endpoints,
+        time-outs. If both are at addresses, they are for the source, and for a base of the same
+        scheme.
     lossy
         ``"float16"`` stores FP32 tensors in half precision. The source is read once more, first,
         to measure the loss. The store records that it is lossy, and does not restore the original
@@ -147,7 +150,7 @@ def safetensors_to_zarr(
         progress=progress,
         engine=None if engine is LOCAL else engine,
     )
-    with closing(opened_source(src, to_store=True)) as source:
+    with closing(opened_source(src, to_store=True, options=storage_options)) as source:
         return convert_model(source, store, zarr_kind(store), options)
 
 
@@ -196,7 +199,7 @@ def safetensors_to_hdf5(
         sync=sync,
         progress=progress,
     )
-    with closing(opened_source(src, to_store=True)) as source:
+    with closing(opened_source(src, to_store=True, options=storage_options)) as source:
         return convert_model(source, file, Kind.HDF5, options)
 
 
@@ -221,13 +224,14 @@ def convert_model(
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = absolute_target(given_path(store, "target"), [] if in_place else source.paths)
-    check_not_base(options.base, target, options.storage_options)
+    base_options = options_of_base(source, options.base, options.storage_options)
+    check_not_base(options.base, target, base_options)
     check_store_name(store, target, kind)
     obstacle, as_folder = partial(other_than_model, kind=kind), kind is Kind.FOLDER
     with (
         codec_threads(options.threads),
         new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
-        opened_base(options.base, source, target, choice, kinds, options.storage_options) as found,
+        opened_base(options.base, source, target, choice, kinds, base_options) as found,
     ):
         base = found if isinstance(found, Base) else None
         with closing(_writer(temporary, kind, choice, options)) as writer:

@@ -36,6 +36,7 @@ from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.arrays import faults
 from bf16codecs.store.attributes import ROUNDED, array_loss
+from bf16codecs.store.kinds import address_scheme
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
@@ -68,8 +69,8 @@ def verify_store(
         only read, and compared with `src`. All steps of a run are verified, or the one that the
         path names: ``run.zarr@600``.
     src
-        The original safetensors file, folder of shards or index. A lossy store is compared with it
-        in half precision; a run, with the folder that `run_to_safetensors` makes.
+        The original safetensors file, folder of shards or index, or its address. A lossy store is
+        compared with it in half precision; a run, with the folder that `run_to_safetensors` makes.
     threads, base, storage_options, max_bytes, progress
         As for `zarr_to_safetensors`.
 
@@ -90,7 +91,10 @@ def verify_store(
         If a server fails, or `src` cannot be read.
     """
     start, objects, steps, names = time.perf_counter(), 0, 0, 0
-    opening = Opening(storage_options, Limits(max_bytes), base=base)
+    is_sources = bool(src and address_scheme(os.fspath(src)))
+    is_stores = any(address_scheme(str(place)) for place in (store, base))
+    options = None if is_sources and not is_stores else storage_options
+    opening = Opening(options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(_opened(store, opening)) as reader:
         damages = Damages(reader.where, reader.location[0])
         try:
@@ -100,7 +104,7 @@ def verify_store(
             else:
                 files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
                 objects = _verify_objects(reader, damages)
-                source = None if src is None else opened_source(src)
+                source = None if src is None else opened_source(src, options=storage_options)
                 _verify(reader, source, damages, shifted(progress, "verify", 0, total))
             _verify_documents(reader, damages)
         except (OSError, *NO_DAMAGE) as e:

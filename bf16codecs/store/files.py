@@ -99,7 +99,7 @@ class _FileArrays(StoredArrays):
         concurrency: int,
     ) -> None:
         super().__init__(where, info, limits)
-        self._files, self._documents, self._concurrency = files, documents, concurrency
+        self._files, self._documents, self.concurrency = files, documents, concurrency
 
     @cached_property
     def _plans(self) -> dict[str, ArrayPlan]:
@@ -143,7 +143,7 @@ class _FileArrays(StoredArrays):
         if plan is None:
             raise StoreError(f"{label}: is missing")
         locate, dtype = partial(self._locate, plan), np.dtype(plan.dtype)
-        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self._concurrency)
+        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, True, self.concurrency)
 
     def _locate(self, plan: ArrayPlan, index: ChunkIndex) -> Located:
         if plan.path in self._documents:

@@ -20,6 +20,7 @@ __all__ = [
     "STORE_SUFFIXES",
     "ZARR_MARKERS",
     "Kind",
+    "address_scheme",
     "detect",
     "detect_given",
     "kind_of_address",
@@ -169,6 +170,11 @@ def path_of(text: str) -> str | None:
     if not has_scheme:
         return text
     return path if scheme.lower() in LOCAL_SCHEMES else None
+
+
+def address_scheme(text: str) -> str:
+    """Return the scheme of an address in lower case; empty for a path."""
+    return "" if path_of(text) is not None else text.partition("://")[0].lower()
 
 
 def kind_of_address(address: str) -> Kind:

@@ -117,6 +117,8 @@ class ModelReader:
     closes_base = True
     #: Other contents of the folder that was named: indexes, files, and folders with a slash behind.
     left_out: tuple[str, ...] = ()
+    #: Options of the file system of its address, which other processes need to open it.
+    storage_options: Mapping[str, Any] | None = None
 
     def __init__(
         self, stored: StoredArrays, where: str | None = None, info: StoreInfo | None = None

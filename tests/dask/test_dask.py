@@ -21,6 +21,7 @@ from bf16codecs.safetensors import SafetensorsError
 from bits import assert_same_bits
 from invoked import refused
 from lazy_models import weights, write_shards, write_store
+from servers import serving
 from waiting import wait_until
 
 pytestmark = [
@@ -204,6 +205,18 @@ def test_a_cluster_makes_the_same_store(shards, tmp_path, cluster, zarr_format):
     assert (summary.nbytes, summary.stored_nbytes) == (local.nbytes, local.stored_nbytes)
     assert {phase for phase, _, _ in done} == {"convert", "verify"}
     verify_store(tmp_path / "m.zarr", shards)
+
+
+def test_workers_read_a_source_at_an_address(shards, expected, tmp_path, cluster):
+    pytest.importorskip("aiohttp")
+    with serving(shards.parent) as server:
+        address = f"{server.url}/{shards.name}"
+        options = {"client_kwargs": {"headers": {"x-of": "the caller"}}}
+        seen = set()
+        server.note_headers = lambda headers: seen.add(headers.get("x-of"))
+        convert(address, tmp_path / "m.zarr", cluster, storage_options=options)
+    assert seen == {"the caller"}
+    assert_same_files(tmp_path / "m.zarr", expected)
 
 
 @pytest.mark.slow

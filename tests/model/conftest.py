@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bf16codecs._arrays import storage
 from bf16codecs._arrays.storage import AtMost
-from object_store import CREDENTIALS, s3_server
 
 
 @pytest.fixture
@@ -24,26 +22,3 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
     monkeypatch.setattr(storage.OpenRange, "read", read)
     return reads
-
-
-@pytest.fixture(scope="session")
-def aiohttp() -> Any:
-    """Skip what needs it to read from servers."""
-    return pytest.importorskip("aiohttp")
-
-
-@pytest.fixture(scope="session")
-def fsspec() -> Any:
-    return pytest.importorskip("fsspec")
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[dict[str, str]]:
-    """Return the options for a client of an S3 server that has a bucket; there is one server."""
-    pytest.importorskip("s3fs")
-    fsspec = pytest.importorskip("fsspec")
-    pytest.importorskip("moto.server")
-    with s3_server() as address:
-        options = {**CREDENTIALS, "endpoint_url": address}
-        fsspec.filesystem("s3", **options).mkdir("bucket")
-        yield options

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+
+class _QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that close a connection before a reply ends."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class FileServer:
@@ -21,6 +32,8 @@ class FileServer:
         self.requests: list[tuple[str, str, str | None]] = []
         self.sent: list[int] = []
         self.ignore_ranges = False
+        #: Whether replies have an ETag, as large servers send.
+        self.has_etags = False
         #: Replies for paths that contain this end after half of their bytes.
         self.drop: str | None = None
         #: A regular expression: paths in which it is found are forbidden.
@@ -31,13 +44,16 @@ class FileServer:
         self.failures = 0
         #: Called with the headers of each request.
         self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._http = _QuietServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
 
     def clear(self) -> None:
         self.requests.clear()
         self.sent.clear()
+
+    def path_of(self, path: str) -> Path:
+        return self.root / unquote(path).lstrip("/")
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
@@ -51,7 +67,7 @@ class FileServer:
                 asked = self.headers.get("Range")
                 server.note_headers(self.headers)
                 server.requests.append((self.command, self.path, asked))
-                path = server.root / self.path.lstrip("/")
+                path = server.path_of(self.path)
                 if server.failures:
                     server.failures -= 1
                     self.reply(503, b"")
@@ -83,6 +99,9 @@ class FileServer:
                 self.send_header("Content-Length", str(len(body)))
                 if not server.ignore_ranges:
                     self.send_header("Accept-Ranges", "bytes")
+                path = server.path_of(self.path)
+                if server.has_etags and path.is_file():
+                    self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
                 for name, value in (headers or {}).items():
                     self.send_header(name, value)
                 self.end_headers()

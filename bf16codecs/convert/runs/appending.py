@@ -185,7 +185,8 @@ def _encode(
         return appended.nbytes
 
     hashes = [file_hash(header, step.digests) for header in step.source.headers]
-    with closing(do_pieces(work, plan.pieces, hashes, step.progress)) as pieces:
+    at_once = step.source.stored.concurrency
+    with closing(do_pieces(work, plan.pieces, hashes, step.progress, at_once)) as pieces:
         nbytes = sum(size for _, size in pieces)
     return [hasher.digests() for hasher in hashes], nbytes
 

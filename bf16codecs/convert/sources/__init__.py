@@ -10,55 +10,85 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.files import open_safetensors
-from bf16codecs.store.kinds import Kind, detect, path_of, restorer_of, suffix_of
+from bf16codecs.store.kinds import (
+    Kind,
+    detect,
+    kind_of_address,
+    path_of,
+    restorer_of,
+    suffix_of,
+)
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["left_out", "opened_source"]
 
 
-def opened_source(src: str | os.PathLike[str], to_store: bool = False) -> ModelReader:
+def opened_source(
+    src: str | os.PathLike[str],
+    to_store: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> ModelReader:
     """Open the source of a conversion; `to_store` refuses file names that stores cannot keep.
 
-    Raises SafetensorsError if it is a store (the message says what to do), at an address, or
-    damaged; OSError if a file cannot be read; ValueError if the path is empty.
+    `options` are those of the file system of an address.
+
+    Raises SafetensorsError if it is a store (the message says what to do), or damaged; OSError if a
+    file cannot be read, or a server fails; ValueError if the path is empty; StoreError if a package
+    is missing that knows such addresses.
     """
     text = given_path(src, "source")
     path = path_of(text)
-    if path is None:
-        raise SafetensorsError(
-            f"{text}: an address: download it first, since SRC must be a file or a folder"
-        )
+    source = _open_address(text, options) if path is None else _open_path(text, path)
+    if to_store:
+        names = [file.name for file in source.info.files]
+        check_names_to_store(source.paths or map(Path, names))
+    return source
+
+
+def _open_address(text: str, options: Mapping[str, Any] | None) -> ModelReader:
+    # zarr is imported only for addresses.
+    from bf16codecs.store.remote.opening import open_remote_source
+
+    kind = kind_of_address(text)
+    if kind in (Kind.ZIP, Kind.HDF5) or suffix_of(text.rstrip("/"))[1] is Kind.FOLDER:
+        raise _is_store(text, kind)
+    return open_remote_source(text, dict(options or {}))
+
+
+def _is_store(text: str, kind: Kind) -> SafetensorsError:
+    restorer = restorer_of(kind)
+    return SafetensorsError(
+        f"{text}: {kind.value}, not a safetensors model: {restorer} restores that"
+    )
+
+
+def _open_path(text: str, path: str) -> ModelReader:
     try:
-        source = _opener(path)(path)
+        return _opener(path)(path)
     except (SafetensorsError, FileNotFoundError) as e:
         kind = None
         with suppress(OSError):
             kind = detect(split_step(path)[0])
         # torch.save writes ZIP files with other names.
         is_store_name = kind is not Kind.ZIP or suffix_of(path)[1] is Kind.ZIP
-        restorer = restorer_of(kind)
-        if kind is not None and restorer and is_store_name:
-            raise SafetensorsError(
-                f"{text}: {kind.value}, not a safetensors model: {restorer} restores that"
-            ) from e
+        if kind is not None and restorer_of(kind) and is_store_name:
+            raise _is_store(text, kind) from e
         if isinstance(e, FileNotFoundError) and not os.path.lexists(path):
             raise missing_path(path) from e
         raise
-    if to_store:
-        check_names_to_store(source.paths)
-    return source
 
 
 def _opener(path: str) -> Callable[[str], ModelReader]:
@@ -82,6 +112,9 @@ def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
     def names() -> Iterator[str]:
         for source in sources:
             for name in source.left_out:
+                if not source.paths:  # at an address
+                    yield name
+                    continue
                 path = source.paths[0].parent / name
                 if resolved(path) != store:
                     yield f"{path.parent.name}/{name}" if are_several else name

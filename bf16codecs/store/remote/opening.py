@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 from bf16codecs._arrays.storage import FolderStorage, LocalStorage
 from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.arguments import argument, for_caller
-from bf16codecs._base.limits import Limits
+from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.kinds import Kind, kind_of_address, plain_address, refuse_hdf5
@@ -29,7 +30,7 @@ from bf16codecs.store.remote.storage import RemoteStorage, ask
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["open_address", "open_given", "strict_store"]
+__all__ = ["open_address", "open_given", "open_remote_source", "strict_store"]
 
 
 def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelReader:
@@ -43,10 +44,27 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
     kind = kind_of_address(url)
     if kind is Kind.HDF5:
         refuse_hdf5(url)
-    try:
+    with _advised_options(url, options):
         if kind is Kind.SAFETENSORS:
             return open_remote_safetensors(url, options, limits)
         return _open(url, remote_store(url, options), limits)
+
+
+def open_remote_source(url: str, options: dict[str, Any]) -> ModelReader:
+    """Open safetensors files at an address, that of a file, an index or a folder.
+
+    `options` and errors are those of `open_address`.
+    """
+    url = plain_address(url)
+    with _advised_options(url, options):
+        return open_remote_safetensors(url, options, DEFAULT_LIMITS)
+
+
+@contextmanager
+def _advised_options(url: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Let errors about credentials, and about options that a file system refuses, say so."""
+    try:
+        yield
     except (BF16CodecsError, OSError) as e:
         allowed = argument("storage_options")
         if _lacks_credentials(e):

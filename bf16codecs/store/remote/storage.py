@@ -101,6 +101,17 @@ class RemoteStorage(KeyStorage):
         """Return the server's refusal of a key; empty if it gave the key, or has none."""
         return self._refusals.get(key, "")
 
+    def state(self, key: str) -> str:
+        """Return what the server says of a key, such as its ETag, which differs after a change."""
+        return repr(sorted(ask(_state, self._store, key).items()))
+
+    def names(self) -> list[str] | None:
+        """Return the names of the files in the folder; None if its server does not list them.
+
+        Web servers have pages for people, if any.
+        """
+        return ask(_names, self._store)
+
     def zip_names(self) -> Sequence[str]:
         """Return the names of all members of a ZIP file."""
         store: Any = self._store
@@ -234,6 +245,40 @@ def _forget_requests() -> None:
 atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_requests)
+
+
+# What identifies a version of a file, by the names that file systems of fsspec and obstore use.
+_OF_VERSION = {
+    *("size", "ETag", "e_tag", "etag", "blob_id", "mtime"),
+    *("LastModified", "Last-Modified", "last_modified"),
+}
+
+
+async def _state(store: Store, key: str) -> dict[str, str]:
+    store = store.current if isinstance(store, ReopeningStore) else store
+    if isinstance(store, ObjectStore):
+        import obstore
+
+        found: Mapping[str, Any] = await obstore.head_async(store.store, key)
+    else:
+        assert isinstance(store, FsspecStore)
+        store.fs.invalidate_cache()
+        found = await store.fs._info(f"{store.path}/{key}" if key else store.path)
+    return {name: str(found[name]) for name in _OF_VERSION if name in found}
+
+
+async def _names(store: Store) -> list[str] | None:
+    store = store.current if isinstance(store, ReopeningStore) else store
+    if isinstance(store, ObjectStore):
+        import obstore
+
+        listed = await obstore.list_with_delimiter_async(store.store)
+        return [meta["path"].rpartition("/")[2] for meta in listed["objects"]]
+    if not isinstance(store, FsspecStore) or "http" in store.fs.protocol:
+        return None
+    store.fs.invalidate_cache()
+    entries = await store.fs._ls(store.path, detail=True)
+    return [e["name"].rstrip("/").rpartition("/")[2] for e in entries if e["type"] == "file"]
 
 
 async def _listed_sizes(store: Store) -> dict[str, int] | None:
