@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.store.opening import open_store
+from bf16codecs.store.remote import retries
 from folders import content_of
 from invoked import done, refused
 from lazy_models import weights, write_safetensors
@@ -200,12 +202,39 @@ def test_what_is_wrong_is_said(server: FileServer, tmp_path: Path) -> None:
     assert "403" in said(server.url)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "_WAITS", (0, 0, 0))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_connections_that_break(server: FileServer, tmp_path: Path) -> None:
-    write_model(server.root / "model.safetensors", [("a", "BF16", (640, 80))])
+    path = write_model(server.root / "model.safetensors", [("a", "BF16", (640, 80))])
+    target, url = tmp_path / "m.zarr", f"{server.url}/model.safetensors"
     server.drop = "model"
-    with pytest.raises(OSError, match=r"model\.safetensors"):
-        safetensors_to_zarr(server.url, tmp_path / "m.zarr")
+    with pytest.raises(OSError, match=r"model\.safetensors: "):
+        safetensors_to_zarr(url, target)
     assert os.listdir(tmp_path) == ["served"]
+
+    def recover(headers: Mapping[str, str]) -> None:
+        if len(server.requests) == 2:
+            server.drop = None
+
+    server.clear()
+    server.note_headers, server.failures = recover, 1
+    safetensors_to_zarr(url, target)
+    assert server.drop is None
+    assert restored(target) == {"": path.read_bytes()}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_busy_server_says_when_to_come_again(server: FileServer, tmp_path: Path) -> None:
+    path = write_model(server.root / "model.safetensors", [("a", "BF16", (640, 80))])
+    server.retry_after = 1
+    started, server.failures = time.monotonic(), 2
+    safetensors_to_zarr(server.url, tmp_path / "m.zarr")
+    assert time.monotonic() - started >= 1
+    assert restored(tmp_path / "m.zarr") == {"": path.read_bytes()}
 
 
 def test_a_file_that_changes_meanwhile(server: FileServer, tmp_path: Path) -> None:

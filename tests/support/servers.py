@@ -40,8 +40,10 @@ class FileServer:
         self.deny: str | None = None
         #: The status for missing files.
         self.missing = 404
-        #: How many of the next requests are answered with 503.
+        #: How many of the next requests are answered with 503, or with 429 if it says for how many
+        #: seconds.
         self.failures = 0
+        self.retry_after: int | None = None
         #: Called with the headers of each request.
         self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None
         self._http = _QuietServer(("127.0.0.1", 0), self._handler())
@@ -70,7 +72,10 @@ class FileServer:
                 path = server.path_of(self.path)
                 if server.failures:
                     server.failures -= 1
-                    self.reply(503, b"")
+                    if server.retry_after is None:
+                        self.reply(503, b"")
+                    else:
+                        self.reply(429, b"", {"Retry-After": str(server.retry_after)})
                 elif server.deny and re.search(server.deny, self.path):
                     self.reply(403, b"")
                 elif not path.is_file():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from bf16codecs._arrays.storage import StoredChunk
 from bf16codecs._base.limits import Limits, check_metadata
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_ahead
@@ -29,6 +30,7 @@ from bf16codecs.safetensors import (
 from bf16codecs.store.files import FilesReader, ModelFile
 from bf16codecs.store.kinds import Kind, kind_of_address
 from bf16codecs.store.remote.addresses import remote_file, remote_store
+from bf16codecs.store.remote.retries import RetriedChunk, retried
 from bf16codecs.store.remote.storage import RemoteStorage
 
 __all__ = ["open_remote_safetensors"]
@@ -51,26 +53,33 @@ class _File(NamedTuple):
     @property
     def size(self) -> int:
         """Its size in bytes."""
-        with named_errors(self.url, OSError):
-            size = self.store.size(self.key)
+        size = self.size_or_0
         if refusal := self.store.refusal(self.key):
             raise OSError(f"{self.url}: {refusal}")
         if not size:
             raise FileNotFoundError(errno.ENOENT, "Nothing is there, or it is empty", self.url)
         return size
 
+    @property
+    def size_or_0(self) -> int:
+        """Its size in bytes, 0 if it does not exist, or is refused."""
+        return retried(self.url, lambda: self.store.size(self.key))
+
+    @property
+    def content(self) -> StoredChunk:
+        """Its bytes."""
+        return RetriedChunk(self.url, self.store.open(self.key))
+
     def read(self, start: int, stop: int) -> bytes:
         """Read a range of it; refuse a shorter reply."""
-        with named_errors(self.url, OSError):
-            (part,) = self.store.open(self.key).read([(start, stop)])
+        (part,) = self.content.read([(start, stop)])
         if part.size < stop - start:
             raise SafetensorsError(f"{self.url}: truncated while it was read")
         return part.tobytes()
 
     def state(self) -> str:
         """Return what the server says of it, such as its ETag, which differs after a change."""
-        with named_errors(self.url, OSError):
-            return self.store.state(self.key)
+        return retried(self.url, lambda: self.store.state(self.key))
 
 
 class _Place(NamedTuple):
@@ -160,11 +169,9 @@ def _open_usual(url: str, place: _Place, limits: Limits) -> FilesReader:
     refusal = ""
     for name in _USUAL_NAMES:
         file = place.file(name)
-        with named_errors(file.url, OSError):
-            size = file.store.size(file.key)
-        # S3 gives the same answer to a missing file.
-        refusal = refusal or file.store.refusal(file.key)
-        if not size:
+        if not file.size_or_0:
+            # S3 gives the same answer to a missing file.
+            refusal = refusal or file.store.refusal(file.key)
             continue
         found = place._replace(name=name)
         if name.endswith(".json"):
@@ -200,7 +207,7 @@ def _source_files(files: Iterable[ModelFile]) -> list[SourceFile]:
 def _open_files(place: _Place, names: Sequence[str]) -> list[ModelFile]:
     def opened(name: str) -> ModelFile:
         file = place.file(name)
-        return ModelFile(name, _read_header(file), file.store.open(file.key), file.url)
+        return ModelFile(name, _read_header(file), file.content, file.url)
 
     with closing(run_ahead((partial(opened, n) for n in names), RemoteStorage.concurrency)) as all:
         return list(all)

@@ -1,0 +1,79 @@
+"""Requests that are repeated after a connection has broken, or while a server is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from bf16codecs._arrays.storage import Request, StoredChunk
+from bf16codecs._base import interrupt
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.messages import causes, named_errors
+
+__all__ = ["RetriedChunk", "retried"]
+
+# Seconds before a request is repeated; the last failure is an error. A server may ask for more.
+_WAITS = 1, 4, 15, 30
+_LONGEST_WAIT = 120
+# "Too many requests", and what gateways and servers answer for a while.
+_PASSING = {408, 429, 500, 502, 503, 504}
+# Errors of aiohttp about connections, which is not imported for this.
+_BROKEN = {"ServerDisconnectedError", "ClientPayloadError", "ClientOSError", "ServerTimeoutError"}
+
+T = TypeVar("T")
+
+
+def retried(url: str, request: Callable[[], T]) -> T:
+    """Make a request to `url`, again after a while if it failed for a reason that may pass.
+
+    Raises OSError, with the address, once it has failed five times.
+    """
+    with named_errors(url, OSError):
+        for seconds in _WAITS:
+            try:
+                return request()
+            except Exception as e:
+                asked = _seconds_to_wait(e)
+                if asked is None:
+                    raise
+            _wait(max(seconds, asked))
+        return request()
+
+
+def _seconds_to_wait(error: BaseException) -> float | None:
+    """Return how many seconds the server asks to wait, by default 0; None if waiting is vain."""
+    for cause in causes(error):
+        if getattr(cause, "status", None) in _PASSING:
+            with suppress(TypeError, ValueError, AttributeError):
+                return min(float(cause.headers["Retry-After"]), _LONGEST_WAIT)  # type: ignore[attr-defined]
+            return 0
+        is_broken = isinstance(cause, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+        if is_broken or type(cause).__name__ in _BROKEN:
+            return 0
+    return None
+
+
+def _wait(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        interrupt.check()
+        time.sleep(min(left, 0.1))
+
+
+class RetriedChunk(StoredChunk):
+    """A file at an address, whose ranges are requested again if a connection breaks."""
+
+    def __init__(self, url: str, chunk: StoredChunk) -> None:
+        self._url, self._chunk = url, chunk
+        self.key, self.size = chunk.key, chunk.size
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Ask for all ranges at once."""
+        return retried(self._url, lambda: self._chunk.read(request))
+
+    def close(self) -> None:
+        """Close connections."""
+        self._chunk.close()
