@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bf16codecs._arrays.storage import Request, StoredChunk
 from bf16codecs._base import interrupt
@@ -26,32 +26,34 @@ _BROKEN = {"ServerDisconnectedError", "ClientPayloadError", "ClientOSError", "Se
 T = TypeVar("T")
 
 
-def retried(url: str, request: Callable[[], T]) -> T:
+def retried(url: str, request: Callable[[], T], was_reached: bool = True) -> T:
     """Make a request to `url`, again after a while if it failed for a reason that may pass.
 
-    Raises OSError, with the address, once it has failed five times.
+    A server that never was reached is not tried again, since the address may be wrong. Raises
+    OSError, with the address, once the request has failed five times.
     """
     with named_errors(url, OSError):
         for seconds in _WAITS:
             try:
                 return request()
             except Exception as e:
-                asked = _seconds_to_wait(e)
+                asked = _seconds_to_wait(e, was_reached)
                 if asked is None:
                     raise
             _wait(max(seconds, asked))
         return request()
 
 
-def _seconds_to_wait(error: BaseException) -> float | None:
+def _seconds_to_wait(error: BaseException, was_reached: bool) -> float | None:
     """Return how many seconds the server asks to wait, by default 0; None if waiting is vain."""
     for cause in causes(error):
-        if getattr(cause, "status", None) in _PASSING:
-            with suppress(TypeError, ValueError, AttributeError):
-                return min(float(cause.headers["Retry-After"]), _LONGEST_WAIT)  # type: ignore[attr-defined]
+        reply: Any = getattr(cause, "response", cause)  # of httpx, and of aiohttp
+        if _PASSING.intersection(getattr(reply, name, 0) for name in ("status", "status_code")):
+            with suppress(AttributeError, KeyError, TypeError, ValueError):
+                return min(float(reply.headers["Retry-After"]), _LONGEST_WAIT)
             return 0
         is_broken = isinstance(cause, (ConnectionError, TimeoutError, asyncio.TimeoutError))
-        if is_broken or type(cause).__name__ in _BROKEN:
+        if was_reached and (is_broken or type(cause).__name__ in _BROKEN):
             return 0
     return None
 

@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from bf16codecs._arrays.storage import StoredChunk
 from bf16codecs._base.limits import Limits, check_metadata
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_ahead
+from bf16codecs._files.digests import Digests
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import (
     Header,
@@ -33,7 +35,7 @@ from bf16codecs.store.remote.addresses import remote_file, remote_store
 from bf16codecs.store.remote.retries import RetriedChunk, retried
 from bf16codecs.store.remote.storage import RemoteStorage
 
-__all__ = ["open_remote_safetensors"]
+__all__ = ["RemoteFolder", "open_remote_safetensors"]
 
 # The size of the first read: most headers of one file are shorter.
 _FIRST_BYTES = 1 << 16
@@ -49,6 +51,7 @@ class _File(NamedTuple):
     url: str
     store: RemoteStorage
     key: str
+    known_size: int | None = None
 
     @property
     def size(self) -> int:
@@ -63,7 +66,9 @@ class _File(NamedTuple):
     @property
     def size_or_0(self) -> int:
         """Its size in bytes, 0 if it does not exist, or is refused."""
-        return retried(self.url, lambda: self.store.size(self.key))
+        if self.known_size is not None:
+            return self.known_size
+        return retried(self.url, lambda: self.store.size(self.key), was_reached=False)
 
     @property
     def content(self) -> StoredChunk:
@@ -82,29 +87,6 @@ class _File(NamedTuple):
         return retried(self.url, lambda: self.store.state(self.key))
 
 
-class _Place(NamedTuple):
-    """An address, split into the one of a folder and the name of a file in it."""
-
-    folder: str
-    name: str
-    query: str
-    options: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, url: str, options: Mapping[str, Any] | None) -> _Place:
-        path, query = _split_query(url)
-        folder, _, name = path.rpartition("/")
-        name = unquote(name) if _is_web(url) else name
-        return cls(folder, name, query, dict(options or {}))
-
-    def file(self, name: str) -> _File:
-        """Open a file in the folder; the query is that of the file that was named."""
-        query = self.query if name == self.name else ""
-        url = f"{self.folder}/{quote(name) if _is_web(self.folder) else name}{query}"
-        store, key = remote_file(url, dict(self.options))
-        return _File(url, RemoteStorage(store), key)
-
-
 def _is_web(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
@@ -113,6 +95,136 @@ def _split_query(url: str) -> tuple[str, str]:
     """Split an address of the web into its path and the rest; others have no query."""
     path = re.split(r"[?#]", url, maxsplit=1)[0] if _is_web(url) else url
     return path, url[len(path) :]
+
+
+@dataclass(frozen=True)
+class RemoteFolder:
+    """The folder of a model's files, whose address is `url`.
+
+    Attributes
+    ----------
+    url
+        The address of the folder, without a slash at its end.
+    where
+        What messages call the model.
+    options
+        Options of the file system.
+    named
+        A file that the caller named, and the query of its address.
+    sizes
+        The sizes of all files in it, if they are known.
+    sha256
+        The digests of those that the server knows.
+    is_fixed
+        Whether nothing at this address ever changes.
+    """
+
+    url: str
+    where: str
+    options: Mapping[str, Any]
+    limits: Limits
+    named: tuple[str, str] = "", ""
+    sizes: Mapping[str, int] | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    is_fixed: bool = False
+
+    def open_file(self, name: str) -> FilesReader:
+        """Open a safetensors file, or an index."""
+        if name.endswith(".json"):
+            return self._open_index(name)
+        return self._reader(self._open_files([name]))
+
+    def open_listed(self) -> FilesReader:
+        """Open the model in a folder whose files are known."""
+        assert self.sizes is not None
+        names = {name for name in self.sizes if name[:1] != "."}
+
+        def has_files(index: str) -> bool:
+            try:
+                shards = shard_names(self._read_document(index), index)
+            except SafetensorsError:
+                return True  # it is damaged, which must be reported
+            return not names.isdisjoint(shards)
+
+        index, shards = choose_files(self.where, sorted(names), has_files)
+        if index is None:
+            files = self._open_files(shards)
+            check_together(self.where, _source_files(files))
+            reader = self._reader(files)
+        else:
+            reader = self._open_index(index)
+            check_listed(self.where, index, shards, _source_files(reader.files))
+        used = {index, *(file.name for file in reader.files)}
+        reader.left_out = tuple(name for name in sorted(names) if name not in used)
+        return reader
+
+    def open_usual(self) -> FilesReader:
+        """Open the model in a folder that cannot be listed, by the names that models have."""
+        refusal = ""
+        for name in _USUAL_NAMES:
+            file = self._file(name)
+            if file.size_or_0:
+                return self.open_file(name)
+            # S3 gives the same answer to a missing file.
+            refusal = refusal or file.store.refusal(file.key)
+        if refusal:
+            raise OSError(f"{self.where}: {refusal}")
+        raise SafetensorsError(
+            f"{self.where}: none of {', '.join(_USUAL_NAMES)} is there, and its server lists no"
+            " folders: name the file, or the index"
+        )
+
+    def _file(self, name: str) -> _File:
+        query = self.named[1] if name == self.named[0] else ""
+        url = f"{self.url}/{quote(name) if _is_web(self.url) else name}{query}"
+        store, key = remote_file(url, dict(self.options))
+        size = None if self.sizes is None else self.sizes.get(name)
+        return _File(url, RemoteStorage(store), key, size)
+
+    def _open_index(self, name: str) -> FilesReader:
+        raw, url = self._read_document(name), self._file(name).url
+        shards = shard_names(raw, url)
+        files = self._open_files(sorted(shards))
+        check_index(url, shards, _source_files(files))
+        return self._reader(files, (name, raw))
+
+    def _read_document(self, name: str) -> bytes:
+        file = self._file(name)
+        size = file.size
+        check_metadata(size)
+        return file.read(0, size)
+
+    def _open_files(self, names: Sequence[str]) -> list[ModelFile]:
+        def opened(name: str) -> ModelFile:
+            file = self._file(name)
+            return ModelFile(name, _read_header(file), file.content, file.url)
+
+        jobs = (partial(opened, name) for name in names)
+        with closing(run_ahead(jobs, RemoteStorage.concurrency)) as files:
+            return list(files)
+
+    def _reader(
+        self, files: Sequence[ModelFile], index: tuple[str, bytes] | None = None
+    ) -> FilesReader:
+        def state() -> dict[str, str]:
+            if self.is_fixed:
+                return {}
+            return {file.location: self._file(file.name).state() for file in files}
+
+        reader = FilesReader(
+            self.where,
+            files,
+            self.limits,
+            index=index,
+            concurrency=RemoteStorage.concurrency,
+            state=state,
+        )
+        known = [
+            replace(file, digests=Digests(sha256=self.sha256.get(file.name)))
+            for file in reader.info.files
+        ]
+        reader.info = replace(reader.info, files=tuple(known))
+        return reader
 
 
 def open_remote_safetensors(
@@ -127,106 +239,25 @@ def open_remote_safetensors(
     other; StoreError if a package is missing that knows such addresses, or the server ignores
     ranges; OSError if there is nothing, or it cannot be read.
     """
-    if kind_of_address(url) is not Kind.SAFETENSORS:
-        return _open_folder(url, options, limits)
-    place = _Place.of(url, options)
-    if place.name.endswith(".json"):
-        return _open_index(url, place, limits)
-    return _reader(url, place, _open_files(place, [place.name]), limits)
-
-
-def _open_folder(url: str, options: Mapping[str, Any] | None, limits: Limits) -> FilesReader:
+    options = dict(options or {})
     path, query = _split_query(url)
-    place = _Place.of(f"{path.rstrip('/')}/{query}", options)
-    with named_errors(url, OSError):
-        listed = RemoteStorage(remote_store(place.folder, dict(place.options))).names()
-    if listed is None:
-        return _open_usual(url, place, limits)
-    names = {name for name in listed if name[:1] != "."}
-
-    def has_files(index: str) -> bool:
-        try:
-            shards = shard_names(_read_document(place.file(index)), index)
-        except SafetensorsError:
-            return True  # it is damaged, which must be reported
-        return not names.isdisjoint(shards)
-
-    index, shards = choose_files(url, sorted(names), has_files)
-    if index is None:
-        files = _open_files(place, shards)
-        check_together(url, _source_files(files))
-        reader = _reader(url, place, files, limits)
+    if kind_of_address(url) is Kind.SAFETENSORS:
+        folder, _, name = path.rpartition("/")
+        name = unquote(name) if _is_web(url) else name
+        place = RemoteFolder(folder, url, options, limits, (name, query))
+        reader = place.open_file(name)
     else:
-        reader = _open_index(url, place._replace(name=index), limits)
-        check_listed(url, index, shards, _source_files(reader.files))
-    used = {index, *(file.name for file in reader.files)}
-    reader.left_out = tuple(name for name in sorted(names) if name not in used)
+        folder = path.rstrip("/")
+        with named_errors(url, OSError):
+            sizes = RemoteStorage(remote_store(folder, options)).files()
+        place = RemoteFolder(folder, url, options, limits, sizes=sizes)
+        reader = place.open_usual() if sizes is None else place.open_listed()
+    reader.storage_options = options
     return reader
-
-
-def _open_usual(url: str, place: _Place, limits: Limits) -> FilesReader:
-    """Open the model in a folder that cannot be listed, by the names that models usually have."""
-    refusal = ""
-    for name in _USUAL_NAMES:
-        file = place.file(name)
-        if not file.size_or_0:
-            # S3 gives the same answer to a missing file.
-            refusal = refusal or file.store.refusal(file.key)
-            continue
-        found = place._replace(name=name)
-        if name.endswith(".json"):
-            return _open_index(url, found, limits)
-        return _reader(url, found, _open_files(found, [name]), limits)
-    if refusal:
-        raise OSError(f"{url}: {refusal}")
-    raise SafetensorsError(
-        f"{url}: none of {', '.join(_USUAL_NAMES)} is there, and its server lists no folders: name"
-        " the file, or the index"
-    )
-
-
-def _open_index(where: str, place: _Place, limits: Limits) -> FilesReader:
-    document = place.file(place.name)
-    raw = _read_document(document)
-    shards = shard_names(raw, document.url)
-    files = _open_files(place, sorted(shards))
-    check_index(document.url, shards, _source_files(files))
-    return _reader(where, place, files, limits, (place.name, raw))
-
-
-def _read_document(file: _File) -> bytes:
-    size = file.size
-    check_metadata(size)
-    return file.read(0, size)
 
 
 def _source_files(files: Iterable[ModelFile]) -> list[SourceFile]:
     return [SourceFile(Path(file.name), file.header) for file in files]
-
-
-def _open_files(place: _Place, names: Sequence[str]) -> list[ModelFile]:
-    def opened(name: str) -> ModelFile:
-        file = place.file(name)
-        return ModelFile(name, _read_header(file), file.content, file.url)
-
-    with closing(run_ahead((partial(opened, n) for n in names), RemoteStorage.concurrency)) as all:
-        return list(all)
-
-
-def _reader(
-    where: str,
-    place: _Place,
-    files: Sequence[ModelFile],
-    limits: Limits,
-    index: tuple[str, bytes] | None = None,
-) -> FilesReader:
-    def state() -> dict[str, str]:
-        return {file.location: place.file(file.name).state() for file in files}
-
-    at_once = RemoteStorage.concurrency
-    reader = FilesReader(where, files, limits, index=index, concurrency=at_once, state=state)
-    reader.storage_options = place.options
-    return reader
 
 
 def _read_header(file: _File) -> Header:

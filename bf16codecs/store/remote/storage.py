@@ -105,12 +105,12 @@ class RemoteStorage(KeyStorage):
         """Return what the server says of a key, such as its ETag, which differs after a change."""
         return repr(sorted(ask(_state, self._store, key).items()))
 
-    def names(self) -> list[str] | None:
-        """Return the names of the files in the folder; None if its server does not list them.
+    def files(self) -> dict[str, int] | None:
+        """Return the sizes of the files in the folder; None if its server does not list them.
 
         Web servers have pages for people, if any.
         """
-        return ask(_names, self._store)
+        return ask(_files, self._store)
 
     def zip_names(self) -> Sequence[str]:
         """Return the names of all members of a ZIP file."""
@@ -267,18 +267,18 @@ async def _state(store: Store, key: str) -> dict[str, str]:
     return {name: str(found[name]) for name in _OF_VERSION if name in found}
 
 
-async def _names(store: Store) -> list[str] | None:
+async def _files(store: Store) -> dict[str, int] | None:
     store = store.current if isinstance(store, ReopeningStore) else store
     if isinstance(store, ObjectStore):
         import obstore
 
         listed = await obstore.list_with_delimiter_async(store.store)
-        return [meta["path"].rpartition("/")[2] for meta in listed["objects"]]
+        return {meta["path"].rpartition("/")[2]: meta["size"] for meta in listed["objects"]}
     if not isinstance(store, FsspecStore) or "http" in store.fs.protocol:
         return None
     store.fs.invalidate_cache()
-    entries = await store.fs._ls(store.path, detail=True)
-    return [e["name"].rstrip("/").rpartition("/")[2] for e in entries if e["type"] == "file"]
+    files = [e for e in await store.fs._ls(store.path, detail=True) if e["type"] == "file"]
+    return {file["name"].rpartition("/")[2]: int(file["size"]) for file in files}
 
 
 async def _listed_sizes(store: Store) -> dict[str, int] | None:
