@@ -20,6 +20,7 @@ CASES = [
     ("distributed", "import bf16codecs.dask", "dask"),
     ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
     ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
+    ("huggingface_hub", "safetensors_to_zarr('hf://owner/name', 'x.zarr')", "hub"),
     ("fsspec obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
     ("aiohttp obstore.store", "bf16codecs.open_model('http://host/m.zarr')", "remote"),
     ("s3fs obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
@@ -27,6 +28,7 @@ CASES = [
 CODE = """
 import json, sys
 import bf16codecs
+from bf16codecs.convert import safetensors_to_zarr
 model = bf16codecs.open_model("m.zarr")
 for missing, needed_by, _ in json.loads(sys.argv[1]):
     blocked = dict.fromkeys(missing.split())

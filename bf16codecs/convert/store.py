@@ -218,7 +218,9 @@ def convert_model(
     """
     start = time.perf_counter()
     options.check_kind(kind)
-    kinds, progress, choice = kinds_of(options.sha256), options.progress, options.choice
+    # Hubs state SHA-256, which is compared.
+    is_known = any(file.digests.sha256 for file in source.info.files)
+    kinds, progress, choice = kinds_of(options.sha256 or is_known), options.progress, options.choice
     measure: Measure | None = None
     if options.lossy is not None:
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))

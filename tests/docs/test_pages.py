@@ -35,6 +35,7 @@ NOT_RUN = {
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
+    "reads from the hub": 1,  # tests/convert/test_hub_sources.py does, from a hub of its own
 }
 #: Files that pages write into their working folder.
 WRITTEN = {"docs/howto/analysis.md": ["report.html", "figures", "exponents.png", "predictions.svg"]}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -55,7 +55,7 @@ class FileServer:
         self.sent.clear()
 
     def path_of(self, path: str) -> Path:
-        return self.root / unquote(path).lstrip("/")
+        return self.root / unquote(urlsplit(path).path).lstrip("/")
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):

@@ -1,18 +1,18 @@
 """Sources of conversions: models of any kind.
 
 Safetensors is built in. Any other kind of source is a module in this folder, which needs no
-registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind
-by the name or the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it,
-usually as a `FilesReader` whose contents are `ReadBytes`.
+registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path or an address
+of its kind, by the name or the first bytes of the file, and ``open_source(path: str) ->
+ModelReader`` opens it, usually as a `FilesReader` whose contents are `ReadBytes`. One of addresses
+is given the options of their file system as well.
 """
 
 from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,14 @@ def opened_source(
 
 
 def _open_address(text: str, options: Mapping[str, Any] | None) -> ModelReader:
-    # zarr is imported only for addresses.
-    from bf16codecs.store.remote.opening import open_remote_source
-
     kind = kind_of_address(text)
     if kind in (Kind.ZIP, Kind.HDF5) or suffix_of(text.rstrip("/"))[1] is Kind.FOLDER:
         raise _is_store(text, kind)
+    if (found := _module_for(text)) is not None:
+        return found.open_source(text, options)
+    # zarr is imported only for addresses.
+    from bf16codecs.store.remote.opening import open_remote_source
+
     return open_remote_source(text, dict(options or {}))
 
 
@@ -77,7 +79,10 @@ def _is_store(text: str, kind: Kind) -> SafetensorsError:
 
 def _open_path(text: str, path: str) -> ModelReader:
     try:
-        return _opener(path)(path)
+        if (found := _module_for(path)) is not None:
+            with named_errors(path, SafetensorsError):
+                return found.open_source(path)
+        return open_safetensors(path, is_held=False)
     except (SafetensorsError, FileNotFoundError) as e:
         kind = None
         with suppress(OSError):
@@ -91,18 +96,13 @@ def _open_path(text: str, path: str) -> ModelReader:
         raise
 
 
-def _opener(path: str) -> Callable[[str], ModelReader]:
-    """Return the function that opens a path; by default, the one for safetensors."""
+def _module_for(path: str) -> Any | None:
+    """Return the module for a kind of source; None for safetensors."""
     for found in pkgutil.iter_modules(__path__):
         kind = import_module(f"{__name__}.{found.name}")
         if kind.is_source(path):
-            return partial(_open_named, kind.open_source)
-    return partial(open_safetensors, is_held=False)
-
-
-def _open_named(open_source: Callable[[str], ModelReader], path: str) -> ModelReader:
-    with named_errors(path, SafetensorsError):
-        return open_source(path)
+            return kind
+    return None
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
