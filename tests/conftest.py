@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,18 +27,26 @@ pytest.register_assert_rewrite(*sorted(HELPERS - sys.modules.keys()))
 QUICK = "not slow"
 #: Each process collects all tests, which takes seconds.
 MOST_WORKERS = 16
+#: Examples of hypothesis are as many as the tier says.
+TIER = re.compile(r"\btiers\b|@given")
 LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("bf16codecs")
     group.addoption("--all", action="store_true", help="run the full tier: the slow tests, too")
+    group.addoption(
+        "--rest",
+        action="store_true",
+        help="run what a quick run has left out: the slow tests, and those of files in which tests"
+        " depend on the tier or the seed",
+    )
     group.addoption("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.all and config.option.markexpr == QUICK:
+    if (config.option.all or config.option.rest) and config.option.markexpr == QUICK:
         config.option.markexpr = ""
     tiers.SEED = config.option.seed
     tiers.IS_FULL = QUICK not in config.option.markexpr
@@ -67,6 +77,26 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"tier: {tiers.by_tier('quick', 'full')}, seed: {tiers.SEED}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.rest:
+        items[:] = [i for i in items if i.get_closest_marker("slow") or depends_on_tier(i.path)]
+
+
+@functools.cache
+def depends_on_tier(path: Path) -> bool:
+    """Tell whether a test file, or a helper that it uses, looks at the tier or the seed."""
+    text = path.read_text("utf-8")
+    uses = TIER.search(text) is not None
+    return uses or any(re.search(rf"\b{name}\b", text) for name in helpers_by_tier())
+
+
+@functools.cache
+def helpers_by_tier() -> list[str]:
+    """Return the helpers that look at the tier or the seed."""
+    files = (ROOT / "tests/support").glob("*.py")
+    return sorted(file.stem for file in files if TIER.search(file.read_text("utf-8")))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
