@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +16,7 @@ import bf16codecs
 import tiers
 from checkout import ROOT, package_environment
 from object_store import CREDENTIALS, s3_server
+from tier_dependence import depends_on_tier
 
 # Asserts outside test files show the compared values as well.
 HELPERS = {path.stem for path in (ROOT / "tests/support").glob("*.py")}
@@ -27,8 +26,6 @@ pytest.register_assert_rewrite(*sorted(HELPERS - sys.modules.keys()))
 QUICK = "not slow"
 #: Each process collects all tests, which takes seconds.
 MOST_WORKERS = 16
-#: Examples of hypothesis are as many as the tier says.
-TIER = re.compile(r"\btiers\b|@given")
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -38,8 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rest",
         action="store_true",
-        help="run what a quick run has left out: the slow tests, and those of files in which tests"
-        " depend on the tier or the seed",
+        help="run what a quick run leaves out: the slow tests, and those that depend on the tier or"
+        " the seed",
     )
     group.addoption("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
 
@@ -81,22 +78,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.rest:
-        items[:] = [i for i in items if i.get_closest_marker("slow") or depends_on_tier(i.path)]
+        items[:] = [item for item in items if is_left_out(item)]
 
 
-@functools.cache
-def depends_on_tier(path: Path) -> bool:
-    """Tell whether a test file, or a helper that it uses, looks at the tier or the seed."""
-    text = path.read_text("utf-8")
-    uses = TIER.search(text) is not None
-    return uses or any(re.search(rf"\b{name}\b", text) for name in helpers_by_tier())
-
-
-@functools.cache
-def helpers_by_tier() -> list[str]:
-    """Return the helpers that look at the tier or the seed."""
-    files = (ROOT / "tests/support").glob("*.py")
-    return sorted(file.stem for file in files if TIER.search(file.read_text("utf-8")))
+def is_left_out(item: pytest.Item) -> bool:
+    """Tell whether the quick tier leaves out a test, or does less of it."""
+    name = getattr(item, "originalname", item.name)
+    return item.get_closest_marker("slow") is not None or depends_on_tier(item.path, name)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
