@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -22,9 +23,10 @@ from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
 
-# The limit counts from the memory after all imports, which are not under test.
+# The limit counts from the memory after all imports, which are not under test, and take seconds:
+# each case is a child of the process that did them.
 LIMITED = """
-import importlib, pkgutil, re, resource, sys
+import importlib, json, os, pkgutil, re, resource, sys
 import blake3, h5py, rich.progress, zarr
 import bf16codecs
 from bf16codecs import cli
@@ -32,29 +34,37 @@ others = r"\\b(analysis|analyze|bench|cuda|dask|demo|torch|view|_torch_tensors|_
 for module in pkgutil.walk_packages(bf16codecs.__path__, "bf16codecs."):
     if not re.search(others, module.name):
         importlib.import_module(module.name)
-name, extra, *arguments = sys.argv[1:]
-sys.argv = [name, *arguments]
-with open("/proc/self/statm") as file:
-    pages = int(file.read().split()[0])
-limit = pages * resource.getpagesize() + int(extra)
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-sys.exit(getattr(cli, name)())
+
+def run(name, extra, arguments, log):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY), 2)
+    sys.argv = [name, *arguments]
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    limit = pages * resource.getpagesize() + extra
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    sys.exit(getattr(cli, name)())
+
+statuses = []
+for case in json.loads(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        run(*case)
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(statuses))
 """
-
-
 # The least ends at the start, or in the middle; 24 MiB suffice, or nearly. Below them, libhdf5 does
 # not survive every malloc() that fails.
+CASES = [
+    *(("st2zarr", extra) for extra in (0, 4 << 20, 24 << 20)),
+    *(("zarr2st", extra) for extra in (0, 4 << 20)),
+    *(("verify", extra) for extra in (0, 8 << 20, 24 << 20)),
+    *(("st2h5", 24 << 20), ("h52st", 24 << 20)),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        *(("st2zarr", extra) for extra in (0, 4 << 20, 24 << 20)),
-        *(("zarr2st", extra) for extra in (0, 4 << 20)),
-        *(("verify", extra) for extra in (0, 8 << 20, 24 << 20)),
-        *(("st2h5", 24 << 20), ("h52st", 24 << 20)),
-    ],
-)
-def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: str, extra: int):
+def test_little_memory(tmp_path: Path, demo_model: Path, run_python) -> None:
     store, file, target = tmp_path / "m.zarr", tmp_path / "m.h5", tmp_path / "target"
     safetensors_to_zarr(demo_model, store, sync=False)
     safetensors_to_hdf5(demo_model, file, sync=False)
@@ -64,18 +74,23 @@ def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: st
         "st2h5": ["st2h5", demo_model, target],
         "h52st": ["h52st", file, target],
         "verify": ["main", "verify", store],
-    }[command]
-    name, *rest = map(str, arguments)
-    done = run_python(LIMITED, name, str(extra), *rest, check=False, OPENBLAS_NUM_THREADS="1")
-    if done.returncode == 0:
-        return
-    if done.returncode == -signal.SIGABRT and "memory allocation of" in done.stderr:
-        pytest.skip("blake3 does not survive every malloc() that fails")
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "damaged" not in done.stderr
-    assert not target.exists()
+    }
+    cases, targets, logs = [], [], []
+    for i, (command, extra) in enumerate(CASES):
+        targets.append(tmp_path / f"target{i}"), logs.append(tmp_path / f"log{i}")
+        name, *rest = (str(targets[i] if a is target else a) for a in arguments[command])
+        cases.append([name, extra, rest, str(logs[i])])
+    lines = run_python(LIMITED, json.dumps(cases), OPENBLAS_NUM_THREADS="1").stdout
+    for case, status, made, log in zip(CASES, json.loads(lines), targets, logs, strict=True):
+        said = log.read_text()
+        # blake3 does not survive every malloc() that fails.
+        if status == 0 or (status == -signal.SIGABRT and "memory allocation of" in said):
+            continue
+        assert status == 1, (case, said)
+        assert "Traceback" not in said, case
+        assert len(said.splitlines()) == 1, (case, said)
+        assert "damaged" not in said, case
+        assert not made.exists(), case
 
 
 EXHAUSTED = """
