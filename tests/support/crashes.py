@@ -11,7 +11,7 @@ that append one step, or remove one, too. A reader gets the old or the new conte
 
 The numbers n depend on `--seed`, the operation and the moment alone. Half of them lie just before
 and after renames, since those decide; where allocations fail, n counts these instead. The quick
-tier tries a few, the full tier every tenth as well.
+tier tries a few, the full tier every twentieth as well.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ MOMENTS = {
     "replaced": Moment(("read",), "stop", 8),
 }
 
-#: The full tier tries every tenth operation, but never fewer than the quick tier.
-EVERY = 10
+#: The full tier tries every twentieth operation, with another seed others, but never fewer than the
+#: quick tier.
+EVERY = 20
 
 
 @contextmanager
