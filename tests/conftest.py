@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run what a quick run leaves out: the slow tests, and those that depend on the tier or"
         " the seed",
+    )
+    group.addoption(
+        "--shares",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one of N shares of the tests, which the seed chooses (default: 1)",
     )
     group.addoption("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
 
@@ -79,6 +87,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.rest:
         items[:] = [item for item in items if is_left_out(item)]
+    if (shares := config.option.shares) > 1:
+        mine = tiers.SEED % shares
+        items[:] = [i for i in items if zlib.crc32(i.nodeid.encode()) % shares == mine]
 
 
 def is_left_out(item: pytest.Item) -> bool:
