@@ -118,7 +118,7 @@ def test_storage_options_of_nothing(root: Path, tmp_path: Path) -> None:
     options = ("--storage-options", '{"anon": true}')
     assert "apply to addresses only" in refused("bf16codecs", "info", root / "m.zarr", *options)
     line = refused("st2zarr", root / "m.safetensors", tmp_path / "x.zarr", *options)
-    assert "there is no base" in line
+    assert "neither the source nor a base is at one" in line
     base = ("--base", root / "m.zarr")
     for command in ("verify", "rebase"):
         line = refused("bf16codecs", command, root / "m.zarr", *base, *options)
