@@ -209,7 +209,8 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
 def _probe(contender: Contender, work: Work) -> tuple[int | None, float]:
     """Return the peak memory for one tensor, results included, and its bytes a second."""
     piece = cut(max(work.tensors, key=lambda tensor: tensor.nbytes), _PROBE_BYTES)
-    out, trial = np.zeros(piece.nbytes, np.uint8), cut(piece, _TRIAL_BYTES)
+    # Pages of zeros would be provided where the decoder writes, and count as its memory.
+    out, trial = np.ones(piece.nbytes, np.uint8), cut(piece, _TRIAL_BYTES)
     # The first call loads code, which must not count as memory of the data.
     _round_trip(contender, [trial], [out[: trial.nbytes]])
     (given,) = contender.given([piece])
