@@ -6,25 +6,47 @@ import ast
 import functools
 from pathlib import Path
 
-#: What looks at them: the module `tiers`, and hypothesis, whose examples are as many as it says.
-_LOOKS = {"tiers", "given"}
+#: What looks at them: the module `tiers`, its function that is imported by name, and hypothesis,
+#: whose examples are as many as the tier says.
+_LOOKS = {"tiers", "by_tier", "given"}
 _HERE = Path(__file__).parent
 
 
 def depends_on_tier(path: Path, function: str) -> bool:
-    """Tell whether a test function of a file, or anything that it names, looks at the tier."""
-    return function in _dependent(path)
+    """Tell whether a test function of a file, or anything that it names, looks at the tier.
+
+    Fixtures that it takes count, and so do those of its folders that all tests take.
+    """
+    return not _dependent(path).isdisjoint({function, "autouse"})
 
 
 @functools.cache
 def _dependent(path: Path) -> frozenset[str]:
-    """Return the functions, methods and constants of a file that depend on the tier."""
+    """Return the functions, methods and constants that a file knows and that depend on the tier.
+
+    ``autouse`` is among them if a fixture that all of its tests take does.
+    """
     tree = ast.parse(path.read_text("utf-8"))
     words = {name: _words(node) for name, node in _definitions(tree)}
-    found = {*_LOOKS, *_of_helpers()} if path.parent != _HERE else set(_LOOKS)
+    found = set(_LOOKS)
+    if path.parent != _HERE:
+        found |= _of_helpers()
+        outer = path.parent if path.name != "conftest.py" else path.parent.parent
+        if outer.is_relative_to(_HERE.parent):
+            found |= _of_fixtures(outer)
     while more := {name for name, used in words.items() if used & found} - found:
         found |= more
+        found |= {"autouse"} & set().union(*(words[name] for name in more))
     return frozenset(found)
+
+
+@functools.cache
+def _of_fixtures(folder: Path) -> frozenset[str]:
+    """Return what the fixtures of a folder, and those above it, offer that depends on the tier."""
+    file = folder / "conftest.py"
+    if file.exists():
+        return _dependent(file)
+    return _of_fixtures(folder.parent) if folder != _HERE.parent else frozenset()
 
 
 @functools.cache
