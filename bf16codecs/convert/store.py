@@ -70,7 +70,7 @@ def safetensors_to_zarr(
     ----------
     src
         A safetensors file, a folder of shards, or a `*.safetensors.index.json`; or the address of
-        one, of which nothing is kept on the disk.
+        one, which is read without a copy on the disk.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete; after an error, nothing is there.

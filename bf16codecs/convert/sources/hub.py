@@ -73,7 +73,7 @@ def open_source(path: str, options: Mapping[str, Any] | None = None) -> ModelRea
         raise ValueError(f"{path}: a hub takes no option {min(unknown)!r}")
     address = _Address.of(path)
     with from_extra("hub", "models on a hub"):
-        import aiohttp  # noqa: F401
+        import aiohttp  # noqa: F401  # fsspec reads the files with it, and would name another extra
         from huggingface_hub import HfApi, hf_hub_url
         from huggingface_hub.utils import build_hf_headers
 
@@ -107,7 +107,7 @@ def open_source(path: str, options: Mapping[str, Any] | None = None) -> ModelRea
     url = hf_hub_url(
         info.id, f"{prefix}x", repo_type=address.type, revision=info.sha, endpoint=api.endpoint
     )
-    reader = RemoteFolder(
+    place = RemoteFolder(
         url.rpartition("/")[0],
         path,
         # Files are stored on other hosts, which get no token.
@@ -117,7 +117,7 @@ def open_source(path: str, options: Mapping[str, Any] | None = None) -> ModelRea
         sha256={key: file.lfs.sha256 for key, file in here.items() if file.lfs is not None},
         is_fixed=True,
     )
-    opened = reader.open_file(name) if name else reader.open_listed()
+    opened = place.open_file(name) if name else place.open_listed()
     if not name:
         opened.left_out += tuple(sorted({f"{k.partition('/')[0]}/" for k in files.keys() - here}))
     # Other processes read the same commit.

@@ -112,7 +112,7 @@ class RemoteFolder:
     named
         A file that the caller named, and the query of its address.
     sizes
-        The sizes of all files in it, if they are known.
+        The sizes of files in it that are known: of all of them, for `open_listed`.
     sha256
         The digests of those that the server knows.
     is_fixed
@@ -141,7 +141,7 @@ class RemoteFolder:
 
         def has_files(index: str) -> bool:
             try:
-                shards = shard_names(self._read_document(index), index)
+                shards = shard_names(_read_document(self._file(index)), index)
             except SafetensorsError:
                 return True  # it is damaged, which must be reported
             return not names.isdisjoint(shards)
@@ -163,8 +163,8 @@ class RemoteFolder:
         refusal = ""
         for name in _USUAL_NAMES:
             file = self._file(name)
-            if file.size_or_0:
-                return self.open_file(name)
+            if size := file.size_or_0:
+                return replace(self, sizes={name: size}).open_file(name)
             # S3 gives the same answer to a missing file.
             refusal = refusal or file.store.refusal(file.key)
         if refusal:
@@ -182,17 +182,12 @@ class RemoteFolder:
         return _File(url, RemoteStorage(store), key, size)
 
     def _open_index(self, name: str) -> FilesReader:
-        raw, url = self._read_document(name), self._file(name).url
-        shards = shard_names(raw, url)
+        document = self._file(name)
+        raw = _read_document(document)
+        shards = shard_names(raw, document.url)
         files = self._open_files(sorted(shards))
-        check_index(url, shards, _source_files(files))
+        check_index(document.url, shards, _source_files(files))
         return self._reader(files, (name, raw))
-
-    def _read_document(self, name: str) -> bytes:
-        file = self._file(name)
-        size = file.size
-        check_metadata(size)
-        return file.read(0, size)
 
     def _open_files(self, names: Sequence[str]) -> list[ModelFile]:
         def opened(name: str) -> ModelFile:
@@ -254,6 +249,12 @@ def open_remote_safetensors(
         reader = place.open_usual() if sizes is None else place.open_listed()
     reader.storage_options = options
     return reader
+
+
+def _read_document(file: _File) -> bytes:
+    size = file.size
+    check_metadata(size)
+    return file.read(0, size)
 
 
 def _source_files(files: Iterable[ModelFile]) -> list[SourceFile]:
