@@ -3,11 +3,14 @@
 #include "tiles/fit.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "grid/classes.h"
 #include "grid/item_scales.h"
 #include "kernels/kernels.h"
+#include "threads/lock.h"
+#include "threads/pool.h"
 
 namespace bf16codecs::tiles {
 namespace {
@@ -80,24 +83,50 @@ size_t windows_of(size_t n) {
 struct Zeros {
   uint64_t items = 0, zeros = 0;
 
-  void add(size_t n, const FittedRows& rows) { items += n, zeros += rows.zeros; }
+  void add(size_t n, const FittedRows& rows) { add({n, rows.zeros}); }
+  void add(const Zeros& more) { items += more.items, zeros += more.zeros; }
 };
 
-// Counts in windows, each with rows that are estimated from it alone if they are not known.
-void count_section(const Items& items, const SectionFit& fit, uint64_t first, size_t n,
-                   Counter& counter, Zeros& zeros) {
-  const size_t windows = windows_of(n), size = windows == 0 ? n : kWindow;
-  if (fit.known_rows != 0) zeros.add(n, fit.rows);
-  for (size_t w = 0; w < std::max<size_t>(1, windows); ++w) {
-    const uint64_t at = first + n / std::max<size_t>(1, windows) * w;
-    if (fit.known_rows != 0) {
-      counter.count(items, fit.rows.scales, first, at, size);
-    } else {
-      const FittedRows rows = fit.row_fit.fit(items, at, size);
-      counter.count(items, rows.scales, at, at, size);
-      zeros.add(size, rows);
+// What was counted of a section.
+struct Counted {
+  SymbolCounts counts{};
+  Zeros zeros;
+
+  void add(const SymbolCounts& some) {
+    for (unsigned c = 0; c < kTileClasses; ++c) {
+      std::transform(counts[c].begin(), counts[c].end(), some[c].begin(), counts[c].begin(),
+                     std::plus<>());
     }
   }
+};
+
+// Counts in windows, each with rows that are estimated from it alone if they are not known. Several
+// threads count some windows each.
+Counted count_section(const grid::KeyFormat& format, const grid::Grid& grid, const Items& items,
+                      const SectionFit& fit, uint64_t first, size_t n) {
+  const size_t windows = std::max<size_t>(1, windows_of(n)), size = std::min(n, kWindow);
+  const size_t parts = std::min<size_t>(windows, get_num_threads());
+  Counted counted;
+  if (fit.known_rows != 0) counted.zeros.add(n, fit.rows);
+  Mutex mutex;
+  parallel_for(parts, [&](size_t i, Workspace&) {
+    const auto counter = std::make_unique<Counter>(format, grid);
+    Zeros zeros;
+    for (size_t w = windows * i / parts; w < windows * (i + 1) / parts; ++w) {
+      const uint64_t at = first + n / windows * w;
+      if (fit.known_rows != 0) {
+        counter->count(items, fit.rows.scales, first, at, size);
+      } else {
+        const FittedRows rows = fit.row_fit.fit(items, at, size);
+        counter->count(items, rows.scales, at, at, size);
+        zeros.add(size, rows);
+      }
+    }
+    const Lock lock(mutex);
+    counted.add(counter->counts);
+    counted.zeros.add(zeros);
+  });
+  return counted;
 }
 
 }  // namespace
@@ -138,9 +167,9 @@ Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t ro
       fit.rows = fit.row_fit.fit(items, first, count);
       fit.known_rows = count;
     }
-    const auto counter = std::make_unique<Counter>(fitted.format, section);
-    count_section(items, fit, first, count, *counter, seen);
-    fit_tables(counter->counts, count, fitted.format.bits, section);
+    const Counted counted = count_section(fitted.format, section, items, fit, first, count);
+    seen.add(counted.zeros);
+    fit_tables(counted.counts, count, fitted.format.bits, section);
     for (unsigned c = 0; c < section.classes; ++c) {
       fit.code_tables.push_back(
           make_code_table(section.intervals[c], section.escape_frequency, *kernels().tiles));

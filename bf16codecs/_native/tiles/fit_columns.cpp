@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "threads/lock.h"
+#include "threads/pool.h"
 #include "tiles/fit.h"
 #include "tiles/magnitudes.h"
 
@@ -28,28 +30,62 @@ struct Sums {
   float weights = 0;
 };
 
-Sums sum_columns(const Magnitudes& magnitudes, const Items& items, uint64_t begin, size_t row,
-                 size_t rows) {
-  constexpr size_t kMaxRows = 1024;
-  const size_t stride = (rows + kMaxRows - 1) / kMaxRows;
-  std::vector<uint16_t> keys(row);
-  std::vector<uint32_t> part(row);
-  Sums sums{std::vector<uint64_t>(row)};
-  const auto flush = [&] {
-    for (size_t j = 0; j < row; ++j) sums.of_column[j] += part[j];
-    std::fill(part.begin(), part.end(), 0);
-  };
-  for (size_t r = 0; r < rows; r += stride) {
-    items.load(begin + row * r, row, keys.data());
-    const float weight = row_weight(magnitudes, keys);
-    if (weight == 0) continue;
-    magnitudes.add_to(keys.data(), row, weight, part.data());
-    sums.weights += weight;
-    if (++sums.rows % Magnitudes::kMaxAdded == 0) flush();
+// Some of the rows of a section, of which several threads add up a part each.
+class RowSample {
+ public:
+  RowSample(const Magnitudes& magnitudes, const Items& items, uint64_t begin, size_t row,
+            size_t rows)
+      : magnitudes_(magnitudes), items_(items), begin_(begin), row_(row) {
+    constexpr size_t kMaxRows = 1024;
+    stride_ = (rows + kMaxRows - 1) / kMaxRows;
+    weights_.resize((rows + stride_ - 1) / stride_);
   }
-  flush();
-  return sums;
-}
+
+  Sums sum() {
+    constexpr size_t kPartItems = size_t{1} << 16;  // waking a thread takes as long as 2^14
+    const size_t n = weights_.size(), large_parts = std::max<size_t>(1, n * row_ / kPartItems);
+    const size_t parts = std::min<size_t>({n, large_parts, get_num_threads()});
+    Sums sums{std::vector<uint64_t>(row_)};
+    Mutex mutex;
+    parallel_for(parts, [&](size_t i, Workspace&) {
+      const std::vector<uint64_t> of_column = sum_part(n * i / parts, n * (i + 1) / parts);
+      const Lock lock(mutex);
+      for (size_t j = 0; j < row_; ++j) sums.of_column[j] += of_column[j];
+    });
+    // In their order, whichever thread found them: a sum of floats depends on it.
+    for (const float weight : weights_) sums.weights += weight, sums.rows += weight != 0;
+    return sums;
+  }
+
+ private:
+  // Adds up rows [first, last) of the sample, and stores their weights.
+  std::vector<uint64_t> sum_part(size_t first, size_t last) {
+    std::vector<uint16_t> keys(row_);
+    std::vector<uint32_t> part(row_);
+    std::vector<uint64_t> sums(row_);
+    const auto flush = [&] {
+      for (size_t j = 0; j < row_; ++j) sums[j] += part[j];
+      std::fill(part.begin(), part.end(), 0);
+    };
+    size_t added = 0;
+    for (size_t r = first; r < last; ++r) {
+      items_.load(begin_ + row_ * stride_ * r, row_, keys.data());
+      weights_[r] = row_weight(magnitudes_, keys);
+      if (weights_[r] == 0) continue;
+      magnitudes_.add_to(keys.data(), row_, weights_[r], part.data());
+      if (++added % Magnitudes::kMaxAdded == 0) flush();
+    }
+    flush();
+    return sums;
+  }
+
+  const Magnitudes& magnitudes_;
+  const Items& items_;
+  const uint64_t begin_;
+  const size_t row_;
+  size_t stride_;
+  std::vector<float> weights_;  // of the rows; 0 for those that are not added
+};
 
 // The keys of the column that begins with this item, in rows that are spread evenly.
 std::vector<uint16_t> some_of_column(const Items& items, uint64_t begin, size_t row, size_t rows) {
@@ -65,7 +101,7 @@ std::vector<uint16_t> some_of_column(const Items& items, uint64_t begin, size_t 
 
 grid::Scales column_scales(const grid::KeyFormat& format, const Magnitudes& magnitudes,
                            const Items& items, uint64_t begin, size_t row, size_t rows) {
-  const Sums sums = sum_columns(magnitudes, items, begin, row, rows);
+  const Sums sums = RowSample(magnitudes, items, begin, row, rows).sum();
   const float mean_weight = sums.rows == 0 ? 1 : sums.weights / static_cast<float>(sums.rows);
   grid::Scales scales{std::vector<int>(row), std::vector<uint64_t>(row, rows)};
   for (size_t j = 0; j < row; ++j) {
