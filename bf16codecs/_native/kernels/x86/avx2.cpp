@@ -1,5 +1,5 @@
 // Kernels for AVX2 that are not of a coder: docs/format.md, "Checksum" and "Element layout", and
-// counts. They differ from scalar.cpp in that they take 16 or 32 items at a time; the scalar
+// sums. They differ from scalar.cpp in that they take 16 or 32 items at a time; the scalar
 // kernels do the last ones. Each group of vector instructions is preceded by the scalar formula
 // that it computes.
 
@@ -87,58 +87,6 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
-// Byte counters overflow at 256, so they are summed after this many vectors: a vector adds at most
-// 1 to a counter.
-constexpr size_t kCountedVectors = 255;
-constexpr unsigned kCountedSymbols = kWindowSymbols / 2;  // as many as registers allow
-
-// Counts kCountedSymbols symbols, from `first` on, in at most kCountedVectors vectors. Byte i of
-// count[s] counts the symbol in byte i of the vectors. A comparison gives -1 where it holds.
-void count_symbols(const uint8_t* plane, size_t vectors, unsigned first, uint32_t counts[256]) {
-  __m256i count[kCountedSymbols];
-  BF16CODECS_UNROLL
-  for (unsigned s = 0; s < kCountedSymbols; ++s) count[s] = _mm256_setzero_si256();
-  for (; vectors != 0; --vectors, plane += 32) {
-    const __m256i symbols = load(plane);
-    // count[s] += symbol == first + s
-    BF16CODECS_UNROLL
-    for (unsigned s = 0; s < kCountedSymbols; ++s) {
-      const __m256i symbol = _mm256_set1_epi8(static_cast<char>(first + s));
-      count[s] = _mm256_sub_epi8(count[s], _mm256_cmpeq_epi8(symbols, symbol));
-    }
-  }
-  for (unsigned s = 0; s < kCountedSymbols; ++s) {
-    alignas(32) uint64_t sums[4];
-    store(sums, _mm256_sad_epu8(count[s], _mm256_setzero_si256()));
-    counts[(first + s) & 255] += static_cast<uint32_t>(sums[0] + sums[1] + sums[2] + sums[3]);
-  }
-}
-
-// Counts the symbols outside of the window one by one.
-void count_others(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts[256]) {
-  const __m256i first = _mm256_set1_epi8(static_cast<char>(window));
-  const __m256i last = _mm256_set1_epi8(kWindowSymbols - 1);
-  for (; vectors != 0; --vectors, plane += 32) {
-    const __m256i symbols = _mm256_sub_epi8(load(plane), first);
-    const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(symbols, last), symbols);
-    uint32_t others = ~static_cast<uint32_t>(_mm256_movemask_epi8(inside));
-    for (; others != 0; others &= others - 1) ++counts[plane[first_bit(others)]];
-  }
-}
-
-void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]) {
-  size_t i = 0;
-  while (i + 32 <= n) {
-    const size_t left = (n - i) / 32;
-    const size_t vectors = left < kCountedVectors ? left : kCountedVectors;
-    count_symbols(plane + i, vectors, window, counts);
-    count_symbols(plane + i, vectors, window + kCountedSymbols, counts);
-    count_others(plane + i, vectors, window, counts);
-    i += 32 * vectors;
-  }
-  for (; i < n; ++i) ++counts[plane[i]];
-}
-
 // Sums saturate at 32767, which is not below `most`, and cannot fall below -32768, as the row is
 // not negative.
 void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
@@ -184,7 +132,7 @@ const Kernels kAvx2Kernels = {
     .load_distances16 = load_distances16,
     .split16 = split16,
     .merge16 = merge16,
-    .histogram = histogram,
+    .histogram = avx2_histogram,
     .magnitudes = &kAvx2MagnitudeKernels,
     .pairs_decode = avx2_pairs_decode,
     .pairs_decode16 = avx2_pairs_decode16,

@@ -63,6 +63,7 @@ static BF16CODECS_INLINE __m256i merge(__m256i words, __m128i low) {
   return _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi16(0x7F80)), outer);
 }
 
+void avx2_histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]);
 size_t avx2_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane, size_t steps);
 size_t avx2_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps);
