@@ -139,6 +139,13 @@ def _convert_on(address: str) -> Callable[..., Summary]:
     return functools.partial(convert, client=address)
 
 
+to_option = click.option(
+    "--to",
+    type=click.Choice(["safetensors"]),
+    help="Make a safetensors file of a model that was another kind of file.",
+)
+
+
 def _restoring_arguments(store: str) -> Decorator:
     """Add the arguments `store` and `dst`, and say what is missing as st2zarr does."""
 
@@ -164,11 +171,12 @@ def _restoring_arguments(store: str) -> Decorator:
 @sync_option
 @quiet_option
 @json_option
+@to_option
 @step_options
 @version_option
 @command
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
-    """Restore the original safetensors file or files of STORE, byte for byte.
+    """Restore the original file or files of STORE, byte for byte.
 
     A lossy store does not restore the original FP32 numbers: the loss is reported.
 
@@ -196,9 +204,10 @@ def _restore(
     if (step is not None or all_steps) and split_step(store)[1] is not None:
         raise click.UsageError(f"{store} is already one step: leave out --step and --all")
     if all_steps:
-        if step is not None or options.pop("base") is not None:
+        others = step, options.pop("base"), options.pop("to")
+        if any(option is not None for option in others):
             raise click.UsageError(
-                "--all restores every step of a run: leave out --step and --base"
+                "--all restores every step of a run: leave out --step, --base and --to"
             )
         convert = conversions.run_to_safetensors
     elif step is not None:
@@ -240,6 +249,7 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
 @sync_option
 @quiet_option
 @json_option
+@to_option
 @step_options
 @version_option
 @command

@@ -35,8 +35,11 @@ def read_chunk(source: ModelReader, piece: Piece, chunk: Bytes) -> Bytes:
 
 
 def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
-    """Return the hash of a file, to which its header is already added."""
-    return FileHash(kinds, header.file_size, header.prefix)
+    """Return the hash of a file, to which all but its tensors is already added."""
+    hasher = FileHash(kinds, header.file_size, header.prefix)
+    for offset, part in header.gaps:
+        hasher.add(offset, part)
+    return hasher
 
 
 def do_pieces(

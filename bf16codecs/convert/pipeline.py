@@ -169,7 +169,7 @@ def _stored_files(
     source: ModelReader, digests: Sequence[Digests], measured: Measured | None
 ) -> tuple[StoredFile, ...]:
     files = [
-        StoredFile(file.name, file.size, file_digests, header_path(i))
+        StoredFile(file.name, file.size, file_digests, header_path(i), kind=file.kind)
         for i, (file, file_digests) in enumerate(zip(source.info.files, digests, strict=True))
     ]
     if measured is not None:

@@ -119,6 +119,8 @@ def plan_model(
         else:
             array = with_others(array, *others)
         planned.append(array)
+    for header in source.headers:
+        paths |= {alias: paths[name] for alias, name in header.aliases.items()}
     if base is not None and not differences:
         raise NoCommonTensorError(
             f"{source.file_path(0)}: has no tensor in common with its base, {base.where}:"
@@ -224,7 +226,23 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
     # The copy of a rounding has no array to share.
     again = {name: roundings[owner] for name, owner in copies.items() if owner in roundings}
     copies = {name: owner for name, owner in copies.items() if name not in again}
-    return Repeated(copies, roundings | again)
+    return _with_aliases(Repeated(copies, roundings | again), source, among)
+
+
+def _with_aliases(
+    repeated: Repeated, source: ModelReader, among: Collection[str] | None
+) -> Repeated:
+    """Add the further names of tensors, which follow from what those tensors follow from."""
+    copies, roundings = repeated
+    for header in source.headers:
+        for alias, name in header.aliases.items():
+            if among is not None and alias not in among:
+                continue
+            if name in roundings:
+                roundings[alias] = roundings[name]
+            else:
+                copies[alias] = copies.get(name, name)
+    return Repeated(copies, roundings)
 
 
 def _read_samples(alike: Mapping[tuple[str, tuple[int, ...]], list[_Data]], at_once: int) -> None:

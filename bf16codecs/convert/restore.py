@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import given_path, names_folder, resolved
 from bf16codecs._base.threads import codec_threads
+from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
+from bf16codecs.safetensors import SAFETENSORS, Header, make_header
 from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
@@ -36,6 +40,7 @@ def zarr_to_safetensors(
     dst: str | os.PathLike[str],
     *,
     step: int | None = None,
+    to: str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
@@ -55,6 +60,9 @@ def zarr_to_safetensors(
         only when it is complete and has the original's digest.
     step
         The step of a run to restore, unless the path names it: ``run.zarr@600``.
+    to
+        ``"safetensors"`` to make a safetensors file of a model that was another kind of file. The
+        default restores that file.
     threads
         Number of threads; by default `bf16codecs.get_num_threads()`.
     overwrite
@@ -91,7 +99,7 @@ def zarr_to_safetensors(
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
-        return _restore(reader, dst, threads, overwrite, sync, progress)
+        return _restore(_restored(reader, to), dst, threads, overwrite, sync, progress)
 
 
 def hdf5_to_safetensors(
@@ -99,6 +107,7 @@ def hdf5_to_safetensors(
     dst: str | os.PathLike[str],
     *,
     step: int | None = None,
+    to: str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
@@ -114,7 +123,7 @@ def hdf5_to_safetensors(
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
-        return _restore(reader, dst, threads, overwrite, sync, progress)
+        return _restore(_restored(reader, to), dst, threads, overwrite, sync, progress)
 
 
 def run_to_safetensors(
@@ -176,7 +185,8 @@ def run_to_safetensors(
                 (temporary / folder).mkdir(exist_ok=True)
                 report = shifted(progress, "restore", done, total)
                 reader = run.step(step.number)
-                _write(reader, [temporary / folder / name for name in step.file_names], report)
+                step_paths = [temporary / folder / name for name in step.file_names]
+                _write(_restored(reader, None), step_paths, report)
                 done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
         return Summary(
@@ -190,35 +200,88 @@ def run_to_safetensors(
         )
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The files to make of a model: the original ones, or a safetensors file."""
+
+    reader: ModelReader
+    headers: Sequence[Header]
+    #: Of the files, the index last; of a single file that gets the target's name, that one.
+    names: Sequence[str]
+    index: bytes | None
+    #: The digests that the files have, or nothing.
+    expected: Sequence[Digests]
+
+    @property
+    def as_folder(self) -> bool:
+        """Whether the target is a folder."""
+        return self.index is not None or len(self.names) > 1
+
+    @property
+    def kind(self) -> str:
+        """The kind of the files."""
+        return self.headers[0].kind if self.headers else SAFETENSORS
+
+
+def _restored(reader: ModelReader, to: str | None) -> _Files:
+    """Return the files to make; raise ValueError if they cannot be made."""
+    if to not in (None, SAFETENSORS):
+        raise ValueError(f"to={to!r:.80}: only 'safetensors', or nothing, is possible")
+    files = [file.name for file in reader.info.files]
+    if to is not None and any(header.kind != SAFETENSORS for header in reader.headers):
+        return _Files(reader, [_safetensors_header(reader)], files[:1], None, [])
+    index = stored_index(reader) if reader.info.index is not None else None
+    names = files if reader.info.index is None else [*files, reader.info.index.name]
+    expected = [file.restored.preferred() for file in reader.info.files]
+    return _Files(reader, reader.headers, names, index, expected)
+
+
+def _safetensors_header(reader: ModelReader) -> Header:
+    entries = {name: t for header in reader.headers for name, t in header.entries.items()}
+    tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in entries.items()}
+    return make_header(tensors, {"format": "pt"}, reader.where)
+
+
 def _restore(
-    reader: ModelReader,
+    files: _Files,
     dst: str | os.PathLike[str],
     threads: int | None,
     overwrite: bool,
     sync: bool,
     progress: Progress | None,
 ) -> Summary:
-    start = time.perf_counter()
-    headers, objects = reader.headers, sizes_of_objects(reader) or {}
-    names = _names(reader)
-    as_folder = reader.info.index is not None or len(names) > 1
-    target = _target(reader, dst, as_folder)
-    obstacle = partial(other_names, names=names) if as_folder else _no_safetensors_file
+    start, reader = time.perf_counter(), files.reader
+    objects = sizes_of_objects(reader) or {}
+    target = _target(reader, dst, files.as_folder, files.kind)
+    obstacle = partial(_other_than, kind=files.kind)
+    if files.as_folder:
+        obstacle = partial(other_names, names=files.names)
     with (
         codec_threads(threads),
-        new_target(target, overwrite, obstacle, sync, as_folder) as temporary,
+        new_target(target, overwrite, obstacle, sync, files.as_folder) as temporary,
     ):
-        if as_folder:
+        if files.as_folder:
             temporary.mkdir()
-        paths = [temporary / name for name in names] if as_folder else [temporary]
-        _write(reader, paths, progress and partial(progress, "restore"))
-    return summarize(reader, headers, start, len(objects))
+        paths = [temporary / name for name in files.names] if files.as_folder else [temporary]
+        _write(files, paths, progress and partial(progress, "restore"))
+    return summarize(reader, files.headers, start, len(objects))
 
 
-def _no_safetensors_file(path: Path) -> str:
-    """Return why a path is not a safetensors file, which may be replaced; empty if it is one."""
-    is_model = path.is_file() and (not path.stat().st_size or detect(path) is Kind.SAFETENSORS)
+def _other_than(path: Path, kind: str) -> str:
+    """Return why a path is not a file of a kind, which may be replaced; empty if it is one."""
+    if not path.is_file():
+        return "is not a file: choose another name"
+    if not path.stat().st_size:
+        return ""
+    if kind != SAFETENSORS:
+        return "" if is_foreign(path) else f"is not {_named(kind)}: choose another name"
+    is_model = detect(path) is Kind.SAFETENSORS
     return "" if is_model else "is not a safetensors file: choose another name"
+
+
+def _named(kind: str) -> str:
+    """Return what a file of another kind is called in messages."""
+    return {"pytorch": "a PyTorch file", "gguf": "a GGUF file"}.get(kind, f"a file of {kind!r:.80}")
 
 
 def _for_runs() -> str:
@@ -227,13 +290,9 @@ def _for_runs() -> str:
     return f" ({step}), or restore all of them with {every}"
 
 
-def _names(reader: ModelReader) -> list[str]:
-    """Return the names of a model's files, the index last."""
-    names = [file.name for file in reader.info.files]
-    return names if reader.info.index is None else [*names, reader.info.index.name]
-
-
-def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
+def _target(
+    reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool, kind: str = SAFETENSORS
+) -> Path:
     """Return the absolute path of a target that is named as the file or folder that it becomes.
 
     Raises ValueError if it is not, or lies in the store, or contains it or one of its bases.
@@ -244,17 +303,27 @@ def _target(reader: ModelReader, dst: str | os.PathLike[str], as_folder: bool) -
     if local and resolved(local[0]) in resolved(target).parents:
         raise ValueError(f"{dst}: lies in the store")
     absolute_target(target, local_chain(reader.base), f"base of {reader.where}")
-    _check_name(reader, target, as_folder)
+    _check_name(reader, target, as_folder, kind)
     if not as_folder and names_folder(dst):
         name = os.path.join(dst, reader.info.files[0].name)
         raise ValueError(f"{dst}: a folder, but one file is restored: name it, such as {name}")
     return target
 
 
-def _check_name(reader: ModelReader, target: Path, as_folder: bool) -> None:
+def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: str) -> None:
     """Refuse a target whose name does not fit what it becomes, a file or a folder."""
     suffix, kind = suffix_of(target.name)
     stem = target.name.removesuffix(suffix) or "model"
+    if not as_folder and file_kind != SAFETENSORS:
+        if kind is not None:
+            to = for_caller('to="safetensors"', "--to safetensors")
+            name = stem + os.path.splitext(reader.info.files[0].name)[1]
+            raise ValueError(
+                f"{target}: by its name {kind.value}, but {reader.where} restores"
+                f" {_named(file_kind)}: choose another name, such as {name}, or make a safetensors"
+                f" file ({to})"
+            )
+        return
     if as_folder and kind is Kind.SAFETENSORS:
         raise ValueError(
             f"{target}: the name of a file, but {reader.where} holds several files, or an index:"
@@ -268,24 +337,25 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool) -> None:
     check_suffix(target, Kind.SAFETENSORS, "" if as_folder else ".safetensors")
 
 
-def _write(reader: ModelReader, paths: Sequence[Path], progress: BytesDone | None) -> None:
+def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> None:
     """Write the files of a model, the index last, and check their digests."""
-    index = stored_index(reader)
-    check_restored_size(reader)
-    for path, header in zip(paths, reader.headers, strict=False):
+    check_restored_size(files.reader)
+    for path, header in zip(paths, files.headers, strict=False):
         with open(path, "xb") as file:
             reserve(file.fileno(), header.file_size)
             file.write(header.prefix)
-    if reader.info.index is not None:
-        paths[-1].write_bytes(index)
+            for offset, part in header.gaps:
+                file.seek(offset)
+                file.write(part)
+    if files.index is not None:
+        paths[-1].write_bytes(files.index)
 
     def consume(number: int, piece: Piece, data: Bytes) -> None:
         with open(paths[number], "r+b", buffering=0) as file:
             file.seek(piece.offset)
             write_all(file, data)
 
-    expected = [file.restored.preferred() for file in reader.info.files]
-    unpack(reader, reader.headers, consume, expected, progress)
+    unpack(files.reader, files.headers, consume, files.expected, progress)
 
 
 def step_folders(run: RunInfo) -> list[str]:

@@ -17,6 +17,7 @@ from bf16codecs._files.publish import open_unreplaced, recover_missing
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors.header import (
     MAX_HEADER_BYTES,
+    SAFETENSORS,
     Header,
     TensorInfo,
     header_nbytes,
@@ -32,6 +33,7 @@ from bf16codecs.safetensors.header import (
 __all__ = [
     "DTYPE_BITS",
     "MAX_HEADER_BYTES",
+    "SAFETENSORS",
     "Header",
     "SafetensorsError",
     "Source",
@@ -44,7 +46,9 @@ __all__ = [
     "choose_files",
     "header_nbytes",
     "is_plain_name",
+    "json_object",
     "make_header",
+    "open_file",
     "open_source",
     "parse_header",
     "read_header",

@@ -13,10 +13,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import counted
@@ -25,6 +26,7 @@ from bf16codecs.errors import SafetensorsError, StoreError
 
 __all__ = [
     "MAX_HEADER_BYTES",
+    "SAFETENSORS",
     "Header",
     "TensorInfo",
     "header_nbytes",
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 MAX_HEADER_BYTES = MAX_METADATA_BYTES
+#: The kind of a safetensors file, as stores name it.
+SAFETENSORS = "safetensors"
 _U64 = 1 << 64
 _METADATA = "__metadata__"
 
@@ -71,6 +75,18 @@ class Header:
     metadata: dict[str, str] = field(default_factory=dict)
     #: Whether the header has such an entry, which may be empty: safetensors distinguishes the two.
     has_metadata: bool = False
+    #: The kind of the file. One of another kind than safetensors may have bytes between tensors,
+    #: `gaps` with their offsets, and further names of tensors, each with the one it stands for.
+    kind: str = SAFETENSORS
+    gaps: tuple[tuple[int, bytes], ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def entries(self) -> dict[str, TensorInfo]:
+        """The tensors by all of their names."""
+        found = {tensor.name: tensor for tensor in self.tensors}
+        others = {alias: replace(found[name], name=alias) for alias, name in self.aliases.items()}
+        return found | others
 
     @property
     def prefix(self) -> bytes:

@@ -14,7 +14,7 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.names import PREFIX
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
+from bf16codecs.safetensors import DTYPE_BITS, SAFETENSORS, is_plain_name
 
 __all__ = [
     "ROUNDED",
@@ -49,10 +49,12 @@ class StoredFile:
     name: str
     size: int
     digests: Digests
-    #: Array of its header, or of the index's whole content.
+    #: Array of its header or outline, or of the index's whole content.
     path: str
     #: The digests of the file that a lossy store restores, which is not the original.
     restored_digests: Digests | None = None
+    #: What it is: a file that is not a safetensors file has an outline instead of a header.
+    kind: str = SAFETENSORS
 
     @property
     def restored(self) -> Digests:
@@ -122,6 +124,8 @@ class BaseReference:
 def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
     """Return the attributes' entry of a file, with `key` as the key of its path."""
     entry = {"name": file.name, "size": file.size, **file.digests.entry(), key: file.path}
+    if file.kind != SAFETENSORS:
+        entry |= {"kind": file.kind, "outline": entry.pop(key)}
     if file.restored_digests is not None:
         entry |= file.restored_digests.entry(_RESTORED)
     return entry
@@ -183,16 +187,19 @@ def _stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) 
     """Check the attributes' entry of a file."""
     if not isinstance(entry, Mapping):
         raise TypeError(f"{entry!r:.80} is not the entry of a file")
-    restored = Digests.from_entry(entry, _RESTORED)
+    restored, kind = Digests.from_entry(entry, _RESTORED), SAFETENSORS
+    if key == "header" and "outline" in entry:
+        key, kind = "outline", entry["kind"]
     file = StoredFile(
         entry["name"],
         _size(entry["size"]),
         _digests(entry) if with_digests else Digests.from_entry(entry),
         entry[key],
         restored if restored.kinds else None,
+        kind,
     )
-    if not all(isinstance(text, str) for text in (file.name, file.path)):
-        raise TypeError("a file's name or path is not a string")
+    if not all(isinstance(text, str) for text in (file.name, file.path, file.kind)):
+        raise TypeError("a file's name, path or kind is not a string")
     # Restoring must not write outside the target.
     if not is_plain_name(file.name):
         raise ValueError(f"{file.name!r:.80} is not a plain file name")

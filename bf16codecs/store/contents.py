@@ -405,6 +405,12 @@ def _model_rows(reader: ModelReader, is_sized: bool) -> list[Row]:
         rows.append(
             Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, label, stored, loss)
         )
+    # Further names of tensors, which take nothing in the file either.
+    stored = 0 if is_sized else None
+    for header in headers:
+        for name in header.aliases:
+            tensor = header.entries[name]
+            rows.append(Row(name, tensor.dtype, tensor.shape, 0, _SHARED, stored))
     return rows
 
 

@@ -39,7 +39,7 @@ from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_safetensors"]
+__all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_files", "open_safetensors"]
 
 # Bytes of the chunks that a file is read in.
 _PIECE_BYTES = 1 << 22
@@ -177,8 +177,16 @@ class FilesReader(ModelReader):
     ) -> None:
         self.files, self.left_out, self._paths, self._state = files, left_out, list(paths), state
         tensors = array_paths(t.name for file in files for t in file.header.tensors)
+        aliases = [alias for file in files for alias in file.header.aliases.items()]
+        tensors |= {alias: tensors[name] for alias, name in aliases}
         stored = tuple(
-            StoredFile(file.name, file.header.file_size, Digests(), header_path(i))
+            StoredFile(
+                file.name,
+                file.header.file_size,
+                Digests(),
+                header_path(i),
+                kind=file.header.kind,
+            )
             for i, file in enumerate(files)
         )
         info = StoreInfo(stored, None, tensors)
@@ -290,20 +298,35 @@ def open_safetensors(
 
     Its files stay open if `is_held`.
     """
-    model, buffer = open_source(path), ThreadBuffer()
-    files = [
-        ModelFile(file.name, file.header, _LocalFile(file, buffer, is_held), str(file.path))
-        for file in model.files
-    ]
+    model = open_source(path)
     index = None if model.index is None else (model.index.name, model.index_raw)
+    return open_files(path, model.files, limits, is_held, index, model.paths, model.left_out)
+
+
+def open_files(
+    path: str | os.PathLike[str],
+    files: Sequence[SourceFile],
+    limits: Limits = DEFAULT_LIMITS,
+    is_held: bool = False,
+    index: tuple[str, bytes] | None = None,
+    paths: Iterable[Path] = (),
+    left_out: tuple[str, ...] = (),
+) -> FilesReader:
+    """Open files on a disk whose headers were read; the parameters are those of `FilesReader`."""
+    buffer = ThreadBuffer()
+    contents = [
+        ModelFile(file.name, file.header, _LocalFile(file, buffer, is_held), str(file.path))
+        for file in files
+    ]
+    state = partial(_state, [file.path for file in files])
     return FilesReader(
         os.fspath(path),
-        files,
+        contents,
         limits,
         index=index,
-        paths=model.paths,
-        left_out=model.left_out,
-        state=partial(_state, [file.path for file in model.files]),
+        paths=paths,
+        left_out=left_out,
+        state=state,
     )
 
 

@@ -15,6 +15,7 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import damaged
 from bf16codecs._base.version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
+from bf16codecs.safetensors import SAFETENSORS
 from bf16codecs.store.attributes import (
     ROUNDED,
     BaseReference,
@@ -73,7 +74,7 @@ class StoreInfo:
     def labels(self) -> dict[str, str]:
         """Descriptions of arrays, by path, for messages."""
         labels = {path: f"tensor {name!r:.300}" for path, name in self.tensors.items()}
-        labels |= {file.path: f"header of {file.name!r:.300}" for file in self.files}
+        labels |= {file.path: f"{_part(file)} of {file.name!r:.300}" for file in self.files}
         return labels if self.checkpoint is None else labels | self.checkpoint.labels
 
     @property
@@ -97,6 +98,7 @@ class StoreInfo:
         is_whole = all(part is None for part in later)
         of_files = [file.digests.kinds for file in (*self.files, self.index) if file is not None]
         is_known = all(kinds == ("sha256",) for kinds in of_files)
+        is_known = is_known and all(file.kind == SAFETENSORS for file in self.files)
         return 1 if is_whole and is_known and not is_shared and not is_rounded else 2
 
     def to_attributes(self) -> dict[str, Any]:
@@ -193,6 +195,10 @@ class StoreInfo:
         if "checkpoint" in content:
             checkpoint = CheckpointPaths.from_entry(content["checkpoint"])
         return cls(files, index, paths, base, differences, loss=loss, checkpoint=checkpoint)
+
+
+def _part(file: StoredFile) -> str:
+    return "header" if file.kind == SAFETENSORS else "outline"
 
 
 def _of_layout_1(content: Mapping[str, Any]) -> dict[str, Any]:

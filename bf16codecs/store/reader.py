@@ -22,11 +22,12 @@ from bf16codecs._base.limits import check_metadata, check_parsed, is_addressable
 from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Header, TensorInfo, parse_header
+from bf16codecs.safetensors import SAFETENSORS, Header, TensorInfo, parse_header
 from bf16codecs.store.arrays import StoredArrays
 from bf16codecs.store.attributes import ROUNDED, StoredFile, stated_shape
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.outline import parse_outline
 from bf16codecs.store.plan import array_spec, difference_spec
 
 if TYPE_CHECKING:
@@ -285,19 +286,21 @@ class ModelReader:
         its file; StoreError if one is missing, or has other tensors than the store lists.
         """
         headers = [self._header(file) for file in self.info.files]
-        names = {tensor.name for header in headers for tensor in header.tensors}
+        names = {name for header in headers for name in header.entries}
         for name in sorted(names ^ self.info.paths.keys()):
             what = "no array for" if name in names else "no safetensors header has"
             raise StoreError(advised(f"{self.where}: {what} tensor {name!r:.300}"))
         return headers
 
     def _header(self, file: StoredFile) -> Header:
-        raw = self.text(file.path)
-        return parse_header(raw, file.size - 8 - len(raw), f"{self.where}: {file.name}")
+        raw, where = self.text(file.path), f"{self.where}: {file.name}"
+        if file.kind != SAFETENSORS:
+            return parse_outline(raw, file.kind, file.size, where)
+        return parse_header(raw, file.size - 8 - len(raw), where)
 
     @cached_property
     def _header_tensors(self) -> dict[str, TensorInfo]:
-        return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
+        return {name: tensor for header in self.headers for name, tensor in header.entries.items()}
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Return the digests of each restored file; files of safetensors compute these kinds."""

@@ -61,6 +61,9 @@ class ReferenceStore:
         """Return the files that the store restores."""
         found = {}
         for entry in self.content["files"]:
+            if "outline" in entry:
+                found[entry["name"]] = self.outlined(entry)
+                continue
             header = self.array(entry["header"], None).tobytes()
             forms = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
             data = bytearray(max((v["data_offsets"][1] for v in forms.values()), default=0))
@@ -72,6 +75,21 @@ class ReferenceStore:
             entry = self.content["index"]
             found[entry["name"]] = self.array(entry["path"], None).tobytes()
         return found
+
+    def outlined(self, entry: dict[str, Any]) -> bytes:
+        """Return a file of another kind than safetensors."""
+        outline = self.array(entry["outline"], None).tobytes()
+        length = int.from_bytes(outline[:8], "little")
+        text, others = json.loads(outline[8 : 8 + length]), outline[8 + length :]
+        file = bytearray()
+        for name, form in text["tensors"].items():
+            gap = form["offset"] - len(file)
+            file, others = file + others[:gap], others[gap:]
+            file += self.tensor(name).tobytes()
+        file += others
+        assert len(file) == entry["size"]
+        assert self.tensors.keys() == text["tensors"].keys() | text.get("aliases", {}).keys()
+        return bytes(file)
 
     def checkpoint(self) -> dict[str, Any]:
         """Return the text of a training job's checkpoint."""

@@ -246,7 +246,7 @@ def _write_files(
         return known[raw]
 
     stored = tuple(
-        StoredFile(file.name, file.size, file_digests, stored_path(header.raw))
+        StoredFile(file.name, file.size, file_digests, stored_path(header.raw), kind=header.kind)
         for file, header, file_digests in zip(
             source.info.files, source.headers, digests, strict=True
         )

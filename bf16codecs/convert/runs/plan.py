@@ -100,7 +100,7 @@ def plan_step(
             offset = header.data_start + tensor.start
             piece = replace(pieces[tensor.name], dtype=dtype, shape=shape, file=file, offset=offset)
             ordered.append(piece)
-    in_order = {tensor.name: paths[tensor.name] for tensor in tensors}
+    in_order = {name: paths[name] for header in source.headers for name in header.entries}
     return StepPlan(in_order, ordered, arrays, arrays.keys() - taken)
 
 

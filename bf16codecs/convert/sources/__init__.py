@@ -33,7 +33,7 @@ from bf16codecs.store.kinds import (
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["left_out", "opened_source"]
+__all__ = ["is_foreign", "left_out", "opened_source"]
 
 
 def opened_source(
@@ -103,6 +103,11 @@ def _module_for(path: str) -> Any | None:
         if kind.is_source(path):
             return kind
     return None
+
+
+def is_foreign(path: str | os.PathLike[str]) -> bool:
+    """Return whether a source of another kind than safetensors is at a path."""
+    return _module_for(os.fspath(path)) is not None
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:

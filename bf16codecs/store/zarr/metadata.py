@@ -13,6 +13,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._arrays.grid import ChunkIndex
 from bf16codecs._arrays.storage import KeyStorage
+from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import layout_for
 from bf16codecs._base.messages import counted, damaged, named_errors, one_line
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID, PREFIX
@@ -364,6 +365,9 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
             f"its Zarr group is in the folder {folder!r:.80} of the ZIP file: zip the content of"
             " that folder, and not the folder (cd there; zip -r0 ../new.zarr.zip .)"
         )
+    if any(name.endswith("/data.pkl") for name in zip_names):
+        maker = for_caller("safetensors_to_zarr", "st2zarr")
+        return f"a ZIP file that torch.save wrote: make a store of it ({maker})"
     is_local = path_of(where) is not None
     advice = "; addresses of safetensors files end in .safetensors or .index.json"
     if "?" in where:

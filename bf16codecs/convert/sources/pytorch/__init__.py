@@ -1,0 +1,82 @@
+"""Models that `torch.save` wrote: a file, the index of several, or a folder with one of these.
+
+Nothing in them is run: see `pickles`. A file is restored byte for byte, whatever it has beside
+tensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bf16codecs._base.messages import named_errors
+from bf16codecs.convert.sources.pytorch.containers import is_pytorch_file, read_contents
+from bf16codecs.convert.sources.pytorch.naming import find_tensors
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import SourceFile, read_index, shard_names
+from bf16codecs.store.files import open_files
+from bf16codecs.store.kinds import path_of
+from bf16codecs.store.outline import Outline, make_outline
+from bf16codecs.store.reader import ModelReader
+
+__all__ = ["is_source", "open_source"]
+
+KIND = "pytorch"
+
+_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
+_INDEX_SUFFIX = ".bin.index.json"
+
+
+def is_source(path: str) -> bool:
+    """Return whether `torch.save` wrote the file at a path, or those of its index or folder."""
+    if path_of(path) is None:
+        return False
+    if path.endswith(_INDEX_SUFFIX):
+        return True
+    found = Path(path)
+    return _model_in(found) is not None if found.is_dir() else is_pytorch_file(found)
+
+
+def open_source(path: str) -> ModelReader:
+    """Open a model; raise SafetensorsError if it is damaged, or a file of it is missing."""
+    found = Path(path)
+    if found.is_dir():
+        found = _model_in(found) or found
+    if not found.name.endswith(_INDEX_SUFFIX):
+        return open_files(path, [_read(found)], paths=[found])
+    raw = read_index(found)
+    files = [_read(found.parent / name) for name in sorted(shard_names(raw, found))]
+    paths = [file.path for file in files]
+    return open_files(path, files, index=(found.name, raw), paths=[*paths, found])
+
+
+def _model_in(folder: Path) -> Path | None:
+    """Return the index, or the only file, of a model in a folder without safetensors."""
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    if any(name.endswith(".safetensors") for name in names):
+        return None
+    indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
+    files = [name for name in names if name.endswith(_SUFFIXES) and is_pytorch_file(folder / name)]
+    for candidates in (indexes, files):
+        if len(candidates) == 1:
+            return folder / candidates[0]
+    return None
+
+
+def _read(path: Path) -> SourceFile:
+    """Read all of a file but its tensors."""
+    with named_errors(str(path), SafetensorsError):
+        return SourceFile(path, _outline(path))
+
+
+def _outline(path: Path) -> Outline:
+    contents = read_contents(path)
+    layout = find_tensors(
+        contents.value, contents.storages, contents.size, contents.is_little_endian
+    )
+    with open(path, "rb") as file:
+
+        def read(start: int, stop: int) -> bytes:
+            file.seek(start)
+            return file.read(stop - start)
+
+        return make_outline(KIND, contents.size, layout.regions, layout.aliases, read)

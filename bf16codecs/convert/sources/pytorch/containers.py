@@ -1,0 +1,196 @@
+"""The files that `torch.save` writes, ZIP files and the older form: their storages and values.
+
+The older form is a sequence of pickles, with the bytes of each storage behind them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from bf16codecs._base.limits import MAX_METADATA_BYTES
+from bf16codecs.convert.sources.pytorch.naming import item_sizes
+from bf16codecs.convert.sources.pytorch.pickles import read_pickle
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import open_file
+
+__all__ = ["Contents", "is_pytorch_file", "read_contents"]
+
+_ZIP_START = b"PK\x03\x04"
+# The pickle of a magic number, of the second protocol, and those of later ones.
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+_OLDER_STARTS = tuple(
+    bytes([0x80, protocol]) + prefix + b"\x8a\x0a" + _MAGIC_NUMBER.to_bytes(10, "little") + b"."
+    for protocol, prefix in ((2, b""), (3, b""), *((p, b"\x95\x0d" + bytes(7)) for p in (4, 5)))
+)
+_RECORD = "/data.pkl"
+_LOCAL_HEADER_BYTES = 30
+_START_BYTES = 512
+_ENCRYPTED = 1
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The content of a file: its pickled value, and the range of each storage's bytes, by key."""
+
+    size: int
+    value: Any
+    storages: dict[str, tuple[int, int]]
+    is_little_endian: bool = True
+
+
+def is_pytorch_file(path: Path) -> bool:
+    """Return whether `torch.save` may have written a file."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        start = file.read(_START_BYTES)
+    if start.startswith(_OLDER_STARTS):
+        return True
+    if not start.startswith(_ZIP_START):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(_RECORD) for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return _RECORD.encode() in start  # cut short: its first member's name
+
+
+def read_contents(path: Path) -> Contents:
+    """Read all of a file but its storages; raise SafetensorsError if it is damaged."""
+    with open_file(path) as file:
+        is_zip = file.read(4) == _ZIP_START
+        file.seek(0)
+        if is_zip:
+            return _read_zip(path, file)
+        return _read_older(path, file)
+
+
+def _read_zip(path: Path, file: BinaryIO) -> Contents:
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            record = next((m for m in members if m.filename.endswith(_RECORD)), None)
+            if record is None:
+                raise SafetensorsError(f"{path}: a ZIP file without data.pkl: not of torch.save")
+            folder = record.filename.removesuffix("data.pkl")
+            raw = _member(archive, record, path)
+            order = _text(archive, folder + "byteorder", path)
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError) as e:
+        raise SafetensorsError(f"{path}: a damaged or truncated ZIP file: {e}") from None
+    storages = {}
+    for member in members:
+        key = member.filename.removeprefix(folder + "data/")
+        is_stored = member.compress_type == zipfile.ZIP_STORED
+        if member.filename == key or not is_stored or member.flag_bits & _ENCRYPTED:
+            continue
+        start = _data_offset(file, member)
+        if start + member.file_size > size:
+            raise SafetensorsError(f"{path}: truncated: storage {key!r:.80} ends behind the file")
+        storages[key] = start, start + member.file_size
+    value = read_pickle(_bounded(raw), f"{path}: data.pkl")
+    return Contents(size, value, storages, order in ("", "little"))
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
+    if member.flag_bits & _ENCRYPTED:
+        raise SafetensorsError(f"{path}: {member.filename!r:.80} is encrypted")
+    if member.file_size > MAX_METADATA_BYTES:
+        raise SafetensorsError(
+            f"{path}: {member.filename!r:.80} has {member.file_size} bytes, the limit is"
+            f" {MAX_METADATA_BYTES}"
+        )
+    with archive.open(member) as opened:
+        return opened.read(MAX_METADATA_BYTES)
+
+
+def _text(archive: zipfile.ZipFile, name: str, path: Path) -> str:
+    """Return the text of a member; empty if there is none."""
+    try:
+        member = archive.getinfo(name)
+    except KeyError:
+        return ""
+    return _member(archive, member, path).decode("ascii", "replace").strip()
+
+
+def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
+    """Return where a member's data begin, which its local header says and no directory."""
+    file.seek(member.header_offset)
+    header = file.read(_LOCAL_HEADER_BYTES)
+    if not header.startswith(_ZIP_START):
+        raise SafetensorsError(f"{file.name}: {member.filename!r:.80} is not where it should be")
+    lengths = header[26:28], header[28:30]
+    return (
+        member.header_offset
+        + _LOCAL_HEADER_BYTES
+        + sum(int.from_bytes(length, "little") for length in lengths)
+    )
+
+
+class _Bounded:
+    """Bytes to be read like a file, which never returns more than the largest pickle has."""
+
+    def __init__(self, data: bytes | mmap.mmap) -> None:
+        self._data, self._at = data, 0
+
+    def read(self, n: int) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        self._check(n)
+        part = self._data[self._at : self._at + n]
+        self._at += len(part)
+        return part
+
+    def readline(self) -> bytes:
+        """Return the bytes up to the next end of a line."""
+        end = self._data.find(b"\n", self._at, self._at + MAX_METADATA_BYTES)
+        return self.read(end + 1 - self._at if end >= 0 else len(self._data) - self._at)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, position: int) -> None:
+        """Go to a position."""
+        self._at = position
+
+    def _check(self, n: int) -> None:
+        if n > MAX_METADATA_BYTES:
+            raise ValueError(f"a value of {n} bytes, the limit is {MAX_METADATA_BYTES}")
+
+
+def _bounded(data: bytes | mmap.mmap) -> BinaryIO:
+    return cast(BinaryIO, _Bounded(data))
+
+
+@contextmanager
+def _mapped(file: BinaryIO) -> Iterator[mmap.mmap]:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+        yield mapping
+
+
+def _read_older(path: Path, file: BinaryIO) -> Contents:
+    with _mapped(file) as mapping:
+        data, where = _bounded(mapping), str(path)
+        magic, protocol, system, value, keys = (read_pickle(data, where) for _ in range(5))
+        if magic != _MAGIC_NUMBER or type(protocol) is not int or not isinstance(keys, list):
+            raise SafetensorsError(f"{path}: not a file of torch.save")
+        storages, at, size = {}, data.tell(), len(mapping)
+        sizes = item_sizes(value)
+        for key in map(str, keys):
+            items = int.from_bytes(mapping[at : at + 8], "little")
+            start = at + 8
+            at = start + items * sizes.get(key, 1)
+            if at > size:
+                raise SafetensorsError(
+                    f"{path}: truncated: storage {key!r:.80} ends behind the file"
+                )
+            storages[key] = start, at
+        pairs = getattr(system, "pairs", [])
+        return Contents(size, value, storages, ("little_endian", False) not in pairs)

@@ -1,0 +1,260 @@
+"""Names and places of the tensors in what `torch.save` wrote.
+
+A tensor is named by the keys that lead to it, joined by dots. Tensors that are the same part of a
+storage are one, with several names. Bytes of a storage that no such tensor has become a tensor of
+one dimension: those that are not contiguous, or overlap a larger one, are not shown by their names.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bf16codecs.convert.sources.pytorch.pickles import Mapped, Name, Storage, Tensor, Unknown
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.store.outline import Region
+
+__all__ = ["Layout", "find_tensors", "item_sizes"]
+
+# Levels of containers that are looked into, and the names that modules give to their parts.
+_MOST_LEVELS = 256
+_PARTS_OF_MODULES = {"_parameters", "_buffers", "_modules"}
+# Bytes that are worth an array of their own: fewer are kept with the pickle.
+_WORTH_AN_ARRAY = 1 << 12
+
+# The data type of a storage's class without "Storage", or of torch, and the items that one has.
+_DTYPES = {
+    **dict.fromkeys(("Byte", "QUInt8", "uint8", "quint8", "Untyped"), "U8"),
+    **dict.fromkeys(("Char", "QInt8", "int8", "qint8"), "I8"),
+    **dict.fromkeys(("Bool", "bool"), "BOOL"),
+    **dict.fromkeys(("Short", "int16"), "I16"),
+    **dict.fromkeys(("Int", "QInt32", "int32", "qint32"), "I32"),
+    **dict.fromkeys(("Long", "int64"), "I64"),
+    **dict.fromkeys(("Half", "float16"), "F16"),
+    **dict.fromkeys(("BFloat16", "bfloat16"), "BF16"),
+    **dict.fromkeys(("Float", "float32"), "F32"),
+    **dict.fromkeys(("Double", "float64"), "F64"),
+    **dict.fromkeys(("ComplexFloat", "complex64"), "C64"),
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+}
+_ITEM_BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8"), 1),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
+    **dict.fromkeys(("I32", "U32", "F32"), 4),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 8),
+}
+# Safetensors has no complex numbers of this size: they are shown as pairs.
+_COMPLEX_DOUBLE = {"ComplexDouble", "complex128"}
+
+
+class Layout(NamedTuple):
+    """The tensors of a file, none of which overlaps another, and further names of them."""
+
+    regions: list[Region]
+    aliases: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A tensor's part of a file, in bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    stop: int
+    is_contiguous: bool
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """The properties that tensors share which are the same."""
+        return self.offset, self.dtype, self.shape
+
+
+def item_sizes(value: Any) -> dict[str, int]:
+    """Return the size of the items of each storage that a value refers to, in bytes, by key."""
+    sizes = {}
+    for _, found in _walk(value):
+        storage = found if isinstance(found, Storage) else found.storage
+        sizes[storage.key] = _item_of(storage.type)[1]
+    return sizes
+
+
+def find_tensors(
+    value: Any, storages: Mapping[str, tuple[int, int]], size: int, is_little_endian: bool
+) -> Layout:
+    """Find the tensors of a file of `size` bytes.
+
+    `storages` are the ranges of their bytes in the file. Of big-endian files, bytes are shown.
+    Raises SafetensorsError if a tensor is not within its storage.
+    """
+    views: dict[str, list[_View]] = defaultdict(list)
+    kinds: dict[str, str] = {}
+    names = _Names()
+    for path, found in _walk(value):
+        storage = found if isinstance(found, Storage) else found.storage
+        dtype = _item_of(storage.type)[0] if is_little_endian else "U8"
+        kinds.setdefault(storage.key, dtype)
+        if isinstance(found, Tensor) and storage.key in storages and is_little_endian:
+            name = names.unique(".".join(path) or "tensor")
+            views[storage.key].append(_view(name, found, *storages[storage.key]))
+    chosen, aliases = _choose(view for of_storage in views.values() for view in of_storage)
+    regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
+    for key, (start, stop) in storages.items():
+        for begin, end in _free_parts(regions, start, stop):
+            where = "" if (begin, end) == (start, stop) else f"[{begin - start}:{end - start}]"
+            name = names.unique(f"storage {key}{where}")
+            regions.append(_flat(name, kinds.get(key, "U8"), begin, end))
+    for begin, end in _free_parts(regions, 0, size):
+        regions.append(_flat(names.unique(f"bytes {begin}"), "U8", begin, end))
+    return Layout(regions, aliases)
+
+
+def _item_of(kind: Name) -> tuple[str, int]:
+    """Return the data type, and the size in bytes, of the items of a storage or a tensor."""
+    name = kind.name.removesuffix("Storage")
+    if name in _COMPLEX_DOUBLE:
+        return "F64", 16
+    dtype = _DTYPES.get(name, "U8")
+    return dtype, _ITEM_BYTES[dtype]
+
+
+def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View:
+    kind = tensor.dtype or tensor.storage.type
+    dtype, item = _item_of(kind)
+    count = math.prod(tensor.shape)
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+    begin = start + item * tensor.offset
+    end = begin + item * (last + 1 if count else 0)
+    if end > stop or begin > stop:
+        raise SafetensorsError(f"tensor {name!r:.80} ends behind its storage")
+    shape = tensor.shape if item == _ITEM_BYTES[dtype] else (*tensor.shape, 2)
+    is_contiguous = end - begin == item * count and _is_in_order(tensor)
+    return _View(name, dtype, shape, begin, end, is_contiguous)
+
+
+def _is_in_order(tensor: Tensor) -> bool:
+    """Return whether a tensor's items follow each other in C order."""
+    step = 1
+    for n, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        if n > 1 and stride != step:
+            return False
+        step *= max(1, n)
+    return True
+
+
+def _choose(views: Iterable[_View]) -> tuple[list[_View], dict[str, str]]:
+    """Choose tensors that do not overlap, larger ones first; return other names of them, too."""
+    by_place: dict[tuple[Any, ...], list[_View]] = {}
+    for view in views:
+        if view.is_contiguous:
+            by_place.setdefault(view.place, []).append(view)
+    aliases: dict[str, str] = {}
+    candidates = []
+    for first, *others in by_place.values():
+        candidates.append(first)
+        # Empty tensors have no data to share.
+        aliases |= {other.name: first.name for other in others if first.stop > first.offset}
+        candidates += [other for other in others if first.stop == first.offset]
+    candidates.sort(key=lambda view: view.offset - view.stop)
+    chosen = list(_without_overlaps(candidates))
+    shown = {view.name for view in chosen}
+    return chosen, {alias: name for alias, name in aliases.items() if name in shown}
+
+
+def _without_overlaps(views: Iterable[_View]) -> Iterator[_View]:
+    """Yield the views that do not overlap an earlier one."""
+    starts: list[int] = []
+    stops: list[int] = []
+    for view in views:
+        at = bisect.bisect_right(starts, view.offset)
+        is_free = (at == 0 or stops[at - 1] <= view.offset) and (
+            at == len(starts) or view.stop <= starts[at]
+        )
+        if is_free:
+            starts.insert(at, view.offset)
+            stops.insert(at, view.stop)
+            yield view
+
+
+def _free_parts(regions: list[Region], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a range that are in no region, and worth an array."""
+    at = start
+    for region in sorted(regions, key=lambda region: region.offset):
+        if region.stop <= start or region.offset >= stop:
+            continue
+        if region.offset - at >= _WORTH_AN_ARRAY:
+            yield at, region.offset
+        at = max(at, region.stop)
+    if stop - at >= _WORTH_AN_ARRAY:
+        yield at, stop
+
+
+def _flat(name: str, dtype: str, start: int, stop: int) -> Region:
+    """Return a region of one dimension; of bytes if it does not have whole items."""
+    item = _ITEM_BYTES[dtype]
+    if (stop - start) % item:
+        dtype, item = "U8", 1
+    return Region(name, dtype, ((stop - start) // item,), start)
+
+
+class _Names:
+    """Names that were given; of equal ones, the later have a number."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """Return a name that was not given yet."""
+        found = name
+        while found in self._given:
+            number = self._next[name] = self._next.get(name, 1) + 1
+            found = f"{name}#{number}"
+        self._given.add(found)
+        return found
+
+
+def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Tensor | Storage]]:
+    """Yield all tensors and storages in a value, in order, with the keys that lead to them."""
+    todo: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    seen: set[int] = set()
+    while todo:
+        path, found = todo.pop()
+        if isinstance(found, (Tensor, Storage)):
+            yield path, found
+            continue
+        # A container may be in several places, even in itself.
+        if id(found) in seen or len(path) > _MOST_LEVELS:
+            continue
+        children = list(_children(found))
+        if children:
+            seen.add(id(found))
+        todo += [((*path, *key), child) for key, child in reversed(children)]
+
+
+def _children(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapped):
+        for number, (key, child) in enumerate(value.pairs):
+            text = str(key) if isinstance(key, (str, int, float)) else f"key{number}"
+            yield () if text in _PARTS_OF_MODULES else (text,), child
+    elif isinstance(value, (list, tuple)):
+        for number, child in enumerate(value):
+            yield (str(number),), child
+    elif isinstance(value, Unknown):
+        states = [child for child in value.contents if isinstance(child, Mapped)]
+        others = [child for child in value.contents if not isinstance(child, Mapped)]
+        yield from (((), state) for state in states)
+        yield from (((str(number),), child) for number, child in enumerate(others))

@@ -1,0 +1,172 @@
+"""Outlines: where the tensors of a file lie that is not a safetensors file, and its other bytes.
+
+docs/store.md, "Files of other kinds", is the normative description.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from bf16codecs._base.dtypes import DTYPE_BITS
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import Header, TensorInfo, json_object
+from bf16codecs.store.attributes import stated_shape
+
+__all__ = ["Outline", "Region", "make_outline", "parse_outline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Consecutive bytes of a file that are a tensor in C order, little-endian."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor's data."""
+        return math.prod(self.shape) * DTYPE_BITS[self.dtype] // 8
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte behind it."""
+        return self.offset + self.nbytes
+
+
+@dataclass(frozen=True)
+class Outline(Header):
+    """The counterpart of a safetensors header: `raw` has all bytes but the tensors'."""
+
+    #: The size of the file.
+    size: int = 0
+    #: The bytes before the first tensor.
+    start: bytes = b""
+
+    @property
+    def prefix(self) -> bytes:
+        """The bytes before the first tensor."""
+        return self.start
+
+    @property
+    def data_start(self) -> int:
+        """Offset of the first tensor."""
+        return len(self.start)
+
+    @property
+    def file_size(self) -> int:
+        """Size of the file."""
+        return self.size
+
+
+def make_outline(
+    kind: str,
+    size: int,
+    regions: Iterable[Region],
+    aliases: Mapping[str, str],
+    read: Callable[[int, int], bytes],
+) -> Outline:
+    """Make the outline of a file.
+
+    Parameters
+    ----------
+    kind
+        The kind of the file, by which stores name it.
+    size
+        The size of the file in bytes.
+    regions
+        Its tensors, none of which overlaps another.
+    aliases
+        Further names of tensors, each with the name of its region.
+    read
+        Returns the bytes of the file from one offset to another.
+    """
+    ordered = sorted(regions, key=lambda region: (region.offset, region.stop))
+    tensors = {
+        region.name: {
+            "dtype": region.dtype,
+            "shape": list(region.shape),
+            "offset": region.offset,
+        }
+        for region in ordered
+    }
+    content: dict[str, Any] = {"tensors": tensors}
+    if aliases:
+        content["aliases"] = dict(aliases)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    others = b"".join(read(start, stop) for start, stop in _gaps(ordered, size))
+    raw = len(text).to_bytes(8, "little") + text + others
+    return parse_outline(raw, kind, size, "the outline")
+
+
+def parse_outline(raw: bytes, kind: str, size: int, where: str) -> Outline:
+    """Parse the outline of a file of `size` bytes.
+
+    Raises StoreError or SafetensorsError if it breaks the rules.
+    """
+    length = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 + length:
+        raise StoreError(f"{where}: truncated")
+    content = dict(json_object(raw[8 : 8 + length], where))
+    try:
+        regions = [_region(name, entry) for name, entry in content["tensors"].items()]
+        aliases = _aliases(content.get("aliases", {}), {region.name for region in regions})
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise StoreError(f"{where}: {e}") from None
+    if any(one.stop > other.offset for one, other in pairwise(regions)):
+        raise StoreError(f"{where}: tensors overlap, or are not in order")
+    if regions and regions[-1].stop > size:
+        raise StoreError(f"{where}: tensor {regions[-1].name!r:.80} ends behind the file")
+    at, parts = 8 + length, []
+    for start, stop in _gaps(regions, size):
+        parts.append((start, raw[at : at + stop - start]))
+        at += stop - start
+    if at != len(raw):
+        raise StoreError(f"{where}: has {len(raw) - at} bytes more than its file")
+    first = parts.pop(0)[1] if parts and parts[0][0] == 0 else b""
+    tensors = tuple(
+        TensorInfo(r.name, r.dtype, r.shape, r.offset - len(first), r.stop - len(first))
+        for r in regions
+    )
+    return Outline(
+        raw, tensors, kind=kind, gaps=tuple(parts), aliases=aliases, size=size, start=first
+    )
+
+
+def _gaps(regions: Iterable[Region], size: int) -> Iterable[tuple[int, int]]:
+    """Yield the ranges of a file that are in no region."""
+    at = 0
+    for region in regions:
+        if region.offset > at:
+            yield at, region.offset
+        at = max(at, region.stop)
+    if size > at:
+        yield at, size
+
+
+def _region(name: str, entry: Mapping[str, Any]) -> Region:
+    dtype, shape, offset = entry["dtype"], stated_shape(entry["shape"]), entry["offset"]
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise ValueError(f"tensor {name!r:.80}: {dtype!r:.80} is not a dtype")
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"tensor {name!r:.80}: {offset!r:.80} is not an offset")
+    if math.prod(shape) * DTYPE_BITS[dtype] % 8:
+        raise ValueError(f"tensor {name!r:.80}: does not fill whole bytes")
+    return Region(name, dtype, shape, offset)
+
+
+def _aliases(entry: Any, names: set[str]) -> dict[str, str]:
+    if not isinstance(entry, Mapping):
+        raise TypeError("aliases are not an object")
+    for alias, name in entry.items():
+        if name not in names:
+            raise ValueError(f"{alias!r:.80} stands for {name!r:.80}, which is no tensor")
+        if alias in names:
+            raise ValueError(f"{alias!r:.80} is a tensor, and stands for another")
+    return dict(entry)

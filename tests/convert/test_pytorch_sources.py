@@ -1,0 +1,294 @@
+"""Models that `torch.save` wrote become stores, and come back byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bf16codecs import open_model
+from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import read_header
+from bf16codecs.store.outline import Region, make_outline, parse_outline
+from invoked import CONVERTERS, done, info_table, refused
+from looping import noted
+from reference_store import ReferenceStore
+from torch_files import FILES, pickled, plain, storage, tensor, write_older, write_zip
+
+STATE = ["0.bias", "0.weight", "1.bias", "1.num_batches_tracked"]
+STATE += ["1.running_mean", "1.running_var", "1.weight"]
+MATRIX = np.arange(12, dtype="f4").tobytes()
+
+
+def stored(source: Path, tmp_path: Path, **options: Any) -> Path:
+    """Return a store of a file, which is known to restore it."""
+    store, back = tmp_path / "m.zarr", tmp_path / "back.bin"
+    safetensors_to_zarr(source, store, overwrite=True, **options)
+    zarr_to_safetensors(store, back, overwrite=True)
+    assert back.read_bytes() == source.read_bytes()
+    return store
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
+def test_files_of_torch_come_back(name: str, tmp_path: Path) -> None:
+    source = FILES / name
+    for target, (store, restore) in CONVERTERS.items():
+        with noted(target):
+            done(store, source, tmp_path / target)
+            done(restore, tmp_path / target, tmp_path / f"{target}-{name}")
+            assert (tmp_path / f"{target}-{name}").read_bytes() == source.read_bytes()
+            assert "identical" in done("bf16codecs", "verify", tmp_path / target, source)
+    assert ReferenceStore(tmp_path / "m.zarr").files() == {name: source.read_bytes()}
+
+
+def test_tensors_have_the_names_of_their_keys(tmp_path: Path) -> None:
+    for name in ("state.bin", "older.bin", "protocol5.bin", "older4.bin", "module.pt"):
+        with noted(name), open_model(stored(FILES / name, tmp_path)) as model:
+            assert sorted(model) == STATE
+            assert model["0.weight"].shape == (30, 20)
+            assert model["0.weight"].dtype == "bfloat16"
+    with open_model(stored(FILES / "training.ckpt", tmp_path)) as model:
+        assert {"model.0.weight", "losses.0", "losses.1.last"} <= set(model)
+        assert {"optimizer.state.0.exp_avg", "optimizer.state.0.step"} <= set(model)
+        assert model["losses.0"][...].tolist() == [0.5, 0.25]
+
+
+def test_forms_have_the_same_tensors(tmp_path: Path) -> None:
+    found = []
+    for name in ("state.bin", "older.bin"):
+        with open_model(stored(FILES / name, tmp_path)) as model:
+            found.append({key: model[key][...].tobytes() for key in model})
+    assert found[0] == found[1]
+
+
+def test_shared_and_strange_tensors(tmp_path: Path) -> None:
+    """A tied tensor has both names; one that is turned is not shown by its name."""
+    store = stored(FILES / "tied.pth", tmp_path)
+    with open_model(store) as model:
+        assert {"part", "turned"}.isdisjoint(model)
+        assert model["embed"][...].tobytes() == model["head"][...].tobytes()
+        assert model["none"].shape == (0, 3)
+        assert model["scalar"][...] == 3.5
+        assert model["complex"].shape == (5, 2)
+        assert model["small"].dtype == "float8_e4m3fn"
+    rows = {row.split()[0]: row.split() for row in info_table(store)[1:]}
+    assert rows["head"][3] == "shared"
+
+
+def test_safetensors_files_of_them(tmp_path: Path) -> None:
+    store, target = stored(FILES / "tied.pth", tmp_path), tmp_path / "m.safetensors"
+    assert "--to safetensors" in refused("zarr2st", store, target)
+    done("zarr2st", store, target, "--to", "safetensors")
+    with open_model(store) as model, open_model(target) as file:
+        assert set(model) == set(file)
+        for name in model:
+            assert model[name][...].tobytes() == file[name][...].tobytes()
+    assert len(read_header(target).tensors) == len(open_model(store))
+    done("st2zarr", target, tmp_path / "again.zarr")
+    done("zarr2st", tmp_path / "again.zarr", tmp_path / "same.safetensors", "--to", "safetensors")
+    assert (tmp_path / "same.safetensors").read_bytes() == target.read_bytes()
+    with pytest.raises(ValueError, match="only 'safetensors'"):
+        zarr_to_safetensors(store, tmp_path / "x", to="gguf")
+
+
+def test_bases_runs_and_lossy_stores(tmp_path: Path) -> None:
+    source = FILES / "tied.pth"
+    base = stored(source, tmp_path).rename(tmp_path / "base.zarr")
+    done("st2zarr", source, tmp_path / "d.zarr", "--base", base)
+    done("zarr2st", tmp_path / "d.zarr", tmp_path / "d.pth")
+    for step in (1, 2):
+        done("st2zarr", "--append", "--step", step, source, tmp_path / "run.zarr")
+    for step in (1, 2):
+        done("zarr2st", f"{tmp_path / 'run.zarr'}@{step}", tmp_path / f"{step}.pth")
+    for name in ("d", "1", "2"):
+        assert (tmp_path / f"{name}.pth").read_bytes() == source.read_bytes()
+    done("st2zarr", source, tmp_path / "half.zarr", "--lossy", "float16")
+    done("zarr2st", tmp_path / "half.zarr", tmp_path / "half.pth")
+    assert (tmp_path / "half.pth").stat().st_size == source.stat().st_size
+
+
+def test_models_of_several_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    names = {"a": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}
+    for key, name in names.items():
+        content = pickled({key: tensor("Float", "0", 12, 0, (3, 4), (4, 1))})
+        write_zip(folder / name, content, {"0": MATRIX})
+    index = folder / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    for source in (folder, index):
+        with noted(str(source)):
+            done("st2zarr", source, tmp_path / "m.zarr", "--overwrite")
+            done("zarr2st", tmp_path / "m.zarr", tmp_path / "back", "--overwrite")
+            back = {path.name: path.read_bytes() for path in (tmp_path / "back").iterdir()}
+            assert back == {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / names["b"]).unlink()
+    assert "No such file" in refused("st2zarr", folder, tmp_path / "n.zarr")
+
+
+def test_targets_that_are_other_files(tmp_path: Path) -> None:
+    store, target = stored(FILES / "state.bin", tmp_path), tmp_path / "x.bin"
+    target.write_text("mine")
+    assert "is not a PyTorch file" in refused("zarr2st", store, target, "--overwrite")
+    shutil.copy(FILES / "slice.pt", target)
+    done("zarr2st", store, target, "--overwrite")
+    assert target.read_bytes() == (FILES / "state.bin").read_bytes()
+
+
+def views(tmp_path: Path, values: dict[str, bytes], **options: Any) -> set[str]:
+    """Return the names of the tensors of a file with one storage of 12 items."""
+    path = write_zip(tmp_path / "x.pt", pickled(values), {"0": MATRIX}, **options)
+    with open_model(stored(path, tmp_path)) as model:
+        return set(model)
+
+
+def test_views_of_one_storage(tmp_path: Path) -> None:
+    """Larger tensors come before smaller ones that overlap them; both ends of a storage stay."""
+    halves = {
+        "a": tensor("Float", "0", 12, 0, (2, 3), (3, 1)),
+        "b": tensor("Float", "0", 12, 6, (6,), (1,)),
+    }
+    assert views(tmp_path, halves) == {"a", "b"}
+    overlapping = halves | {"c": tensor("Float", "0", 12, 0, (3, 3), (3, 1))}
+    assert views(tmp_path, overlapping) == {"c"}
+    turned = {"t": tensor("Float", "0", 12, 0, (4, 3), (1, 4))}
+    assert views(tmp_path, turned) == set()
+    names = {"a.b": halves["a"], "a": b"}" + plain("b") + halves["b"] + b"s"}
+    assert views(tmp_path, names) == {"a.b", "a.b#2"}
+    assert views(tmp_path, halves, byteorder="big") == set()
+    assert views(tmp_path, halves, compression=zipfile.ZIP_DEFLATED) == set()
+
+
+def test_a_storage_without_tensors_is_one(tmp_path: Path) -> None:
+    data = np.arange(3000, dtype="<f4").tobytes()
+    values = {"t": tensor("Float", "0", 3000, 0, (3, 1000), (1, 3))}
+    path = write_zip(tmp_path / "x.pt", pickled(values), {"0": data})
+    with open_model(stored(path, tmp_path)) as model:
+        assert list(model) == ["storage 0"]
+        assert model["storage 0"][...].tobytes() == data
+    values = {"s": storage("Long", "0", 1500)}
+    path = write_older(tmp_path / "y.pt", pickled(values), {"0": (1500, data)})
+    with open_model(stored(path, tmp_path)) as model:
+        assert model["storage 0"].dtype == "int64"
+
+
+def damaged_zip(change: Callable[[bytearray], None]) -> bytes:
+    content = bytearray((FILES / "state.bin").read_bytes())
+    change(content)
+    return bytes(content)
+
+
+def entry_of_storage(content: bytearray) -> int:
+    """Return where the directory's entry of the first storage begins."""
+    return content.rfind(b"PK\x01\x02", 0, content.rfind(b"/data/0"))
+
+
+def _cut(content: bytearray) -> None:
+    del content[2000:]
+
+
+def _far_storage(content: bytearray) -> None:
+    at = entry_of_storage(content)
+    content[at + 42 : at + 46] = (1 << 30).to_bytes(4, "little")
+
+
+def _encrypt(content: bytearray) -> None:
+    at = content.find(b"PK\x01\x02")
+    content[at + 8] |= 1
+
+
+DAMAGES = {
+    "truncated ZIP file": _cut,
+    "not where it should be": _far_storage,
+    "encrypted": _encrypt,
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_damaged_zip_files(message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(damaged_zip(DAMAGES[message]))
+    assert message in refused("st2zarr", path, tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_damaged_older_files(tmp_path: Path) -> None:
+    content, path = (FILES / "older.bin").read_bytes(), tmp_path / "x.bin"
+    for n in (len(content) - 1, len(content) // 2, 40, 16):
+        with noted(n):
+            path.write_bytes(content[:n])
+            line = refused("st2zarr", path, tmp_path / "m.zarr")
+            assert "damaged pickle" in line or "truncated" in line
+
+
+def test_a_checksum_of_zip_that_is_wrong_stays(tmp_path: Path) -> None:
+    content = bytearray((FILES / "state.bin").read_bytes())
+    content[entry_of_storage(content) + 16] ^= 1
+    path = tmp_path / "x.bin"
+    path.write_bytes(content)
+    stored(path, tmp_path)
+
+
+def test_tensors_behind_their_storage(tmp_path: Path) -> None:
+    for shape, strides in (((13,), (1,)), ((3, 5), (4, 1)), ((1 << 40, 1 << 40), (1, 1))):
+        with noted(shape):
+            content = pickled({"w": tensor("Float", "0", 12, 0, shape, strides)})
+            path = write_zip(tmp_path / "x.pt", content, {"0": MATRIX})
+            assert "'w' ends behind its storage" in refused("st2zarr", path, tmp_path / "m.zarr")
+
+
+def outline(text: Any, others: bytes = b"") -> bytes:
+    raw = json.dumps(text).encode()
+    return len(raw).to_bytes(8, "little") + raw + others
+
+
+def test_outlines_that_break_the_rules() -> None:
+    form = {"dtype": "U8", "shape": [4], "offset": 2}
+    parsed = parse_outline(outline({"tensors": {"a": form}}, b"0123"), "x", 8, "o")
+    assert (parsed.prefix, parsed.gaps, parsed.file_size) == (b"01", ((6, b"23"),), 8)
+    damages = {
+        "truncated": outline({"tensors": {}})[:9],
+        "has -1 bytes more": outline({"tensors": {"a": form}}, b"012"),
+        "has 1 bytes more": outline({"tensors": {"a": form}}, b"01234"),
+        "ends behind the file": outline({"tensors": {"a": {**form, "offset": 5}}}, b"0123"),
+        "is not an offset": outline({"tensors": {"a": {**form, "offset": -1}}}, b"0123"),
+        "is not a dtype": outline({"tensors": {"a": {**form, "dtype": "X"}}}, b"0123"),
+        "is not a shape": outline({"tensors": {"a": {**form, "shape": [-1]}}}, b"0123"),
+        "fill whole bytes": outline({"tensors": {"a": {**form, "dtype": "F4", "shape": [3]}}}),
+        "overlap": outline({"tensors": {"a": form, "b": {**form, "offset": 3}}}, b"0123"),
+        "which is no tensor": outline({"tensors": {}, "aliases": {"b": "a"}}, b"01234567"),
+        "stands for another": outline({"tensors": {"a": form}, "aliases": {"a": "a"}}, b"0123"),
+        "not an object": outline({"tensors": {}, "aliases": []}, b"01234567"),
+        "'tensors'": outline({}, b"01234567"),
+    }
+    for message, raw in damages.items():
+        with noted(message), pytest.raises(StoreError, match=message):
+            parse_outline(raw, "x", 8, "o")
+
+
+def test_outlines_of_nothing() -> None:
+    assert make_outline("x", 0, [], {}, lambda a, b: bytes(b - a)).file_size == 0
+    whole = make_outline("x", 4, [Region("a", "F32", (), 0)], {}, lambda a, b: bytes(b - a))
+    assert (whole.prefix, whole.gaps) == (b"", ())
+
+
+def test_verifying_other_files(tmp_path: Path) -> None:
+    store = stored(FILES / "state.bin", tmp_path)
+    assert verify_store(store, FILES / "state.bin").tensors == len(STATE)
+    line = refused("bf16codecs", "verify", store, FILES / "older.bin")
+    assert "its header differs" in line
+
+
+def test_messages_name_the_kind(tmp_path: Path) -> None:
+    assert "torch.save" in refused("bf16codecs", "info", FILES / "state.bin")
+    plain_zip = tmp_path / "x.pt"
+    with zipfile.ZipFile(plain_zip, "w") as archive:
+        archive.writestr("a", "b")
+    assert "not a safetensors file" in refused("st2zarr", plain_zip, tmp_path / "m.zarr")
