@@ -219,6 +219,21 @@ def test_damaged_zip_files(message: str, tmp_path: Path) -> None:
     assert not (tmp_path / "m.zarr").exists()
 
 
+def test_storages_that_overlap(tmp_path: Path) -> None:
+    """Two entries of a directory may have one place."""
+    data = np.arange(4000, dtype="<f4").tobytes()
+    forms = {key: tensor("Float", key, 4000, 0, (4000,), (1,)) for key in ("0", "1")}
+    turned = {"2": tensor("Float", "1", 4000, 0, (2, 2000), (1, 2))}
+    for values in (forms, turned, {"n": plain(None)}):
+        path = write_zip(tmp_path / "x.pt", pickled(values), {"0": data, "1": data})
+        content = bytearray(path.read_bytes())
+        first = entry_of_storage(content)
+        second = content.rfind(b"PK\x01\x02", 0, content.rfind(b"/data/1"))
+        content[second + 42 : second + 46] = content[first + 42 : first + 46]
+        path.write_bytes(content)
+        stored(path, tmp_path)
+
+
 def test_damaged_older_files(tmp_path: Path) -> None:
     content, path = (FILES / "older.bin").read_bytes(), tmp_path / "x.bin"
     for n in (len(content) - 1, len(content) // 2, 40, 16):

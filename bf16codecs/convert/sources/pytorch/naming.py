@@ -112,13 +112,14 @@ def find_tensors(
             views[storage.key].append(_view(name, found, *storages[storage.key]))
     chosen, aliases = _choose(view for of_storage in views.values() for view in of_storage)
     regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
-    for key, (start, stop) in storages.items():
-        for begin, end in _free_parts(regions, start, stop):
-            where = "" if (begin, end) == (start, stop) else f"[{begin - start}:{end - start}]"
-            name = names.unique(f"storage {key}{where}")
-            regions.append(_flat(name, kinds.get(key, "U8"), begin, end))
-    for begin, end in _free_parts(regions, 0, size):
-        regions.append(_flat(names.unique(f"bytes {begin}"), "U8", begin, end))
+    parts = _free_parts(regions, sorted((*place, key) for key, place in storages.items()))
+    for start, stop, key in parts:
+        begin, end = storages[key]
+        where = "" if (begin, end) == (start, stop) else f"[{start - begin}:{stop - begin}]"
+        name = names.unique(f"storage {key}{where}")
+        regions.append(_flat(name, kinds.get(key, "U8"), start, stop))
+    for start, stop, _ in _free_parts(regions, [(0, size, "")]):
+        regions.append(_flat(names.unique(f"bytes {start}"), "U8", start, stop))
     return Layout(regions, aliases)
 
 
@@ -189,17 +190,25 @@ def _without_overlaps(views: Iterable[_View]) -> Iterator[_View]:
             yield view
 
 
-def _free_parts(regions: list[Region], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a range that are in no region, and worth an array."""
-    at = start
-    for region in sorted(regions, key=lambda region: region.offset):
-        if region.stop <= start or region.offset >= stop:
-            continue
-        if region.offset - at >= _WORTH_AN_ARRAY:
-            yield at, region.offset
-        at = max(at, region.stop)
-    if stop - at >= _WORTH_AN_ARRAY:
-        yield at, stop
+def _free_parts(
+    regions: Iterable[Region], ranges: Iterable[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Return the parts of ranges that are in no region, and worth an array.
+
+    Ranges are in order, each with a key. What several of them have belongs to the first.
+    """
+    taken = iter(sorted((region.offset, region.stop) for region in regions))
+    found, at, (begin, end) = [], 0, next(taken, (math.inf, math.inf))
+    for start, stop, key in ranges:
+        at = max(at, start)
+        while at < stop:
+            while end <= at:
+                begin, end = next(taken, (math.inf, math.inf))
+            until = int(min(stop, max(begin, at)))
+            if until - at >= _WORTH_AN_ARRAY:
+                found.append((at, until, key))
+            at = until if until == stop else int(min(end, stop))
+    return found
 
 
 def _flat(name: str, dtype: str, start: int, stop: int) -> Region:
