@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from bf16codecs._base.messages import named_errors
+from bf16codecs.convert.regions import Names, outlined_file
 from bf16codecs.convert.sources.pytorch.containers import is_pytorch_file, read_contents
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import SourceFile, read_index, shard_names
 from bf16codecs.store.files import open_files
 from bf16codecs.store.kinds import path_of
-from bf16codecs.store.outline import Outline, make_outline
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
@@ -65,18 +65,6 @@ def _model_in(folder: Path) -> Path | None:
 def _read(path: Path) -> SourceFile:
     """Read all of a file but its tensors."""
     with named_errors(str(path), SafetensorsError):
-        return SourceFile(path, _outline(path))
-
-
-def _outline(path: Path) -> Outline:
-    contents = read_contents(path)
-    layout = find_tensors(
-        contents.value, contents.storages, contents.size, contents.is_little_endian
-    )
-    with open(path, "rb") as file:
-
-        def read(start: int, stop: int) -> bytes:
-            file.seek(start)
-            return file.read(stop - start)
-
-        return make_outline(KIND, contents.size, layout.regions, layout.aliases, read)
+        contents, names = read_contents(path), Names()
+        layout = find_tensors(contents.value, contents.storages, contents.is_little_endian, names)
+        return outlined_file(path, KIND, contents.size, layout, names)

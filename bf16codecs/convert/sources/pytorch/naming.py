@@ -7,24 +7,23 @@ one dimension: those that are not contiguous, or overlap a larger one, are not s
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from bf16codecs._base.dtypes import DTYPE_BITS
+from bf16codecs.convert.regions import Layout, Names, flat_region, free_parts, without_overlaps
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Name, Storage, Tensor, Unknown
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.store.outline import Region
 
-__all__ = ["Layout", "find_tensors", "item_sizes"]
+__all__ = ["find_tensors", "item_sizes"]
 
 # Levels of containers that are looked into, and the names that modules give to their parts.
 _MOST_LEVELS = 256
 _PARTS_OF_MODULES = {"_parameters", "_buffers", "_modules"}
-# Bytes that are worth an array of their own: fewer are kept with the pickle.
-_WORTH_AN_ARRAY = 1 << 12
 
 # The data type of a storage's class without "Storage", or of torch, and the items that one has.
 _DTYPES = {
@@ -48,22 +47,8 @@ _DTYPES = {
     "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
 }
-_ITEM_BYTES = {
-    **dict.fromkeys(("BOOL", "U8", "I8"), 1),
-    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1),
-    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
-    **dict.fromkeys(("I32", "U32", "F32"), 4),
-    **dict.fromkeys(("I64", "U64", "F64", "C64"), 8),
-}
 # Safetensors has no complex numbers of this size: they are shown as pairs.
 _COMPLEX_DOUBLE = {"ComplexDouble", "complex128"}
-
-
-class Layout(NamedTuple):
-    """The tensors of a file, none of which overlaps another, and further names of them."""
-
-    regions: list[Region]
-    aliases: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +78,15 @@ def item_sizes(value: Any) -> dict[str, int]:
 
 
 def find_tensors(
-    value: Any, storages: Mapping[str, tuple[int, int]], size: int, is_little_endian: bool
+    value: Any, storages: Mapping[str, tuple[int, int]], is_little_endian: bool, names: Names
 ) -> Layout:
-    """Find the tensors of a file of `size` bytes.
+    """Find the tensors of a file.
 
     `storages` are the ranges of their bytes in the file. Of big-endian files, bytes are shown.
     Raises SafetensorsError if a tensor is not within its storage.
     """
     views: dict[str, list[_View]] = defaultdict(list)
     kinds: dict[str, str] = {}
-    names = _Names()
     for path, found in _walk(value):
         storage = found if isinstance(found, Storage) else found.storage
         dtype = _item_of(storage.type)[0] if is_little_endian else "U8"
@@ -112,14 +96,12 @@ def find_tensors(
             views[storage.key].append(_view(name, found, *storages[storage.key]))
     chosen, aliases = _choose(view for of_storage in views.values() for view in of_storage)
     regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
-    parts = _free_parts(regions, sorted((*place, key) for key, place in storages.items()))
+    parts = free_parts(regions, sorted((*place, key) for key, place in storages.items()))
     for start, stop, key in parts:
         begin, end = storages[key]
         where = "" if (begin, end) == (start, stop) else f"[{start - begin}:{stop - begin}]"
         name = names.unique(f"storage {key}{where}")
-        regions.append(_flat(name, kinds.get(key, "U8"), start, stop))
-    for start, stop, _ in _free_parts(regions, [(0, size, "")]):
-        regions.append(_flat(names.unique(f"bytes {start}"), "U8", start, stop))
+        regions.append(flat_region(name, kinds.get(key, "U8"), start, stop))
     return Layout(regions, aliases)
 
 
@@ -129,7 +111,7 @@ def _item_of(kind: Name) -> tuple[str, int]:
     if name in _COMPLEX_DOUBLE:
         return "F64", 16
     dtype = _DTYPES.get(name, "U8")
-    return dtype, _ITEM_BYTES[dtype]
+    return dtype, DTYPE_BITS[dtype] // 8
 
 
 def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View:
@@ -141,7 +123,7 @@ def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View:
     end = begin + item * (last + 1 if count else 0)
     if end > stop or begin > stop:
         raise SafetensorsError(f"tensor {name!r:.80} ends behind its storage")
-    shape = tensor.shape if item == _ITEM_BYTES[dtype] else (*tensor.shape, 2)
+    shape = tensor.shape if 8 * item == DTYPE_BITS[dtype] else (*tensor.shape, 2)
     is_contiguous = end - begin == item * count and _is_in_order(tensor)
     return _View(name, dtype, shape, begin, end, is_contiguous)
 
@@ -170,70 +152,9 @@ def _choose(views: Iterable[_View]) -> tuple[list[_View], dict[str, str]]:
         aliases |= {other.name: first.name for other in others if first.stop > first.offset}
         candidates += [other for other in others if first.stop == first.offset]
     candidates.sort(key=lambda view: view.offset - view.stop)
-    chosen = list(_without_overlaps(candidates))
+    chosen = list(without_overlaps(candidates))
     shown = {view.name for view in chosen}
     return chosen, {alias: name for alias, name in aliases.items() if name in shown}
-
-
-def _without_overlaps(views: Iterable[_View]) -> Iterator[_View]:
-    """Yield the views that do not overlap an earlier one."""
-    starts: list[int] = []
-    stops: list[int] = []
-    for view in views:
-        at = bisect.bisect_right(starts, view.offset)
-        is_free = (at == 0 or stops[at - 1] <= view.offset) and (
-            at == len(starts) or view.stop <= starts[at]
-        )
-        if is_free:
-            starts.insert(at, view.offset)
-            stops.insert(at, view.stop)
-            yield view
-
-
-def _free_parts(
-    regions: Iterable[Region], ranges: Iterable[tuple[int, int, str]]
-) -> list[tuple[int, int, str]]:
-    """Return the parts of ranges that are in no region, and worth an array.
-
-    Ranges are in order, each with a key. What several of them have belongs to the first.
-    """
-    taken = iter(sorted((region.offset, region.stop) for region in regions))
-    found, at, (begin, end) = [], 0, next(taken, (math.inf, math.inf))
-    for start, stop, key in ranges:
-        at = max(at, start)
-        while at < stop:
-            while end <= at:
-                begin, end = next(taken, (math.inf, math.inf))
-            until = int(min(stop, max(begin, at)))
-            if until - at >= _WORTH_AN_ARRAY:
-                found.append((at, until, key))
-            at = until if until == stop else int(min(end, stop))
-    return found
-
-
-def _flat(name: str, dtype: str, start: int, stop: int) -> Region:
-    """Return a region of one dimension; of bytes if it does not have whole items."""
-    item = _ITEM_BYTES[dtype]
-    if (stop - start) % item:
-        dtype, item = "U8", 1
-    return Region(name, dtype, ((stop - start) // item,), start)
-
-
-class _Names:
-    """Names that were given; of equal ones, the later have a number."""
-
-    def __init__(self) -> None:
-        self._given: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def unique(self, name: str) -> str:
-        """Return a name that was not given yet."""
-        found = name
-        while found in self._given:
-            number = self._next[name] = self._next.get(name, 1) + 1
-            found = f"{name}#{number}"
-        self._given.add(found)
-        return found
 
 
 def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Tensor | Storage]]:

@@ -1,0 +1,118 @@
+"""Regions of files that are not safetensors files: names of tensors, and the bytes between them.
+
+Sources find the tensors, and this makes sure that they have names of their own and do not overlap.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from bf16codecs._base.dtypes import DTYPE_BITS
+from bf16codecs.safetensors import SourceFile, open_file
+from bf16codecs.store.outline import Region, make_outline
+
+__all__ = ["Layout", "Names", "flat_region", "free_parts", "outlined_file", "without_overlaps"]
+
+# Bytes that are worth an array of their own: fewer are kept with the outline.
+_WORTH_AN_ARRAY = 1 << 12
+
+
+class Layout(NamedTuple):
+    """The tensors of a file, none of which overlaps another, and further names of them."""
+
+    regions: list[Region]
+    aliases: dict[str, str]
+
+
+class _Placed(Protocol):
+    """Something that takes some bytes of a file."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+
+
+Placed = TypeVar("Placed", bound=_Placed)
+
+
+class Names:
+    """Names that were given; of equal ones, the later have a number."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """Return a name that was not given yet."""
+        found = name
+        while found in self._given:
+            number = self._next[name] = self._next.get(name, 1) + 1
+            found = f"{name}#{number}"
+        self._given.add(found)
+        return found
+
+
+def without_overlaps(places: Iterable[Placed]) -> Iterator[Placed]:
+    """Yield the places that do not overlap an earlier one."""
+    starts: list[int] = []
+    stops: list[int] = []
+    for place in places:
+        at = bisect.bisect_right(starts, place.offset)
+        is_free = (at == 0 or stops[at - 1] <= place.offset) and (
+            at == len(starts) or place.stop <= starts[at]
+        )
+        if is_free:
+            starts.insert(at, place.offset)
+            stops.insert(at, place.stop)
+            yield place
+
+
+def free_parts(
+    regions: Iterable[Region], ranges: Iterable[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Return the parts of ranges that are in no region, and worth an array.
+
+    Ranges are in order, each with a key. What several of them have belongs to the first.
+    """
+    taken = iter(sorted((region.offset, region.stop) for region in regions))
+    found, at, (begin, end) = [], 0, next(taken, (math.inf, math.inf))
+    for start, stop, key in ranges:
+        at = max(at, start)
+        while at < stop:
+            while end <= at:
+                begin, end = next(taken, (math.inf, math.inf))
+            until = int(min(stop, max(begin, at)))
+            if until - at >= _WORTH_AN_ARRAY:
+                found.append((at, until, key))
+            at = until if until == stop else int(min(end, stop))
+    return found
+
+
+def flat_region(name: str, dtype: str, start: int, stop: int) -> Region:
+    """Return a region of one dimension; of bytes if it does not have whole items."""
+    item = DTYPE_BITS[dtype] // 8
+    if item == 0 or (stop - start) % item:
+        dtype, item = "U8", 1
+    return Region(name, dtype, ((stop - start) // item,), start)
+
+
+def outlined_file(path: Path, kind: str, size: int, layout: Layout, names: Names) -> SourceFile:
+    """Return a file of `size` bytes with its outline.
+
+    Bytes that are in no region become tensors of bytes, if they are worth an array.
+    """
+    regions = [*layout.regions]
+    for start, stop, _ in free_parts(regions, [(0, size, "")]):
+        regions.append(flat_region(names.unique(f"bytes {start}"), "U8", start, stop))
+    with open_file(path) as file:
+
+        def read(start: int, stop: int) -> bytes:
+            file.seek(start)
+            return file.read(stop - start)
+
+        return SourceFile(path, make_outline(kind, size, regions, layout.aliases, read))

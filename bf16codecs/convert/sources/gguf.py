@@ -1,0 +1,194 @@
+"""GGUF files, as llama.cpp writes them: a file is restored byte for byte.
+
+Tensors of plain numbers become arrays of them. Quantised ones become arrays of bytes, a row of
+blocks in each row. The package gguf, which is not needed here, multiplies these out.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import BinaryIO
+
+from bf16codecs._base.limits import MAX_METADATA_BYTES
+from bf16codecs._base.messages import named_errors
+from bf16codecs.convert.regions import Layout, Names, outlined_file, without_overlaps
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import open_file
+from bf16codecs.store.files import open_files
+from bf16codecs.store.kinds import path_of
+from bf16codecs.store.outline import Region
+from bf16codecs.store.reader import ModelReader
+
+__all__ = ["is_source", "open_source"]
+
+KIND = "gguf"
+
+_MAGIC = b"GGUF"
+_VERSIONS = (1, 2, 3)
+_ALIGNMENT_KEY = b"general.alignment"
+_MOST_DIMENSIONS = 32
+_READ_BYTES = 1 << 20
+
+# Types of metadata, by number: of plain values, the letter of `struct`.
+_STRING, _ARRAY = 8, 9
+_VALUES = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+
+# Types of tensors, by number: those of plain numbers, and the items and bytes of a block of others.
+_PLAIN = {
+    0: "F32", 1: "F16", 30: "BF16", 28: "F64",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64",
+}
+_BLOCKS = {
+    2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    15: (256, 292), 16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50),
+    20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 29: (256, 56),
+    34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18),
+}
+
+
+def is_source(path: str) -> bool:
+    """Return whether a file begins as GGUF files do."""
+    if path_of(path) is None or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def open_source(path: str) -> ModelReader:
+    """Open a file; raise SafetensorsError if it is damaged."""
+    found = Path(path)
+    with named_errors(path, SafetensorsError), open_file(found) as file:
+        size = os.fstat(file.fileno()).st_size
+        tensors = _read_tensors(file, size)
+        names = Names()
+        regions = [
+            tensor.region(names) for tensor in without_overlaps(tensors) if tensor.stop <= size
+        ]
+        outlined = outlined_file(found, KIND, size, Layout(regions, {}), names)
+    return open_files(path, [outlined], paths=[found])
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor in a file, and the shape of its bytes or numbers."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    stop: int
+
+    def region(self, names: Names) -> Region:
+        """Return the region of the file that it is, with a name of its own."""
+        return Region(names.unique(self.name), self.dtype, self.shape, self.offset)
+
+
+class _Metadata:
+    """The beginning of a file, which is read in order."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._data = file, bytearray()
+        self.at = 0
+        version = int.from_bytes(self.take(8)[len(_MAGIC) :], "little")
+        self.at = len(_MAGIC)
+        # The other order of bytes puts the version into the highest of them.
+        self.is_little_endian = version & 0xFFFF != 0
+        self._order = "<" if self.is_little_endian else ">"
+        self.version = self.number("I")
+        if self.version not in _VERSIONS:
+            raise ValueError(f"version {self.version} of GGUF is not known: upgrade bf16codecs")
+        #: The letter of lengths and counts.
+        self.length = "I" if self.version == 1 else "Q"
+
+    def take(self, nbytes: int) -> bytes:
+        """Return the next bytes."""
+        end = self.at + nbytes
+        if end > MAX_METADATA_BYTES:
+            raise ValueError(f"its metadata take {end} bytes, the limit is {MAX_METADATA_BYTES}")
+        while len(self._data) < end:
+            part = self._file.read(max(_READ_BYTES, end - len(self._data)))
+            if not part:
+                raise ValueError("truncated in its metadata")
+            self._data += part
+        self.at = end
+        return bytes(self._data[end - nbytes : end])
+
+    def number(self, letter: str) -> int:
+        """Return the next number, by the letter of `struct` for its type."""
+        form = self._order + letter
+        (value,) = struct.unpack(form, self.take(struct.calcsize(form)))
+        return int(value) if letter not in "fd" else 0
+
+    def text(self) -> bytes:
+        """Return the next string."""
+        return self.take(self.number(self.length))
+
+    def value(self, kind: int, depth: int = 0) -> int:
+        """Read a value; return it if it is a number."""
+        if kind in _VALUES:
+            return self.number(_VALUES[kind])
+        if kind == _STRING:
+            self.text()
+        elif kind == _ARRAY and depth < _MOST_DIMENSIONS:
+            inner, count = self.number("I"), self.number(self.length)
+            if inner in _VALUES:
+                self.take(count * struct.calcsize("<" + _VALUES[inner]))
+            else:
+                for _ in range(count):
+                    self.value(inner, depth + 1)
+        else:
+            raise ValueError(f"a value of the unknown type {kind}")
+        return 0
+
+
+def _read_tensors(file: BinaryIO, size: int) -> list[_Tensor]:
+    """Return the tensors of a file, in their order there."""
+    metadata = _Metadata(file)
+    count, entries = metadata.number(metadata.length), metadata.number(metadata.length)
+    alignment = 32
+    for _ in range(entries):
+        key, kind = metadata.text(), metadata.number("I")
+        value = metadata.value(kind)
+        if key == _ALIGNMENT_KEY:
+            alignment = value
+    if alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"an alignment of {alignment} bytes is not a power of two")
+    infos = [_read_info(metadata) for _ in range(count)]
+    start = -(-metadata.at // alignment) * alignment
+    found = [_placed(*info, start, metadata.is_little_endian) for info in infos]
+    tensors = [tensor for tensor in found if tensor is not None]
+    last = max((tensor.stop for tensor in tensors), default=0)
+    if last > size:
+        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {size}")
+    return tensors
+
+
+def _read_info(metadata: _Metadata) -> tuple[str, tuple[int, ...], int, int]:
+    """Return the name, the shape in C order, the type and the relative offset of a tensor."""
+    name, count = metadata.text().decode("utf-8", "backslashreplace"), metadata.number("I")
+    if count > _MOST_DIMENSIONS:
+        raise ValueError(f"tensor {name!r:.80} has {count} dimensions")
+    shape = tuple(metadata.number(metadata.length) for _ in range(count))[::-1]
+    if prod(shape) >> 60:
+        raise ValueError(f"tensor {name!r:.80} is larger than any file")
+    return name, shape, metadata.number("I"), metadata.number("Q")
+
+
+def _placed(
+    name: str, shape: tuple[int, ...], kind: int, offset: int, start: int, is_little_endian: bool
+) -> _Tensor | None:
+    """Return a tensor with its place in the file; None if its size is not known."""
+    at = start + offset
+    if kind in _PLAIN and is_little_endian:
+        region = Region(name, _PLAIN[kind], shape, at)
+        return _Tensor(name, region.dtype, shape, at, region.stop)
+    items, nbytes = _BLOCKS.get(kind, (0, 0))
+    if not items or not shape or shape[-1] % items:
+        return None
+    in_bytes = (*shape[:-1], shape[-1] // items * nbytes)
+    return _Tensor(name, "U8", in_bytes, at, at + prod(in_bytes))
