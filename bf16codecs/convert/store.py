@@ -69,8 +69,8 @@ def safetensors_to_zarr(
     Parameters
     ----------
     src
-        A safetensors file, a folder of shards, or a `*.safetensors.index.json`; or the address of
-        one, which is read without a copy on the disk.
+        A safetensors file, a folder of shards, or a `*.safetensors.index.json`; the address of one,
+        which is read without a copy on the disk; or a file of PyTorch or GGUF.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete; after an error, nothing is there.

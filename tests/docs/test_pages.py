@@ -35,6 +35,7 @@ NOT_RUN = {
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
+    "needs the package gguf": 1,  # tests/convert/test_gguf_sources.py has a file of it
     "reads from the hub": 1,  # tests/convert/test_hub_sources.py does, from a hub of its own
 }
 #: Files that pages write into their working folder.

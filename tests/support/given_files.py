@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 import bf16codecs
 from bf16codecs import hdf5
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from checkout import ROOT
 
 #: Of the demo's model, as transformers writes it.
 CONFIG = {
@@ -29,13 +30,16 @@ CONFIG = {
 }
 
 
+_OTHERS = {"pytorch_model.bin": "torch_files/state.bin", "model.gguf": "gguf_files/little.gguf"}
+
+
 def make_given(names: Iterable[str], folder: Path, model: Path) -> None:
     """Make files in a folder: what they are, their names say.
 
     Safetensors files are the demo's model; with a number in the name, trained on from it by small
     random steps. Stores are of that model: ``fine.zarr`` on ``model.zarr`` as base, all others
     whole. ``plain.h5`` has datasets without a filter; ``config.json`` is what transformers has of
-    the model.
+    the model. ``pytorch_model.bin`` and ``model.gguf`` are small models of other programs.
     """
     for name in names:
         path = folder / name
@@ -44,6 +48,8 @@ def make_given(names: Iterable[str], folder: Path, model: Path) -> None:
             _make_plain(path)
         elif name.endswith("config.json"):
             path.write_text(json.dumps(CONFIG))
+        elif name in _OTHERS:
+            shutil.copy(ROOT / "tests" / "convert" / _OTHERS[name], path)
         elif path.suffix == ".safetensors":
             _make_model(path, model)
         elif path.suffix == ".h5":
