@@ -281,7 +281,8 @@ def _other_than(path: Path, kind: str) -> str:
 
 def _named(kind: str) -> str:
     """Return what a file of another kind is called in messages."""
-    return {"pytorch": "a PyTorch file", "gguf": "a GGUF file"}.get(kind, f"a file of {kind!r:.80}")
+    names = {"pytorch": "a PyTorch file", "distcp": "a PyTorch checkpoint", "gguf": "a GGUF file"}
+    return names.get(kind, f"a file of {kind!r:.80}")
 
 
 def _for_runs() -> str:

@@ -1,4 +1,4 @@
-"""Makes tests/convert/torch_files with torch, which the tests do not need.
+"""Makes tests/convert/torch_files and distcp_files with torch, which the tests do not need.
 
     python tests/support/make_torch_files.py
 
@@ -7,10 +7,15 @@ The files that are there were made by torch 2.13.0.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from pathlib import Path
 
 import torch
+from torch import distributed
+from torch.distributed import checkpoint
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 FOLDER = Path(__file__).parent.parent / "convert" / "torch_files"
 
@@ -59,5 +64,19 @@ def main() -> None:
     torch.save(torch.randn(2000)[:10], FOLDER / "slice.pt")
 
 
+def save_shards(rank: int) -> None:
+    """Save a checkpoint of two processes: a tensor in two shards, one of both, and objects."""
+    os.chdir(FOLDER.parent)  # the checkpoint keeps its path
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (2,))
+    weight = distribute_tensor(torch.randn(16, 12).to(torch.bfloat16), mesh, [Shard(0)])
+    state = {"model": {"weight": weight, "bias": torch.arange(12.0)}, "epoch": 3, "names": ["a"]}
+    checkpoint.save(state, checkpoint_id="distcp_files")
+    distributed.destroy_process_group()
+
+
 if __name__ == "__main__":
     main()
+    torch.multiprocessing.spawn(save_shards, nprocs=2)

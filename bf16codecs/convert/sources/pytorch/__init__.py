@@ -42,9 +42,9 @@ def open_source(path: str) -> ModelReader:
     if found.is_dir():
         found = _model_in(found) or found
     if not found.name.endswith(_INDEX_SUFFIX):
-        return open_files(path, [_read(found)], paths=[found])
-    raw = read_index(found)
-    files = [_read(found.parent / name) for name in sorted(shard_names(raw, found))]
+        return open_files(path, [_read(found, Names())], paths=[found])
+    raw, names = read_index(found), Names()
+    files = [_read(found.parent / name, names) for name in sorted(shard_names(raw, found))]
     paths = [file.path for file in files]
     return open_files(path, files, index=(found.name, raw), paths=[*paths, found])
 
@@ -62,9 +62,9 @@ def _model_in(folder: Path) -> Path | None:
     return None
 
 
-def _read(path: Path) -> SourceFile:
-    """Read all of a file but its tensors."""
+def _read(path: Path, names: Names) -> SourceFile:
+    """Read all of a file but its tensors, whose names are among those of the whole model."""
     with named_errors(str(path), SafetensorsError):
-        contents, names = read_contents(path), Names()
+        contents = read_contents(path)
         layout = find_tensors(contents.value, contents.storages, contents.is_little_endian, names)
         return outlined_file(path, KIND, contents.size, layout, names)

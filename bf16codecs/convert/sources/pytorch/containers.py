@@ -5,6 +5,7 @@ The older form is a sequence of pickles, with the bytes of each storage behind t
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import zipfile
@@ -20,7 +21,7 @@ from bf16codecs.convert.sources.pytorch.pickles import read_pickle
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import open_file
 
-__all__ = ["Contents", "is_pytorch_file", "read_contents"]
+__all__ = ["Contents", "is_pytorch_file", "read_contents", "read_small_pickle", "read_zip"]
 
 _ZIP_START = b"PK\x03\x04"
 # The pickle of a magic number, of the second protocol, and those of later ones.
@@ -65,15 +66,24 @@ def is_pytorch_file(path: Path) -> bool:
 def read_contents(path: Path) -> Contents:
     """Read all of a file but its storages; raise SafetensorsError if it is damaged."""
     with open_file(path) as file:
-        is_zip = file.read(4) == _ZIP_START
-        file.seek(0)
-        if is_zip:
-            return _read_zip(path, file)
+        size = os.fstat(file.fileno()).st_size
+        if file.read(4) == _ZIP_START:
+            return read_zip(path, file, 0, size)
         return _read_older(path, file)
 
 
-def _read_zip(path: Path, file: BinaryIO) -> Contents:
-    size = os.fstat(file.fileno()).st_size
+def read_small_pickle(path: Path) -> tuple[Any, int]:
+    """Return the value of a pickle that is a file of its own, and the size of the file."""
+    with open_file(path) as file:
+        raw = file.read(MAX_METADATA_BYTES + 1)
+    if len(raw) > MAX_METADATA_BYTES:
+        raise SafetensorsError(f"{path}: larger than {MAX_METADATA_BYTES} bytes")
+    return read_pickle(_bounded(raw), str(path)), len(raw)
+
+
+def read_zip(path: Path, opened: BinaryIO, begin: int, size: int) -> Contents:
+    """Read all of a ZIP file but its storages; it is `size` bytes of a file from `begin` on."""
+    file = cast(BinaryIO, _Part(opened, begin, size))
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
@@ -94,7 +104,7 @@ def _read_zip(path: Path, file: BinaryIO) -> Contents:
         start = _data_offset(file, member)
         if start + member.file_size > size:
             raise SafetensorsError(f"{path}: truncated: storage {key!r:.80} ends behind the file")
-        storages[key] = start, start + member.file_size
+        storages[key] = begin + start, begin + start + member.file_size
     value = read_pickle(_bounded(raw), f"{path}: data.pkl")
     return Contents(size, value, storages, order in ("", "little"))
 
@@ -125,13 +135,49 @@ def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
     file.seek(member.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
     if not header.startswith(_ZIP_START):
-        raise SafetensorsError(f"{file.name}: {member.filename!r:.80} is not where it should be")
+        raise SafetensorsError(f"{member.filename!r:.80} is not where it should be")
     lengths = header[26:28], header[28:30]
     return (
         member.header_offset
         + _LOCAL_HEADER_BYTES
         + sum(int.from_bytes(length, "little") for length in lengths)
     )
+
+
+class _Part(io.RawIOBase):
+    """A part of a file, as a file of its own."""
+
+    def __init__(self, file: BinaryIO, begin: int, size: int) -> None:
+        super().__init__()
+        self._file, self._begin, self._size, self._at = file, begin, size, 0
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that reading may begin anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("a position before the start")
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def read(self, n: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        left = max(0, self._size - self._at)
+        self._file.seek(self._begin + self._at)
+        part = self._file.read(left if n is None or n < 0 else min(n, left))
+        self._at += len(part)
+        return part
 
 
 class _Bounded:

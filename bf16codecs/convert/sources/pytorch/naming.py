@@ -78,11 +78,16 @@ def item_sizes(value: Any) -> dict[str, int]:
 
 
 def find_tensors(
-    value: Any, storages: Mapping[str, tuple[int, int]], is_little_endian: bool, names: Names
+    value: Any,
+    storages: Mapping[str, tuple[int, int]],
+    is_little_endian: bool,
+    names: Names,
+    root: tuple[str, ...] = (),
 ) -> Layout:
-    """Find the tensors of a file.
+    """Find the tensors of a file, or of a part of it.
 
     `storages` are the ranges of their bytes in the file. Of big-endian files, bytes are shown.
+    `root` are the keys that lead to the value.
     Raises SafetensorsError if a tensor is not within its storage.
     """
     views: dict[str, list[_View]] = defaultdict(list)
@@ -92,7 +97,7 @@ def find_tensors(
         dtype = _item_of(storage.type)[0] if is_little_endian else "U8"
         kinds.setdefault(storage.key, dtype)
         if isinstance(found, Tensor) and storage.key in storages and is_little_endian:
-            name = names.unique(".".join(path) or "tensor")
+            name = names.unique(".".join((*root, *path)) or "tensor")
             views[storage.key].append(_view(name, found, *storages[storage.key]))
     chosen, aliases = _choose(view for of_storage in views.values() for view in of_storage)
     regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
@@ -100,7 +105,7 @@ def find_tensors(
     for start, stop, key in parts:
         begin, end = storages[key]
         where = "" if (begin, end) == (start, stop) else f"[{start - begin}:{stop - begin}]"
-        name = names.unique(f"storage {key}{where}")
+        name = names.unique(".".join((*root, f"storage {key}{where}")))
         regions.append(flat_region(name, kinds.get(key, "U8"), start, stop))
     return Layout(regions, aliases)
 

@@ -1,0 +1,123 @@
+"""Checkpoints of `torch.distributed.checkpoint`: a folder with `.metadata` and `.distcp` files.
+
+Each file holds what `torch.save` wrote, one after the other, and `.metadata` has the names and the
+places. Nothing of it is run, and the folder is restored byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bf16codecs._base.messages import named_errors
+from bf16codecs.convert.regions import Layout, Names, outlined_file
+from bf16codecs.convert.sources.pytorch.containers import read_small_pickle, read_zip
+from bf16codecs.convert.sources.pytorch.naming import find_tensors
+from bf16codecs.convert.sources.pytorch.pickles import Mapped, Unknown
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import SourceFile, is_plain_name, open_file
+from bf16codecs.store.files import open_files
+from bf16codecs.store.kinds import path_of
+from bf16codecs.store.reader import ModelReader
+
+__all__ = ["is_source", "open_source"]
+
+KIND = "distcp"
+
+_METADATA = ".metadata"
+_SUFFIX = ".distcp"
+_ZIP_START = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What a part of a file is: a tensor, a shard of one, or another object."""
+
+    name: str
+    #: Where a shard begins in its tensor.
+    offsets: tuple[int, ...]
+    begin: int
+    size: int
+
+
+def is_source(path: str) -> bool:
+    """Return whether a folder is a checkpoint of `torch.distributed.checkpoint`."""
+    folder = Path(path)
+    if path_of(path) is None or not (folder / _METADATA).is_file():
+        return False
+    return any(entry.suffix == _SUFFIX for entry in folder.iterdir())
+
+
+def open_source(path: str) -> ModelReader:
+    """Open a checkpoint; raise SafetensorsError if it is damaged, or a file of it is missing."""
+    folder, names = Path(path), Names()
+    metadata = folder / _METADATA
+    value, size = read_small_pickle(metadata)
+    entries = _entries(value, str(metadata))
+    shards = Counter(entry.name for of_file in entries.values() for entry in of_file)
+    files = [outlined_file(metadata, KIND, size, Layout([], {}), names)]
+    files += [_read(folder / name, entries[name], shards, names) for name in sorted(entries)]
+    paths = [file.path for file in files]
+    known = {found.name for found in paths}
+    others = tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in known))
+    return open_files(path, files, paths=paths, left_out=others)
+
+
+def _entries(metadata: Any, where: str) -> dict[str, list[_Entry]]:
+    """Return the parts of each file."""
+    storage_data = dict(_fields(metadata)).get("storage_data")
+    if not isinstance(storage_data, Mapped):
+        raise SafetensorsError(f"{where}: not the metadata of a checkpoint: it has no storage_data")
+    found: dict[str, list[_Entry]] = defaultdict(list)
+    for key, value in storage_data.pairs:
+        index, place = dict(_fields(key)), dict(_fields(value))
+        name, file = index.get("fqn"), place.get("relative_path")
+        begin, size = place.get("offset"), place.get("length")
+        if not isinstance(name, str) or not isinstance(file, str) or not is_plain_name(file):
+            raise SafetensorsError(f"{where}: part {name!r:.80} is in {file!r:.80}, no plain name")
+        if type(begin) is not int or type(size) is not int or begin < 0 or size < 0:
+            raise SafetensorsError(f"{where}: part {name!r:.80} has no place in its file")
+        found[file].append(_Entry(name, _numbers(index.get("offset")), begin, size))
+    return found
+
+
+def _fields(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the fields of an object, by name."""
+    if isinstance(value, Unknown):
+        for content in value.contents:
+            if isinstance(content, Mapped):
+                yield from (pair for pair in content.pairs if isinstance(pair[0], str))
+
+
+def _numbers(size: Any) -> tuple[int, ...]:
+    """Return the numbers of a `torch.Size`; nothing of anything else."""
+    values = size.contents if isinstance(size, Unknown) else []
+    numbers = values[0] if values and isinstance(values[0], tuple) else ()
+    return numbers if all(type(n) is int for n in numbers) else ()
+
+
+def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: Names) -> SourceFile:
+    """Read all of a file but its tensors; of those in several shards, each is named by its place."""
+    layout = Layout([], {})
+    with named_errors(str(path), SafetensorsError), open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        for entry in sorted(entries, key=lambda entry: entry.begin):
+            if entry.begin + entry.size > size:
+                raise SafetensorsError(f"truncated: {entry.name!r:.80} ends behind the file")
+            file.seek(entry.begin)
+            if file.read(len(_ZIP_START)) != _ZIP_START:
+                continue  # in another form, which is kept as bytes
+            contents = read_zip(path, file, entry.begin, entry.size)
+            root = entry.name
+            if shards[root] > 1:
+                root += f"[{', '.join(map(str, entry.offsets))}]"
+            found = find_tensors(
+                contents.value, contents.storages, contents.is_little_endian, names, (root,)
+            )
+            layout.regions.extend(found.regions)
+            layout.aliases.update(found.aliases)
+        return outlined_file(path, KIND, size, layout, names)
