@@ -14,7 +14,7 @@ from looping import noted
 from reference_store import ReferenceStore
 from torch_files import call, pickled, plain
 
-CHECKPOINT = Path(__file__).parent / "distcp_files"
+CHECKPOINT = Path(__file__).parent / "goldens" / "distcp_files"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from invoked import CONVERTERS, done, refused
 from looping import noted
 from reference_store import ReferenceStore
 
-FILES = Path(__file__).parent / "gguf_files"
+FILES = Path(__file__).parent / "goldens" / "gguf_files"
 F32, Q4_0, UNKNOWN = 0, 2, 99
 STRING, ARRAY, UINT32 = 8, 9, 4
 

@@ -13,7 +13,7 @@ from folders import content_of
 from invoked import done
 
 PAGE = ROOT / "docs" / "howto" / "sources.md"
-FILES = ROOT / "tests" / "convert"
+FILES = ROOT / "tests" / "convert" / "goldens"
 FOLDERS = [FILES, FILES / "torch_files", FILES / "gguf_files"]
 #: Names in the table that are tested elsewhere: safetensors, indexes, and addresses.
 ELSEWHERE = re.compile(r".*safetensors.*|.*index\.json|.*://.*|torch\..*|\.(metadata|distcp)")

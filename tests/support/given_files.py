@@ -49,7 +49,7 @@ def make_given(names: Iterable[str], folder: Path, model: Path) -> None:
         elif name.endswith("config.json"):
             path.write_text(json.dumps(CONFIG))
         elif name in _OTHERS:
-            shutil.copy(ROOT / "tests" / "convert" / _OTHERS[name], path)
+            shutil.copy(ROOT / "tests" / "convert" / "goldens" / _OTHERS[name], path)
         elif path.suffix == ".safetensors":
             _make_model(path, model)
         elif path.suffix == ".h5":

@@ -1,4 +1,4 @@
-"""Makes tests/convert/gguf_files with the package gguf, which the tests do not need.
+"""Makes tests/convert/goldens/gguf_files with the package gguf, which the tests do not need.
 
     python tests/support/make_gguf_files.py
 
@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
-FOLDER = Path(__file__).parent.parent / "convert" / "gguf_files"
+FOLDER = Path(__file__).parent.parent / "convert" / "goldens" / "gguf_files"
 QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ2_0", "BF16", "F16", "F32")
 
 

@@ -1,4 +1,4 @@
-"""Makes tests/convert/torch_files and distcp_files with torch, which the tests do not need.
+"""Makes the folders torch_files and distcp_files of tests/convert/goldens with torch.
 
     python tests/support/make_torch_files.py
 
@@ -17,7 +17,7 @@ from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-FOLDER = Path(__file__).parent.parent / "convert" / "torch_files"
+FOLDER = Path(__file__).parent.parent / "convert" / "goldens" / "torch_files"
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FILES = Path(__file__).parent.parent / "convert" / "torch_files"
+FILES = Path(__file__).parent.parent / "convert" / "goldens" / "torch_files"
 #: The magic number and the protocol of the older form, and what it says of the system.
 _OLDER_START = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True})
 

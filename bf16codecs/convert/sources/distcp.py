@@ -35,7 +35,7 @@ _ZIP_START = b"PK\x03\x04"
 
 @dataclass(frozen=True)
 class _Entry:
-    """What a part of a file is: a tensor, a shard of one, or another object."""
+    """A part of a file: a tensor, a shard of one, or another object."""
 
     name: str
     #: Where a shard begins in its tensor.
