@@ -230,10 +230,11 @@ def _restored(reader: ModelReader, to: str | None) -> _Files:
     files = [file.name for file in reader.info.files]
     if to is not None and any(header.kind != SAFETENSORS for header in reader.headers):
         return _Files(reader, [_safetensors_header(reader)], files[:1], None, [])
-    index = stored_index(reader) if reader.info.index is not None else None
+    index = stored_index(reader)  # raises if there is one that the attributes do not name
     names = files if reader.info.index is None else [*files, reader.info.index.name]
     expected = [file.restored.preferred() for file in reader.info.files]
-    return _Files(reader, reader.headers, names, index, expected)
+    has_index = reader.info.index is not None
+    return _Files(reader, reader.headers, names, index if has_index else None, expected)
 
 
 def _safetensors_header(reader: ModelReader) -> Header:
