@@ -101,7 +101,7 @@ def _numbers(size: Any) -> tuple[int, ...]:
 
 
 def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: Names) -> SourceFile:
-    """Read all of a file but its tensors; of those in several shards, each is named by its place."""
+    """Read all of a file but its tensors; shards of one are named by their places."""
     layout = Layout([], {})
     with named_errors(str(path), SafetensorsError), open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
