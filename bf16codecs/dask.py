@@ -135,7 +135,7 @@ def _encode(
     pieces = (piece for array in plan.arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
     # Workers open the source themselves, and again if another file takes its path.
-    where = source.where, repr(source.state()), pickle.dumps(source.storage_options)
+    where = source.location[0], repr(source.state()), pickle.dumps(source.storage_options)
     task = partial(_encode_batch, where, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
     numbers = range(len(source.headers))

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 import bf16codecs
 import tiers
 from checkout import ROOT, package_environment
+from hub_server import Hub, hub_server
 from object_store import CREDENTIALS, s3_server
 from tier_dependence import depends_on_tier
 
@@ -171,6 +172,20 @@ def run_python(tmp_path: Path) -> RunPython:
 def aiohttp() -> Any:
     """Skip what needs it to read from servers."""
     return pytest.importorskip("aiohttp")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, aiohttp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Run a hub that repeats of requests do not wait for."""
+    pytest.importorskip("huggingface_hub")
+    from bf16codecs.store.remote import retries
+
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(retries, "_WAITS", (0, 0, 0, 0))
+    (tmp_path / "hub").mkdir()
+    with hub_server(tmp_path / "hub") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ CASES = [
     ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
     ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
     ("huggingface_hub", "safetensors_to_zarr('hf://owner/name', 'x.zarr')", "hub"),
+    ("huggingface_hub", "bf16codecs.open_model('hf://owner/name/m.zarr')", "hub"),
     ("fsspec obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
     ("aiohttp obstore.store", "bf16codecs.open_model('http://host/m.zarr')", "remote"),
     ("s3fs obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),

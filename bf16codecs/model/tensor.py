@@ -25,6 +25,7 @@ from bf16codecs._base.threads import run_all
 from bf16codecs.errors import LimitError
 from bf16codecs.model.notebook import tensor_html
 from bf16codecs.store.bases import work_with_bases
+from bf16codecs.store.kinds import HUB_SCHEME, address_scheme
 from bf16codecs.store.opening import Opening, open_any, open_run_store, split_step
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
@@ -87,6 +88,10 @@ class ModelHandle(Generic[Opened]):
             advice = for_caller(", or open all with bf16codecs.open_run", "")
             opening = Opening(options, Limits(max_bytes), opened_base, step, for_runs=advice)
             opened = self._open(source, opening)
+            if isinstance(source, str) and address_scheme(source) == HUB_SCHEME:
+                # Another process reads the same commit.
+                where, step = opened.location
+                self.arguments = where, options, max_bytes, base, step
         self._opened: Opened | None = opened
 
     @staticmethod

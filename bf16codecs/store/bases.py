@@ -19,7 +19,7 @@ from bf16codecs._arrays.parts import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
-from bf16codecs.store.kinds import path_of
+from bf16codecs.store.kinds import HUB_SCHEME, path_of
 from bf16codecs.store.plan import difference_spec
 from bf16codecs.store.reader import ModelReader
 
@@ -39,6 +39,9 @@ _NAMEABLE = "http, https, s3, gs and az, and zip:: before one of these"
 _ADDRESS = re.compile(
     r"(zip::)?(https?|s3|gs|az)://(?!.*::)[^\s:/?#\\][^\s\\]*", re.ASCII | re.IGNORECASE
 )
+
+# A repository at a commit, as the location of a model on a hub names it.
+_REPOSITORY = re.compile(r"(models|datasets|spaces)/[^/@]+/[^/@]+@[^/]+")
 
 #: The longest chain of bases: a model's base, the base of that, and so on. Reading recurses through
 #: it, and with 100 it reached Python's limit of 1000 calls.
@@ -86,7 +89,7 @@ def location_of(reference: BaseReference, where: str) -> str:
     if posixpath.isabs(path) or ":" in path or "\\" in path:
         raise StoreError(f"its base, {path!r:.200}, is a local path: {base_advice()}")
     scheme, host, below = _parts(where)
-    # The path never leads above the host, or bucket.
+    # The path never leads above the host, bucket or repository.
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
     return f"{scheme}://{host}{joined}" if host else f"{scheme}:/{joined}"
 
@@ -106,18 +109,20 @@ def _is_address(path: str) -> bool:
 
 
 def _parts(address: str) -> tuple[str, str, str]:
-    """Return the scheme of an address, its host or bucket, and the path below that."""
+    """Return the scheme of an address, its host, bucket or repository, and the path below that."""
     if "http" in address.partition("://")[0]:
         address = re.split(r"[?#]", address, maxsplit=1)[0]
     scheme, _, rest = address.rpartition("://")
     if scheme.endswith("memory"):
         return scheme, "", rest.strip("/")
+    if scheme == HUB_SCHEME and (repository := _REPOSITORY.match(rest)):
+        return scheme, repository[0], rest[repository.end() :].strip("/")
     host, _, below = rest.rstrip("/").partition("/")
     return scheme, host, below
 
 
 def is_beside(address: str, other: str) -> bool:
-    """Return whether two addresses have the same host or bucket."""
+    """Return whether two addresses have the same host, bucket or repository."""
     return _parts(address)[:2] == _parts(other)[:2]
 
 

@@ -301,6 +301,12 @@ def _objects_json(objects: dict[str, int]) -> list[dict[str, Any]]:
     return [{"name": name, "nbytes": nbytes} for name, nbytes in objects.items()]
 
 
+def _remote_kind(reader: ModelReader) -> Kind:
+    """Return what is at an address: of Zarr stores, the name tells which kind."""
+    where, _ = reader.location
+    return kind_of_address(where) if reader.stored.zarr_format else Kind.SAFETENSORS
+
+
 def contents_of(
     reader: ModelReader,
     path: str | os.PathLike[str],
@@ -317,7 +323,7 @@ def contents_of(
     """
     where, step = reader.location
     local = path_of(where)
-    kind = kind_of_address(where) if local is None else detect(local) or Kind.FOLDER
+    kind = _remote_kind(reader) if local is None else detect(local) or Kind.FOLDER
     is_sized = ask_sizes or (with_sizes and reader.knows_sizes)
     common: dict[str, Any] = {
         "path": os.fspath(path),

@@ -16,6 +16,7 @@ from bf16codecs.errors import StoreError
 
 __all__ = [
     "FOREIGN_SUFFIXES",
+    "HUB_SCHEME",
     "LOCAL_SCHEMES",
     "STORE_SUFFIXES",
     "ZARR_MARKERS",
@@ -156,11 +157,14 @@ def _detect_folder(path: Path) -> Kind | None:
 
 #: Schemes of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
+#: The scheme of addresses on a hub of Hugging Face.
+HUB_SCHEME = "hf"
 # Schemes of addresses that begin with a host or a bucket; others, such as memory://, may have
 # nothing behind them.
 _HOST_SCHEMES = {
     *("http", "https", "ftp", "sftp", "ssh", "webdav"),
-    *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos", "hf"),
+    *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos"),
+    HUB_SCHEME,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, location_of
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import (
+    HUB_SCHEME,
     Kind,
     detect,
     detect_given,
@@ -57,6 +58,8 @@ __all__ = [
 
 
 _STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
+# A repository on a hub at a revision, which may be a number, too.
+_REVISION = re.compile(rf"{HUB_SCHEME}://(\w+/)?[^/@]+/[^/@]+@[^/@]+", re.IGNORECASE)
 _CANNOT = ": its base cannot be opened: "
 
 
@@ -152,7 +155,7 @@ def split_step(source: Any) -> tuple[Any, int | None]:
     if not isinstance(source, (str, os.PathLike)):
         return source, None
     text = os.fspath(source)
-    match = _STEP.fullmatch(text)
+    match = None if _REVISION.fullmatch(text) else _STEP.fullmatch(text)
     if match is None or (path_of(text) and os.path.lexists(str(path_of(text)))):
         return text, None
     return match[1], int(match[2])
@@ -315,16 +318,28 @@ def open_store(
     kind = kind_of_address(text) if path is None else detect_given(path)
     if path is None and kind is Kind.HDF5:
         refuse_hdf5(text)
-    if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
-        expected = kinds[0].value if kinds else "a model store"
-        restorer = restorer_of(kind)
-        advice = f"{restorer} restores it" if restorer else "it needs no restoring"
-        if not kinds:
-            advice = f"{maker_of(Kind.FOLDER)} and {maker_of(Kind.HDF5)} make stores of these"
-        by = "" if path is not None else " by its name"
-        raise StoreError(f"{text}: not {expected}, but{by} {kind.value}: {advice}")
+    _check_kind(text, kind, kinds, "" if path is not None else " by its name")
     step = opening.step if step is None else step
-    return _as_model(_open_raw(text, opening), step, opening)
+    reader = _open_raw(text, opening)
+    try:
+        if path is None and not reader.stored.zarr_format:  # no name on a hub tells that
+            _check_kind(text, Kind.SAFETENSORS, kinds)
+    except BaseException:
+        reader.close()
+        raise
+    return _as_model(reader, step, opening)
+
+
+def _check_kind(text: str, kind: Kind | None, kinds: Sequence[Kind], by: str = "") -> None:
+    """Refuse another kind than those of `open_store`; `by` says what tells the kind."""
+    if kind is None or kind in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
+        return
+    expected = kinds[0].value if kinds else "a model store"
+    restorer = restorer_of(kind)
+    advice = f"{restorer} restores it" if restorer else "it needs no restoring"
+    if not kinds:
+        advice = f"{maker_of(Kind.FOLDER)} and {maker_of(Kind.HDF5)} make stores of these"
+    raise StoreError(f"{text}: not {expected}, but{by} {kind.value}: {advice}")
 
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> ModelReader:

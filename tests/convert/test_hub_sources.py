@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,13 @@ import pytest
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.opening import open_store
-from bf16codecs.store.remote import retries
 from commands import ended, start
 from folders import content_of
-from hub_server import TOKEN, Hub, hub_server
+from hub_server import TOKEN, Hub
 from model_folders import write_sharded
 from models import write_model
 
 pytest.importorskip("huggingface_hub")
-
-
-@pytest.fixture
-def hub(tmp_path: Path, aiohttp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(retries, "_WAITS", (0, 0, 0, 0))
-    (tmp_path / "hub").mkdir()
-    with hub_server(tmp_path / "hub") as running:
-        yield running
 
 
 @pytest.fixture
@@ -156,11 +144,14 @@ def test_a_renamed_repository(hub: Hub, folder: Path, tmp_path: Path) -> None:
         ("hf://owner/name/none", "owner/name has no such folder"),
         ("hf://owner/name/none.safetensors", "owner/name has no such file"),
         ("hf://owner/name/m.zarr", "zarr_to_safetensors restores that"),
+        ("hf://owner/name/stored", "a Zarr store, not a .*: zarr_to_safetensors restores that"),
     ],
 )
 def test_wrong_addresses(
     hub: Hub, folder: Path, tmp_path: Path, address: str, message: str
 ) -> None:
+    safetensors_to_zarr(folder / "unet", tmp_path / "stored.zarr")
+    (tmp_path / "stored.zarr").rename(folder / "stored")
     with pytest.raises(BF16CodecsError, match=message):
         convert(hub, address, tmp_path / "m.zarr")
 

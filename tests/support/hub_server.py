@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,12 @@ from urllib.parse import quote, unquote, urlsplit
 from servers import FileServer, serving
 
 TOKEN = "hf_secret"
+
+
+def is_large(path: Path) -> bool:
+    """Return whether a file is one that the hub keeps on another host: weights, and chunks."""
+    is_chunk = re.fullmatch(r"(c\.)?\d+(\.\d+)*", path.name)
+    return path.suffix in (".safetensors", ".zip") or is_chunk is not None
 
 
 class Hub:
@@ -55,7 +62,7 @@ class Hub:
             if path.is_file():
                 content, name = path.read_bytes(), path.relative_to(folder).as_posix()
                 entry: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": "0"}
-                if path.suffix == ".safetensors":
+                if is_large(path):
                     digest = hashlib.sha256(content).hexdigest()
                     entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
                 siblings.append(entry | self.lies.get(name, {}))
@@ -99,7 +106,7 @@ class Hub:
 
             def reply_file(self, name: str) -> None:
                 path = hub.root / name
-                if path.suffix == ".safetensors":
+                if is_large(path):
                     there = f"{hub.files.url}/{quote(name)}?signature=x"
                     self.reply(302, b"", {"Location": there})
                 elif path.is_file():

@@ -1,10 +1,9 @@
 """Sources of conversions: models of any kind.
 
 Safetensors is built in. Any other kind of source is a module in this folder, which needs no
-registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path or an address
-of its kind, by the name or the first bytes of the file, and ``open_source(path: str) ->
-ModelReader`` opens it, usually as a `FilesReader` whose contents are `ReadBytes`. One of addresses
-is given the options of their file system as well.
+registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind,
+by the name or the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it,
+usually as a `FilesReader` whose contents are `ReadBytes`.
 """
 
 from __future__ import annotations
@@ -62,12 +61,14 @@ def _open_address(text: str, options: Mapping[str, Any] | None) -> ModelReader:
     kind = kind_of_address(text)
     if kind in (Kind.ZIP, Kind.HDF5) or suffix_of(text.rstrip("/"))[1] is Kind.FOLDER:
         raise _is_store(text, kind)
-    if (found := _module_for(text)) is not None:
-        return found.open_source(text, options)
     # zarr is imported only for addresses.
     from bf16codecs.store.remote.opening import open_remote_source
 
-    return open_remote_source(text, dict(options or {}))
+    source = open_remote_source(text, dict(options or {}))
+    if source.stored.zarr_format:
+        source.close()
+        raise _is_store(text, Kind.FOLDER)
+    return source
 
 
 def _is_store(text: str, kind: Kind) -> SafetensorsError:

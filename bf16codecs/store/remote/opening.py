@@ -22,9 +22,17 @@ from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.kinds import Kind, kind_of_address, plain_address, refuse_hdf5
+from bf16codecs.store.kinds import (
+    HUB_SCHEME,
+    Kind,
+    address_scheme,
+    kind_of_address,
+    plain_address,
+    refuse_hdf5,
+)
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store, surviving
+from bf16codecs.store.remote.hub import find_on_hub
 from bf16codecs.store.remote.safetensors import open_remote_safetensors
 from bf16codecs.store.remote.storage import RemoteStorage, ask
 from bf16codecs.store.zarr.reader import ZarrArrays
@@ -41,6 +49,8 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
     option.
     """
     url = plain_address(url)
+    if address_scheme(url) == HUB_SCHEME:
+        return _open_on_hub(url, options, limits)
     kind = kind_of_address(url)
     if kind is Kind.HDF5:
         refuse_hdf5(url)
@@ -53,11 +63,34 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
 def open_remote_source(url: str, options: dict[str, Any]) -> ModelReader:
     """Open safetensors files at an address, that of a file, an index or a folder.
 
-    `options` and errors are those of `open_address`.
+    On a hub, where names do not tell what is there, it may be a store as well. `options` and errors
+    are those of `open_address`.
     """
     url = plain_address(url)
+    if address_scheme(url) == HUB_SCHEME:
+        return _open_on_hub(url, options, DEFAULT_LIMITS)
     with _advised_options(url, options):
         return open_remote_safetensors(url, options, DEFAULT_LIMITS)
+
+
+def _open_on_hub(address: str, options: dict[str, Any], limits: Limits) -> ModelReader:
+    place = find_on_hub(address, options)
+    kind = place.kind
+    if kind is Kind.HDF5:
+        refuse_hdf5(address)
+    reader: ModelReader
+    if kind is Kind.SAFETENSORS:
+        reader = place.open_safetensors(limits)
+    elif kind is Kind.ZIP:
+        with named_errors(address, OSError):
+            store = remote_store(f"{place.url}/{place.name}", place.options)
+        reader = _open(address, store, limits)
+    else:
+        store = remote_store(place.url, place.options)
+        reader = _open(address, store, limits, place.sizes)
+    # Bases, and other processes, are read from the same commit.
+    reader.location, reader.storage_options = (place.fixed, None), options
+    return reader
 
 
 @contextmanager
@@ -117,16 +150,20 @@ def strict_store(path: Path, storage: LocalStorage) -> StrictStore:
     return StrictStore(ask(partial(ZipStore.open, path, mode="r")), storage)
 
 
-def _open(where: str, store: Store, limits: Limits) -> ModelReader:
+def _open(
+    where: str, store: Store, limits: Limits, sizes: Mapping[str, int] | None = None
+) -> ModelReader:
+    """Open a store of zarr's; `sizes` are those of its keys, if they are known."""
     if isinstance(store, LocalStore):
-        storage = FolderStorage(store.root)
-        return ModelReader(ZarrArrays(where, storage, partial(StrictStore, store, storage), limits))
+        folder = FolderStorage(store.root)
+        return ModelReader(ZarrArrays(where, folder, partial(StrictStore, store, folder), limits))
     with named_errors(where, OSError):
         try:
             ask(StorePath.open, store, "")  # a ZipStore may not be open yet
         except BadZipFile as e:
             raise StoreError(damaged_zip(e)) from e
-    return ModelReader(ZarrArrays(where, RemoteStorage(store), partial(StrictStore, store), limits))
+    storage = RemoteStorage(store, sizes)
+    return ModelReader(ZarrArrays(where, storage, partial(StrictStore, store), limits))
 
 
 def _path_of(store: Store) -> str:

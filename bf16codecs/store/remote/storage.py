@@ -34,13 +34,14 @@ class RemoteStorage(KeyStorage):
     """Keys of a store of zarr's, remote or in memory.
 
     A key that the server refuses counts as one that does not exist: S3 gives the same answer to
-    both if a client may not list keys. `refusal` tells them apart as far as possible.
+    both if a client may not list keys. `refusal` tells them apart as far as possible. `sizes` are
+    those of all keys, if they are known before a server is asked.
     """
 
     concurrency = 8
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, sizes: Mapping[str, int] | None = None) -> None:
+        self._store, self._sizes = store, sizes
         self._refusals: dict[str, str] = {}
 
     def open(self, key: str) -> StoredChunk:
@@ -129,7 +130,7 @@ class RemoteStorage(KeyStorage):
     @cached_property
     def _folders(self) -> dict[str, int] | None:
         """Sizes of folders, listed once: object stores list 1,000 keys at a time."""
-        sizes = ask(_listed_sizes, self._store)
+        sizes = ask(_listed_sizes, self._store) if self._sizes is None else self._sizes
         return None if sizes is None else _folder_sizes(sizes)
 
     def close(self) -> None:

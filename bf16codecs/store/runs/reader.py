@@ -66,7 +66,7 @@ class StepReader(_OnRun):
         info = StoreInfo(step.files, step.index, store.info.run.paths_at(index))
         super().__init__(store, f"{store.where}@{step.number}", info)
         self._index, self._closes_store = index, closes_store
-        self.location = store.where, step.number
+        self.location = store.location[0], step.number
 
     @property
     def knows_sizes(self) -> bool:
