@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,10 @@ from bf16codecs import _core
 from bf16codecs._base.dtypes import DTYPE_NAMES
 from bf16codecs._base.messages import near_names
 from bf16codecs._base.paths import given_path, missing_path
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.bench.synthetic import RECIPES, as_bfloat16, matrices
 from bf16codecs.model import LazyTensor, open_model
+from bf16codecs.store.kinds import path_of
 
 __all__ = [
     "GAUSSIAN",
@@ -36,6 +39,11 @@ Source = str | os.PathLike[str]
 
 #: Name of the synthetic source: four matrices of normal numbers, sigma 0.011 to 0.048.
 GAUSSIAN = "gaussian"
+
+
+# Of a model at an address, a sample takes parts of so many tensors at least, of this size at most:
+# two sections of a grid in 16 bits, and a few requests.
+_LEAST_PARTS, _PART_NBYTES = 16, 1 << 24
 
 
 class NothingToMeasureError(ValueError):
@@ -93,7 +101,8 @@ def sample_of(source: Source, nbytes: int) -> Sample:
         A source of `bf16codecs.open_model`, or synthetic data.
     nbytes : int
         Size of the sample: of a larger model, tensors are picked at random, with a fixed seed, and
-        the last one is cut, behind a row if possible.
+        the last one is cut, behind a row if possible. At an address, no tensor is read whole for
+        it: rows of many are.
 
     Raises
     ------
@@ -116,9 +125,14 @@ def sample_of(source: Source, nbytes: int) -> Sample:
         measured = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
         item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
         units = [tensor.row_nbytes or item_size for tensor in measured]
-        picks = picked([tensor.nbytes for tensor in measured], nbytes, item_size, units)
-        contents = [measured[i].read(size) for i, size in picks]
-        rows = [measured[i].row_nbytes for i, _ in picks]
+        sizes_of_all = [tensor.nbytes for tensor in measured]
+        if path_of(given_path(source, "source")) is None:
+            parts = _spread(sizes_of_all, nbytes, item_size, units)
+        else:
+            picks = picked(sizes_of_all, nbytes, item_size, units)
+            parts = [_Part(i, 0, size) for i, size in picks]
+        contents = _contents(measured, parts)
+        rows = [measured[part.tensor].row_nbytes for part in parts]
     others = Counter(tensor.dtype for tensor in tensors if tensor.dtype != dtype)
     return Sample(DTYPE_NAMES[dtype], contents, len(measured), sizes[dtype], dict(others), rows)
 
@@ -147,6 +161,47 @@ def picked(
         if size < sizes[i] or not left:
             break
     return sorted(picks)
+
+
+class _Part(NamedTuple):
+    """Bytes of a tensor, by its index."""
+
+    tensor: int
+    start: int
+    nbytes: int
+
+
+def _spread(sizes: Sequence[int], nbytes: int, item_size: int, units: Sequence[int]) -> list[_Part]:
+    """Pick rows of many tensors until they take `nbytes`: in each, those from a random one on.
+
+    Large tensors are the likelier ones, so that the parts are like the model.
+    """
+    total, left = sum(sizes), max(item_size, nbytes // item_size * item_size)
+    if total <= left:
+        return [_Part(i, 0, size) for i, size in enumerate(sizes)]
+    most = max(item_size, min(_PART_NBYTES, left // _LEAST_PARTS))
+    while sum(min(size, most) for size in sizes) < left:
+        most *= 2
+    random, parts = np.random.default_rng(0), []
+    chances = np.array(sizes) / total
+    for i in random.choice(len(sizes), len(sizes), replace=False, p=chances).tolist():
+        size = min(sizes[i], most, left)
+        unit = units[i] if units[i] <= size else item_size
+        size = size // unit * unit
+        start = int(random.integers(0, (sizes[i] - size) // unit, endpoint=True)) * unit
+        parts.append(_Part(i, start, size))
+        left -= size
+        if left < item_size:
+            break
+    return sorted(parts)
+
+
+def _contents(tensors: Sequence[_Tensor], parts: Sequence[_Part]) -> list[Bytes]:
+    """Read parts of tensors, several at a time where that pays off."""
+    jobs = (partial(tensors[i].read, start, nbytes) for i, start, nbytes in parts)
+    workers = max((tensors[part.tensor].concurrency for part in parts), default=1)
+    with closing(run_ahead(jobs, workers)) as contents:
+        return list(contents)
 
 
 @dataclass(frozen=True)
@@ -201,44 +256,47 @@ def payload_of(
         item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
         left, contents = max(1, nbytes // item_size) * item_size, []
         for tensor in measured:
-            contents.append(tensor.read(min(tensor.nbytes, left)))
+            contents.append(tensor.read(0, min(tensor.nbytes, left)))
             left -= contents[-1].nbytes
             if not left:
                 break
     data = np.concatenate(contents)
     if base is None:
         return Payload(data, DTYPE_NAMES[dtype])
-    counterparts = _counterparts(base, measured[: len(contents)])
-    return Payload(data, DTYPE_NAMES[dtype], counterparts[: data.size])
+    lengths = [content.nbytes for content in contents]
+    counterparts = _counterparts(base, measured[: len(contents)], lengths)
+    return Payload(data, DTYPE_NAMES[dtype], counterparts)
 
 
-def _counterparts(base: Source, tensors: Sequence[_Tensor]) -> Bytes:
-    """Return another model's tensors of the same names and sizes, as one piece."""
+def _counterparts(base: Source, tensors: Sequence[_Tensor], lengths: Sequence[int]) -> Bytes:
+    """Return the first bytes of another model's tensors of the same names, as one piece."""
     contents = []
     with _opened(base) as others:
         named = {other.name: other for other in others}
-        for tensor in tensors:
+        for tensor, length in zip(tensors, lengths, strict=True):
             other = named.get(tensor.name)
             if other is None or (other.dtype, other.nbytes) != (tensor.dtype, tensor.nbytes):
                 raise ValueError(
                     f"{base}: no {tensor.dtype} tensor {tensor.name!r:.80} of {tensor.nbytes} bytes"
                 )
-            contents.append(other.read(other.nbytes))
+            contents.append(other.read(0, length))
     return np.concatenate(contents)
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor of a model: `dtype` is safetensors' name, `read` returns the first bytes.
+    """A tensor of a model: `dtype` is safetensors' name, `read` returns bytes from one on.
 
-    `row_nbytes` is the size of a row, 0 without rows.
+    `row_nbytes` is the size of a row, 0 without rows, and `concurrency` how many reads at a time
+    pay off.
     """
 
     name: str
     dtype: str
     nbytes: int
     row_nbytes: int
-    read: Callable[[int], Bytes]
+    read: Callable[[int, int], Bytes]
+    concurrency: int = 1
 
 
 @contextmanager
@@ -248,13 +306,20 @@ def _opened(source: Source) -> Iterator[list[_Tensor]]:
     recipe = _recipe_of(path)
     if recipe is not None:
         yield [
-            _Tensor(name, "BF16", data.nbytes, data.shape[1], partial(_first, data.reshape(-1)))
+            _Tensor(name, "BF16", data.nbytes, data.shape[1], partial(_cut_out, data.reshape(-1)))
             for name, data in _synthetic(recipe)
         ]
         return
     with open_model(path) as model:
         yield [
-            _Tensor(name, tensor.get_dtype(), tensor.nbytes, _row(tensor), partial(_read, tensor))
+            _Tensor(
+                name,
+                tensor.get_dtype(),
+                tensor.nbytes,
+                _row(tensor),
+                partial(_read, tensor),
+                tensor.ranges().concurrency,
+            )
             for name, tensor in model.items()
         ]
 
@@ -275,8 +340,8 @@ def _recipe_of(source: str) -> str | None:
     return None
 
 
-def _first(data: Bytes, nbytes: int) -> Bytes:
-    return data[:nbytes]
+def _cut_out(data: Bytes, start: int, nbytes: int) -> Bytes:
+    return data[start : start + nbytes]
 
 
 def _row(tensor: LazyTensor) -> int:
@@ -284,9 +349,9 @@ def _row(tensor: LazyTensor) -> int:
     return tensor.shape[-1] * tensor.dtype.itemsize if is_matrix else 0
 
 
-def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
+def _read(tensor: LazyTensor, start: int, nbytes: int) -> Bytes:
     content = np.empty(nbytes, np.uint8)
-    tensor.ranges().read_range(0, nbytes, content)
+    tensor.ranges().read_range(start, start + nbytes, content)
     return content
 
 

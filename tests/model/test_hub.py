@@ -13,7 +13,9 @@ import pytest
 
 import bf16codecs
 from based_models import write_nearby
+from bf16codecs import bench
 from bf16codecs.analysis.checkpoints import Checkpoints
+from bf16codecs.bench import data
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_model_or_run
@@ -259,3 +261,33 @@ def test_hosts_that_fail_midway(hub: Hub, folder: Path, path: str) -> None:
         assert "files" in path or str(caught.value).startswith(f"hf://owner/name/{path}: ")
         assert TOKEN not in str(caught.value)
         assert_same_bits(np.asarray(model["w"][0]), W[0])
+
+
+def test_bench_reads_rows_of_many_tensors(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither shards nor tensors are read whole; the sample is the same each time."""
+    arrays = {f"w{i}": weights((400, 128), seed=i) for i in range(40)}
+    arrays |= {f"n{i}": weights((128,), seed=i) for i in range(40)}
+    (folder / "large").mkdir()
+    source = write_safetensors(folder / "large" / "model.safetensors", arrays)
+    safetensors_to_zarr(source, folder / "large.zarr")
+    monkeypatch.setattr(
+        data, "open_model", lambda path: bf16codecs.open_model(path, {"endpoint": hub.url})
+    )
+    for size in (1, 1000, 70_001, 200_000, 2_000_000, 1 << 30):
+        hub.files.clear()
+        sample = bench.sample_of("hf://owner/name/large", size)
+        taken = sum(tensor.nbytes for tensor in sample.tensors)
+        asked = sample.nbytes if size > sample.nbytes else max(2, size // 2 * 2)
+        assert 0.9 * asked <= taken <= asked, size
+        # The first read of a file asks for 64 KiB, where most headers end.
+        assert sum(hub.files.sent) <= taken + (1 << 16)
+        assert (sample.count, sample.nbytes) == (80, sum(a.nbytes for a in arrays.values()))
+        assert len(sample.tensors) >= min(16, asked // 256), size
+        rows = [array for array in sample.arrays if array.ndim == 2]
+        known = {row.tobytes() for array in arrays.values() for row in np.atleast_2d(array)}
+        assert all(row.tobytes() in known for array in rows for row in array), size
+        again = bench.sample_of("hf://owner/name/large.zarr", size)
+        pairs = zip(sample.tensors, again.tensors, strict=True)
+        assert all((a == b).all() for a, b in pairs), size
