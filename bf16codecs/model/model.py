@@ -43,8 +43,9 @@ def open_model(
     ----------
     path : str, path or zarr.abc.store.Store
         A Zarr store (a folder or a ZIP file), an HDF5 file, or the address of a store:
-        ``s3://``, ``http://``, ``memory://`` or any other that fsspec or obstore supports. Also
-        safetensors: a file, a folder of shards, or a ``*.safetensors.index.json``.
+        ``s3://``, ``http://``, ``memory://`` or any other that fsspec or obstore supports, or
+        ``hf://owner/name[@revision][/path]`` on a hub of Hugging Face. Also safetensors: a file, a
+        folder of shards, or a ``*.safetensors.index.json``.
     storage_options : dict, optional
         Options of the address's file system: credentials, endpoints, timeouts.
     max_bytes : int, optional
@@ -79,7 +80,7 @@ def open_model(
         If `path` is empty, `storage_options` are given for a local path, or the framework or the
         device is unknown.
     ImportError
-        If the framework is not installed.
+        If the framework, or for an address on a hub huggingface_hub, is not installed.
     RuntimeError
         If `device` is one of CUDA's, and PyTorch was built without CUDA.
     bf16codecs.errors.UnsupportedVersionError
