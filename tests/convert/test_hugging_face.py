@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import shutil
 from io import FileIO
 from pathlib import Path
@@ -17,6 +19,7 @@ from bf16codecs.errors import (
     SafetensorsError,
     StoreError,
 )
+from invoked import done
 from lazy_models import weights, write_safetensors
 from model_folders import SHARDS, contents, folder_modes, write_folder, write_sharded
 
@@ -46,6 +49,42 @@ def test_there_and_back(folder: Path, tmp_path: Path) -> None:
     assert folder_modes(restored) == folder_modes(folder)
     assert (back.nbytes, back.tensors, back.files) == (summary.nbytes, 4, summary.files)
     assert sorted(os.listdir(tmp_path)) == ["model", "packed", "restored"]
+
+
+def test_the_note_for_readers(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    """Its commands restore the files."""
+    pack_hugging_face(folder, tmp_path / "PACKED")
+    note = (tmp_path / "PACKED" / "BF16CODECS.md").read_text("utf-8")
+    assert "- `adapter_model.zarr`: adapter_model.safetensors\n" in note
+    assert f"- `model.zarr`: {SHARDS[0]}, {SHARDS[1]}, model.safetensors.index.json\n" in note
+    compile(re.search("```python\n(.*?)```", note, re.DOTALL)[1], "note", "exec")
+    monkeypatch.chdir(tmp_path)
+    for command in re.search("```sh\n(.*?)```", note, re.DOTALL)[1].splitlines():
+        done(*shlex.split(command))
+    assert contents(tmp_path / "ORIGINAL") == contents(folder)
+    name = "adapter_model.safetensors"
+    assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    pack_hugging_face(folder, tmp_path / "PACKED", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["BF16CODECS.md", "bf16codecs.MD"])
+def test_a_note_of_the_original(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / name).write_text("own")
+    pack_hugging_face(folder, tmp_path / "packed")
+    assert [n for n in contents(tmp_path / "packed") if n.lower() == name.lower()] == [name]
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(folder)
+    pack_hugging_face(folder, tmp_path / "packed", overwrite=True)
+
+
+def test_the_note_names_few_of_many_files(tmp_path: Path) -> None:
+    (tmp_path / "m" / "a\n").mkdir(parents=True)
+    for i in range(25):
+        write_safetensors(tmp_path / "m" / "a\n" / f"{i:02}.safetensors", {"w": weights((4,))})
+    pack_hugging_face(tmp_path / "m", tmp_path / "packed")
+    note = (tmp_path / "packed" / "BF16CODECS.md").read_text("utf-8")
+    assert "- `a\\n/00.zarr`: a\\n/00.safetensors\n" in note
+    assert "a\\n/19.zarr`: a\\n/19.safetensors\n- and 5 more\n\n" in note
 
 
 def test_links_are_packed_as_their_targets(tmp_path: Path) -> None:

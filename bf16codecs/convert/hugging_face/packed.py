@@ -33,6 +33,7 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "MANIFEST",
+    "NOTE",
     "Manifest",
     "NotedFile",
     "copy_noted",
@@ -46,6 +47,8 @@ __all__ = [
 
 #: The name of the manifest in a packed folder.
 MANIFEST = "bf16codecs.json"
+#: The name of the note for readers of a packed folder, which belongs to no original.
+NOTE = "BF16CODECS.md"
 _LAYOUT = 1
 # The bits of a mode that the manifest has: not the set-user-ID, set-group-ID and sticky bits.
 _RIGHTS = 0o777
@@ -98,6 +101,11 @@ class Manifest:
     def weights(self) -> list[str]:
         """The paths of all files in stores."""
         return [name for files in self.stores.values() for name in files]
+
+    @property
+    def made(self) -> set[str]:
+        """The paths that packing made: neither copies, nor added since."""
+        return {MANIFEST, *self.stores, *({NOTE} - self.files.keys())}
 
     def within(self, rights: int) -> Manifest:
         """Return a manifest whose modes give at most these rights."""
@@ -325,7 +333,7 @@ def why_not_packed(path: Path) -> str:
         return f"is not a packed folder: it has no {MANIFEST}"
     try:
         manifest = Manifest.read(path)
-        tree = list_tree(path, follow=False, without={MANIFEST, *manifest.stores})
+        tree = list_tree(path, follow=False, without=manifest.made)
     except (BF16CodecsError, OSError, ValueError) as e:
         return f"cannot be read as a packed folder ({e}): remove it first"
     others = {*tree.files, *tree.folders} - {*manifest.files, *manifest.folders}

@@ -23,6 +23,7 @@ from bf16codecs._files.folders import Folder
 from bf16codecs._files.publish import WORKING_PREFIX
 from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
+from bf16codecs.convert.hugging_face.note import write_note
 from bf16codecs.convert.hugging_face.packed import (
     MANIFEST,
     Manifest,
@@ -90,11 +91,12 @@ def pack_hugging_face(
 ) -> FolderSummary:
     """Copy a folder of a Hugging Face model, with its safetensors files in Zarr stores.
 
-    All other files are copied unchanged. An index and its files become one store,
-    ``model.zarr`` for ``model.safetensors.index.json``; each other safetensors file becomes one of
-    its own, and so do the files of an index that contradicts them. The same holds for all folders
-    below. `bf16codecs.torch.from_pretrained` loads the result, and `unpack_hugging_face` restores
-    every file.
+    All other files are copied unchanged. ``BF16CODECS.md`` is added, unless the folder has one: it
+    tells readers how to load the stores, and how to restore the files. An index and its files
+    become one store, ``model.zarr`` for ``model.safetensors.index.json``; each other safetensors
+    file becomes one of its own, and so do the files of an index that contradicts them. The same
+    holds for all folders below. `bf16codecs.torch.from_pretrained` loads the result, and
+    `unpack_hugging_face` restores every file.
 
     Parameters
     ----------
@@ -160,6 +162,7 @@ def pack_hugging_face(
         stores = _store(sets, temporary, options, progress)
         manifest = Manifest(stores, noted, folders)
         manifest.write(temporary)
+        write_note(temporary, manifest)
         set_modes(temporary, manifest)
         stored_nbytes = disk_size(temporary)
     headers = [header for weight_set in sets for header in weight_set.source.headers]
@@ -342,7 +345,7 @@ def _store(
 
 def _rest(source: Path, manifest: Manifest) -> Tree:
     """Return the files of a packed folder outside of stores, and the folders to make."""
-    tree = list_tree(source, follow=False, without={MANIFEST, *manifest.stores})
+    tree = list_tree(source, follow=False, without=manifest.made)
     missing = sorted(manifest.files.keys() - tree.files.keys())
     if missing:
         raise StoreError(
