@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bf16codecs._base.paths import given_path, missing_path
-from bf16codecs.store.kinds import Kind, detect, path_of
+from bf16codecs.store.kinds import HUB_SCHEME, Kind, address_scheme, detect, path_of
 from bf16codecs.store.opening import split_step
+from bf16codecs.torch.on_hub import CONFIG, packed_on_hub
 from bf16codecs.torch.patching import Chosen, transformers_loads
 
 __all__ = ["from_pretrained"]
 
-_CONFIG = "config.json"
 # The configuration of an adapter's folder.
 _ADAPTER_CONFIG = "adapter_config.json"
 
@@ -44,11 +44,11 @@ def from_pretrained(
     path
         A folder with ``config.json`` and a store, ``model.zarr`` (or ``model.zarr.zip``,
         ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes; with PEFT, also that of
-        an adapter. Or a store by itself: whatever `bf16codecs.open_model` opens, except a folder of
-        safetensors.
+        an adapter. Such a folder may be on a hub, at ``hf://owner/name[@revision][/folder]``. Or a
+        store by itself: whatever `bf16codecs.open_model` opens, except a folder of safetensors.
     config
         The configuration, or a folder that has it. By default, the ``config.json`` in the folder,
-        or for a store by itself, in it or beside it.
+        or for a store by itself, in it or beside it. A store by itself at an address needs it.
     storage_options, max_bytes, base
         As `bf16codecs.open_model` takes them.
     model_args, options
@@ -85,8 +85,11 @@ def from_pretrained(
     _check_kinds(cls, config)
     if options.get("state_dict") is not None or options.get("gguf_file") is not None:
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
-    store, folder = _located(given_path(path, "model"))
-    subfolder = options.get("subfolder") or ""
+    text, subfolder = given_path(path, "model"), options.get("subfolder") or ""
+    if config is None and address_scheme(text) == HUB_SCHEME:
+        variant = options.get("variant")
+        text, config = packed_on_hub(text, storage_options, subfolder, variant)
+    store, folder = _located(text)
     if folder is not None and not (folder / subfolder).is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such subfolder", os.fspath(folder / subfolder))
     opening = {"storage_options": storage_options, "max_bytes": max_bytes, "base": base}
@@ -123,13 +126,13 @@ def _configured(
     """Yield the folder with the configuration, for transformers."""
     if isinstance(config, (str, os.PathLike)):
         path = Path(given_path(config, "configuration"))
-        path = path.parent if path.name == _CONFIG else path
-        if not (path / subfolder / _CONFIG).is_file():
-            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", str(path / subfolder))
+        path = path.parent if path.name == CONFIG else path
+        if not (path / subfolder / CONFIG).is_file():
+            raise FileNotFoundError(errno.ENOENT, f"No {CONFIG} there", str(path / subfolder))
         yield path
     elif config is None:
         yield _find_configuration(store, folder, subfolder)
-    elif folder is not None and (folder / subfolder / _CONFIG).is_file():
+    elif folder is not None and (folder / subfolder / CONFIG).is_file():
         yield folder
     else:
         # Without a folder, the Auto classes fail, and other classes would ask the hub.
@@ -162,10 +165,10 @@ def _find_configuration(store: str | None, folder: Path | None, subfolder: str) 
         without_step = Path(split_step(path)[0])
         folders, where = [without_step, without_step.parent], "in it or beside it"
     for candidate in folders:
-        if (candidate / subfolder / _CONFIG).is_file():
+        if (candidate / subfolder / CONFIG).is_file():
             return candidate
     if folder is not None and (folder / subfolder / _ADAPTER_CONFIG).is_file():
         return folder
     raise FileNotFoundError(
-        errno.ENOENT, f"No {_CONFIG} {where}: give config=", store or str(folder)
+        errno.ENOENT, f"No {CONFIG} {where}: give config=", store or str(folder)
     )

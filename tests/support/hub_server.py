@@ -106,19 +106,21 @@ class Hub:
 
             def reply_file(self, name: str) -> None:
                 path = hub.root / name
+                about = {"X-Repo-Commit": name.partition("/")[0], "ETag": f'"{quote(name)}"'}
                 if is_large(path):
                     there = f"{hub.files.url}/{quote(name)}?signature=x"
-                    self.reply(302, b"", {"Location": there})
+                    self.reply(302, b"", {**about, "Location": there})
                 elif path.is_file():
-                    self.reply_range(path.read_bytes())
+                    self.reply_range(path.read_bytes(), about)
                 else:
                     self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
 
-            def reply_range(self, data: bytes) -> None:
+            def reply_range(self, data: bytes, about: dict[str, str]) -> None:
                 first, _, last = (self.headers.get("Range") or "bytes=0-")[6:].partition("-")
                 start, stop = int(first), min(int(last or len(data)) + 1, len(data))
                 content = f"bytes {start}-{stop - 1}/{len(data)}"
-                self.reply(206, data[start:stop], {"Content-Range": content})
+                status = 206 if "Range" in self.headers else 200
+                self.reply(status, data[start:stop], {**about, "Content-Range": content})
 
             def reply(
                 self, status: int, body: bytes, headers: dict[str, str] | None = None

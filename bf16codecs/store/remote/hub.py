@@ -6,15 +6,17 @@ finds tokens as it always does.
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from bf16codecs._base.limits import Limits
-from bf16codecs._base.messages import from_extra, near_names, one_line
+from bf16codecs._base.messages import from_extra, named_errors, near_names, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.files import FilesReader
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind, suffix_of
@@ -68,6 +70,8 @@ class HubPlace:
         The address as it was given, for messages.
     fixed
         The same with the commit instead of the revision: nothing there ever changes.
+    folder
+        The folder in the repository; empty for all of it.
     url
         The address of the folder for the file system of HTTP, without a slash at its end.
     name
@@ -78,15 +82,20 @@ class HubPlace:
         The sizes of all files below the folder, by their paths in it.
     sha256
         The digests of those of them that the hub knows.
+    repository
+        What huggingface_hub calls the commit, and how it reaches it.
     """
 
     where: str
     fixed: str
+    folder: str
     url: str
     name: str
-    options: dict[str, Any]
+    # Not shown: both have the token.
+    options: dict[str, Any] = field(repr=False)
     sizes: Mapping[str, int]
     sha256: Mapping[str, str]
+    repository: Mapping[str, Any] = field(repr=False)
 
     @property
     def kind(self) -> Kind:
@@ -109,6 +118,14 @@ class HubPlace:
     def _files(self) -> list[str]:
         """The files of the folder, without those of folders in it."""
         return [name for name in self.sizes if "/" not in name]
+
+    def fetch(self, name: str) -> Path:
+        """Download a file to huggingface_hub's cache; raise OSError if the hub fails."""
+        from huggingface_hub import hf_hub_download
+
+        path = posixpath.join(self.folder, name)
+        with named_errors(self.where, OSError):
+            return Path(hf_hub_download(filename=path, **self.repository))
 
     def open_safetensors(self, limits: Limits) -> FilesReader:
         """Open the safetensors file, the index or the folder.
@@ -176,12 +193,20 @@ def find_on_hub(text: str, options: Mapping[str, Any]) -> HubPlace:
     return HubPlace(
         text,
         f"hf://{address.type}s/{info.id}@{info.sha}/{address.path}",
+        folder,
         url.rpartition("/")[0],
         name,
         # Files are stored on other hosts, which get no token.
         {"client_kwargs": {"headers": headers, "other_hosts": True}},
         {path: file.size for path, file in files.items()},
         {path: file.lfs.sha256 for path, file in files.items() if file.lfs is not None},
+        {
+            "repo_id": info.id,
+            "repo_type": address.type,
+            "revision": info.sha,
+            "endpoint": api.endpoint,
+            "token": options.get("token"),
+        },
     )
 
 
@@ -200,7 +225,7 @@ def _has_none(path: str, listed: Mapping[str, Any]) -> str:
     return f"has no such {what}{f'; {near}' if near else ''}"
 
 
-def _first_parts(paths: Any) -> set[str]:
+def _first_parts(paths: Iterable[str]) -> set[str]:
     """Return the names of files and folders that paths begin with."""
     return {path.partition("/")[0] for path in paths}
 
