@@ -192,6 +192,10 @@ def test_tokens_go_to_the_hub_alone(
         for shown in (repr(model), str(model.info()), model._repr_html_()):
             assert TOKEN not in shown
         assert TOKEN.encode() not in pickle.dumps(model)
+        if path == "model.zarr":
+            pickled = pickle.dumps(model["w"].zarr)
+            assert TOKEN.encode() not in pickled
+            assert_same_bits(pickle.loads(pickled)[5], W[5])
     assert hub.tokens[-1] == f"Bearer {TOKEN}"
     assert elsewhere
     assert set(elsewhere) == {None}

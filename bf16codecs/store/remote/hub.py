@@ -6,6 +6,7 @@ finds tokens as it always does.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from bf16codecs._arrays.http import open_session
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import from_extra, named_errors, near_names, one_line
 from bf16codecs.errors import StoreError
@@ -91,7 +93,7 @@ class HubPlace:
     folder: str
     url: str
     name: str
-    # Not shown: both have the token.
+    # Not shown: both may have a token.
     options: dict[str, Any] = field(repr=False)
     sizes: Mapping[str, int]
     sha256: Mapping[str, str]
@@ -196,8 +198,10 @@ def find_on_hub(text: str, options: Mapping[str, Any]) -> HubPlace:
         folder,
         url.rpartition("/")[0],
         name,
-        # Files are stored on other hosts, which get no token.
-        {"client_kwargs": {"headers": headers, "other_hosts": True}},
+        {
+            "get_client": _open_session,
+            "client_kwargs": {"token": options.get("token"), "account": _account(headers)},
+        },
         {path: file.size for path, file in files.items()},
         {path: file.lfs.sha256 for path, file in files.items() if file.lfs is not None},
         {
@@ -208,6 +212,23 @@ def find_on_hub(text: str, options: Mapping[str, Any]) -> HubPlace:
             "token": options.get("token"),
         },
     )
+
+
+async def _open_session(token: Any, account: str, **options: Any) -> Any:
+    """Open a session with the token that was given, or that huggingface_hub finds here.
+
+    A pickled file system finds it anew in its process, and does not have it. Its files are on other
+    hosts, which get no token. `account` is part of what identifies a session to fsspec.
+    """
+    from huggingface_hub.utils import build_hf_headers
+
+    headers = build_hf_headers(token=token)
+    return await open_session(other_hosts=True, headers=headers, **options)
+
+
+def _account(headers: Mapping[str, str]) -> str:
+    """Return something that differs for each token, and does not reveal it."""
+    return hashlib.sha256(headers.get("authorization", "").encode()).hexdigest()
 
 
 def _has_none(path: str, listed: Mapping[str, Any]) -> str:
