@@ -98,6 +98,13 @@ def report(
     )
     if summary.left_out:
         say(printable(f"not in the store: {few(summary.left_out, _FEW)}"))
+    if summary.hidden:
+        what = f"not shown by name: {few(summary.hidden, _FEW)}"
+        say(
+            printable(
+                what if done != "restored" else f"not in the file: {few(summary.hidden, _FEW)}"
+            )
+        )
     if summary.base:
         say(printable(summary.base))
     if summary.loss is not None:
@@ -135,6 +142,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "ratio": summary.nbytes / max(1, summary.stored_nbytes),
         "seconds": summary.seconds,
         "left_out": list(summary.left_out),
+        "hidden": list(summary.hidden),
         "base": summary.base or None,
         "lossy": None if summary.loss is None else loss_entry(summary.loss),
     }

@@ -9,23 +9,16 @@ import bisect
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs.safetensors import SourceFile, open_file
-from bf16codecs.store.outline import Region, make_outline
+from bf16codecs.store.outline import Layout, Region, make_outline
 
-__all__ = ["Layout", "Names", "flat_region", "free_parts", "outlined_file", "without_overlaps"]
+__all__ = ["Names", "flat_region", "free_parts", "outlined_file", "without_overlaps"]
 
 # Bytes that are worth an array of their own: fewer are kept with the outline.
 _WORTH_AN_ARRAY = 1 << 12
-
-
-class Layout(NamedTuple):
-    """The tensors of a file, none of which overlaps another, and further names of them."""
-
-    regions: list[Region]
-    aliases: dict[str, str]
 
 
 class _Placed(Protocol):
@@ -106,13 +99,14 @@ def outlined_file(path: Path, kind: str, size: int, layout: Layout, names: Names
 
     Bytes that are in no region become tensors of bytes, if they are worth an array.
     """
-    regions = [*layout.regions]
-    for start, stop, _ in free_parts(regions, [(0, size, "")]):
-        regions.append(flat_region(names.unique(f"bytes {start}"), "U8", start, stop))
+    for start, stop, _ in free_parts(layout.regions, [(0, size, "")]):
+        name = names.unique(f"bytes {start}")
+        layout.regions.append(flat_region(name, "U8", start, stop))
+        layout.parts.append(name)
     with open_file(path) as file:
 
         def read(start: int, stop: int) -> bytes:
             file.seek(start)
             return file.read(stop - start)
 
-        return SourceFile(path, make_outline(kind, size, regions, layout.aliases, read))
+        return SourceFile(path, make_outline(kind, size, layout, read))

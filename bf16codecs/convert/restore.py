@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
-from bf16codecs.store.kinds import Kind, detect, suffix_of
+from bf16codecs.store.kinds import FOREIGN_SUFFIXES, Kind, detect, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 from bf16codecs.store.reader import ModelReader
@@ -238,8 +238,12 @@ def _restored(reader: ModelReader, to: str | None) -> _Files:
 
 
 def _safetensors_header(reader: ModelReader) -> Header:
-    entries = {name: t for header in reader.headers for name, t in header.entries.items()}
-    tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in entries.items()}
+    tensors = {
+        name: (tensor.dtype, tensor.shape)
+        for header in reader.headers
+        for name, tensor in header.entries.items()
+        if name not in header.parts
+    }
     return make_header(tensors, {"format": "pt"}, reader.where)
 
 
@@ -265,7 +269,11 @@ def _restore(
             temporary.mkdir()
         paths = [temporary / name for name in files.names] if files.as_folder else [temporary]
         _write(files, paths, progress and partial(progress, "restore"))
-    return summarize(reader, files.headers, start, len(objects))
+    summary = summarize(reader, files.headers, start, len(objects))
+    if files.headers is reader.headers:
+        return summary
+    hidden = tuple(name for header in reader.headers for name in header.hidden)
+    return replace(summary, files=1, nbytes=files.headers[0].file_size, hidden=hidden)
 
 
 def _other_than(path: Path, kind: str) -> str:
@@ -278,6 +286,10 @@ def _other_than(path: Path, kind: str) -> str:
         return "" if is_foreign(path) else f"is not {_named(kind)}: choose another name"
     is_model = detect(path) is Kind.SAFETENSORS
     return "" if is_model else "is not a safetensors file: choose another name"
+
+
+# The usual suffixes of files of other kinds.
+_SUFFIXES_OF = {"pytorch": {".bin", ".pt", ".pth", ".ckpt", ".pkl"}, "gguf": {".gguf"}}
 
 
 def _named(kind: str) -> str:
@@ -324,6 +336,13 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
                 f"{target}: by its name {kind.value}, but {reader.where} restores"
                 f" {_named(file_kind)}: choose another name, such as {name}, or make a safetensors"
                 f" file ({to})"
+            )
+        suffix = target.suffix.lower()
+        if suffix in FOREIGN_SUFFIXES and suffix not in _SUFFIXES_OF.get(file_kind, set()):
+            raise ValueError(
+                f"{target}: by its name a file of another kind, {suffix}, but {reader.where}"
+                f" restores {_named(file_kind)}: choose another name, such as"
+                f" {target.stem}{os.path.splitext(reader.info.files[0].name)[1]}"
             )
         return
     if as_folder and kind is Kind.SAFETENSORS:

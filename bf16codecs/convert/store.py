@@ -265,6 +265,7 @@ def convert_model(
         _base_note(packed.info, found),
         packed.info.loss,
         left_out=left_out([source], target),
+        hidden=tuple(name for header in source.headers for name in header.hidden),
     )
 
 

@@ -45,6 +45,8 @@ class Summary:
     step_by: str = ""
     #: Names in the source's folder that are not in the store.
     left_out: tuple[str, ...] = ()
+    #: Tensors of a file that the store, or the file made of it, does not have by their names.
+    hidden: tuple[str, ...] = ()
     #: Number of objects of a training checkpoint, which are in no file.
     objects: int = 0
     #: Number of steps of a whole run that was read, and of its different tensors; `tensors` has

@@ -80,6 +80,9 @@ class Header:
     kind: str = SAFETENSORS
     gaps: tuple[tuple[int, bytes], ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    #: Which of the tensors are but parts of the file, and tensors of it that are not shown.
+    parts: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
 
     @cached_property
     def entries(self) -> dict[str, TensorInfo]:

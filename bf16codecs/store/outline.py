@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, json_object
 from bf16codecs.store.attributes import stated_shape
 
-__all__ = ["Outline", "Region", "make_outline", "parse_outline"]
+__all__ = ["Layout", "Outline", "Region", "make_outline", "parse_outline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,26 @@ class Outline(Header):
         return self.size
 
 
+class Layout(NamedTuple):
+    """The tensors of a file: none overlaps another.
+
+    `parts` are those of `regions` that are no tensors of the model, but bytes of the file, `hidden`
+    names of tensors that are no regions, and `aliases` further names of those that are.
+    """
+
+    regions: list[Region]
+    aliases: dict[str, str]
+    parts: list[str]
+    hidden: list[str]
+
+    @classmethod
+    def empty(cls) -> Layout:
+        """Return that of a file without tensors."""
+        return cls([], {}, [], [])
+
+
 def make_outline(
-    kind: str,
-    size: int,
-    regions: Iterable[Region],
-    aliases: Mapping[str, str],
-    read: Callable[[int, int], bytes],
+    kind: str, size: int, layout: Layout, read: Callable[[int, int], bytes]
 ) -> Outline:
     """Make the outline of a file.
 
@@ -80,14 +94,12 @@ def make_outline(
         The kind of the file, by which stores name it.
     size
         The size of the file in bytes.
-    regions
-        Its tensors, none of which overlaps another.
-    aliases
-        Further names of tensors, each with the name of its region.
+    layout
+        Its tensors.
     read
         Returns the bytes of the file from one offset to another.
     """
-    ordered = sorted(regions, key=lambda region: (region.offset, region.stop))
+    ordered = sorted(layout.regions, key=lambda region: (region.offset, region.stop))
     tensors = {
         region.name: {
             "dtype": region.dtype,
@@ -97,11 +109,11 @@ def make_outline(
         for region in ordered
     }
     content: dict[str, Any] = {"tensors": tensors}
-    if aliases:
-        content["aliases"] = dict(aliases)
+    others = {"aliases": layout.aliases, "parts": layout.parts, "hidden": layout.hidden}
+    content |= {key: value for key, value in others.items() if value}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    others = b"".join(read(start, stop) for start, stop in _gaps(ordered, size))
-    raw = len(text).to_bytes(8, "little") + text + others
+    rest = b"".join(read(start, stop) for start, stop in _gaps(ordered, size))
+    raw = len(text).to_bytes(8, "little") + text + rest
     return parse_outline(raw, kind, size, "the outline")
 
 
@@ -117,25 +129,37 @@ def parse_outline(raw: bytes, kind: str, size: int, where: str) -> Outline:
     try:
         regions = [_region(name, entry) for name, entry in content["tensors"].items()]
         aliases = _aliases(content.get("aliases", {}), {region.name for region in regions})
+        parts, hidden = (_names(content.get(key, [])) for key in ("parts", "hidden"))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise StoreError(f"{where}: {e}") from None
+        why = f"it has no {e}" if isinstance(e, KeyError) else str(e)
+        raise StoreError(f"{where}: a damaged outline: {why}") from None
     if any(one.stop > other.offset for one, other in pairwise(regions)):
         raise StoreError(f"{where}: tensors overlap, or are not in order")
     if regions and regions[-1].stop > size:
         raise StoreError(f"{where}: tensor {regions[-1].name!r:.80} ends behind the file")
-    at, parts = 8 + length, []
+    at, gaps = 8 + length, []
     for start, stop in _gaps(regions, size):
-        parts.append((start, raw[at : at + stop - start]))
+        gaps.append((start, raw[at : at + stop - start]))
         at += stop - start
     if at != len(raw):
-        raise StoreError(f"{where}: has {len(raw) - at} bytes more than its file")
-    first = parts.pop(0)[1] if parts and parts[0][0] == 0 else b""
+        raise StoreError(
+            f"{where}: the bytes between tensors are {len(raw) - 8 - length}, not {at - 8 - length}"
+        )
+    first = gaps.pop(0)[1] if gaps and gaps[0][0] == 0 else b""
     tensors = tuple(
         TensorInfo(r.name, r.dtype, r.shape, r.offset - len(first), r.stop - len(first))
         for r in regions
     )
     return Outline(
-        raw, tensors, kind=kind, gaps=tuple(parts), aliases=aliases, size=size, start=first
+        raw,
+        tensors,
+        kind=kind,
+        gaps=tuple(gaps),
+        aliases=aliases,
+        parts=frozenset(parts),
+        hidden=tuple(hidden),
+        size=size,
+        start=first,
     )
 
 
@@ -170,3 +194,9 @@ def _aliases(entry: Any, names: set[str]) -> dict[str, str]:
         if alias in names:
             raise ValueError(f"{alias!r:.80} is a tensor, and stands for another")
     return dict(entry)
+
+
+def _names(entry: Any) -> list[str]:
+    if not isinstance(entry, list) or not all(isinstance(name, str) for name in entry):
+        raise TypeError(f"{entry!r:.80} is not a list of names")
+    return entry

@@ -170,3 +170,21 @@ def test_every_cut_is_refused_or_comes_back(tmp_path: Path) -> None:
         with noted(n):
             (tmp_path / "x.gguf").write_bytes(content[:n])
             refused("st2zarr", tmp_path / "x.gguf", tmp_path / "m.zarr")
+
+
+def test_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    content = (FILES / "little.gguf").read_bytes()
+    for n in (1, 2):
+        if n == 2:
+            done("st2zarr", folder, tmp_path / "m.zarr")
+        (folder / f"m-0000{n}-of-00002.gguf").write_bytes(content)
+    line = refused("st2zarr", folder, tmp_path / "n.zarr")
+    assert "each becomes a store" in line
+
+
+def test_big_endian_numbers_are_not_shown(tmp_path: Path) -> None:
+    done("st2zarr", FILES / "big.gguf", tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr") as model:
+        assert list(model) == ["bytes 0"]

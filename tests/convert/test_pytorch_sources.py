@@ -16,11 +16,11 @@ from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import read_header
-from bf16codecs.store.outline import Region, make_outline, parse_outline
+from bf16codecs.store.outline import Layout, Region, make_outline, parse_outline
 from invoked import CONVERTERS, done, info_table, refused
 from looping import noted
 from reference_store import ReferenceStore
-from torch_files import FILES, pickled, plain, storage, tensor, write_older, write_zip
+from torch_files import FILES, call, pickled, plain, storage, tensor, write_older, write_zip
 
 STATE = ["0.bias", "0.weight", "1.bias", "1.num_batches_tracked"]
 STATE += ["1.running_mean", "1.running_var", "1.weight"]
@@ -270,8 +270,8 @@ def test_outlines_that_break_the_rules() -> None:
     assert (parsed.prefix, parsed.gaps, parsed.file_size) == (b"01", ((6, b"23"),), 8)
     damages = {
         "truncated": outline({"tensors": {}})[:9],
-        "has -1 bytes more": outline({"tensors": {"a": form}}, b"012"),
-        "has 1 bytes more": outline({"tensors": {"a": form}}, b"01234"),
+        "are 3, not 4": outline({"tensors": {"a": form}}, b"012"),
+        "are 5, not 4": outline({"tensors": {"a": form}}, b"01234"),
         "ends behind the file": outline({"tensors": {"a": {**form, "offset": 5}}}, b"0123"),
         "is not an offset": outline({"tensors": {"a": {**form, "offset": -1}}}, b"0123"),
         "is not a dtype": outline({"tensors": {"a": {**form, "dtype": "X"}}}, b"0123"),
@@ -289,8 +289,10 @@ def test_outlines_that_break_the_rules() -> None:
 
 
 def test_outlines_of_nothing() -> None:
-    assert make_outline("x", 0, [], {}, lambda a, b: bytes(b - a)).file_size == 0
-    whole = make_outline("x", 4, [Region("a", "F32", (), 0)], {}, lambda a, b: bytes(b - a))
+    assert make_outline("x", 0, Layout.empty(), lambda a, b: bytes(b - a)).file_size == 0
+    whole = make_outline(
+        "x", 4, Layout([Region("a", "F32", (), 0)], {}, [], []), lambda a, b: bytes(b - a)
+    )
     assert (whole.prefix, whole.gaps) == (b"", ())
 
 
@@ -307,3 +309,107 @@ def test_messages_name_the_kind(tmp_path: Path) -> None:
     with zipfile.ZipFile(plain_zip, "w") as archive:
         archive.writestr("a", "b")
     assert "not a safetensors file" in refused("st2zarr", plain_zip, tmp_path / "m.zarr")
+
+
+def dictionary(**values: object) -> bytes:
+    return b"}(" + b"".join(plain(k) + plain(v) for k, v in values.items()) + b"u"
+
+
+def v2(*rest: bytes) -> bytes:
+    """Return a tensor of all 12 items, with more arguments."""
+    start = [storage("Float", "0", 12), *map(plain, (0, (12,), (1,), False)), plain(None)]
+    return call("torch._utils", "_rebuild_tensor_v2", *start, *rest)
+
+
+def v3(dtype: str) -> bytes:
+    start = [storage("Untyped", "0", 48), *map(plain, (0, (12,), (1,), False)), plain(None)]
+    return call("torch._utils", "_rebuild_tensor_v3", *start, f"ctorch\n{dtype}\n".encode())
+
+
+def test_numbers_that_the_file_does_not_have_are_not_shown(tmp_path: Path) -> None:
+    """A conjugate or negative view has other numbers; of an unknown type, sizes are not known."""
+    assert views(tmp_path, {"a": v2(dictionary(conj=False))}) == {"a"}
+    for values in ({"a": v2(dictionary(conj=True))}, {"a": v2(dictionary(neg=True))}):
+        assert views(tmp_path, values) == set()
+    assert views(tmp_path, {"a": v3("float32")}) == {"a"}
+    for dtype in ("bits16", "float99"):
+        assert views(tmp_path, {"a": v3(dtype)}) == set()
+
+
+def test_tensors_without_a_name_are_listed(tmp_path: Path) -> None:
+    done("st2zarr", FILES / "tied.pth", tmp_path / "m.zarr")
+    report = done("st2zarr", FILES / "tied.pth", tmp_path / "m.zarr", "--overwrite")
+    assert "not shown by name: part, turned" in report
+    report = done("zarr2st", tmp_path / "m.zarr", tmp_path / "m.safetensors", "--to", "safetensors")
+    assert "not in the file: part, turned" in report
+
+
+def test_safetensors_files_have_tensors_alone(tmp_path: Path) -> None:
+    data = np.arange(3000, dtype="<f4").tobytes()
+    values = {"t": tensor("Float", "0", 3000, 0, (2, 3), (3, 1)), "text": plain("x" * 5000)}
+    store = stored(write_zip(tmp_path / "x.pt", pickled(values), {"0": data}), tmp_path)
+    with open_model(store) as model:
+        assert set(model) == {"t", "storage 0[24:12000]", "bytes 0"}
+    done("zarr2st", store, tmp_path / "m.safetensors", "--to", "safetensors")
+    assert [t.name for t in read_header(tmp_path / "m.safetensors").tensors] == ["t"]
+
+
+def test_storages_of_the_older_form_that_no_tensor_shows(tmp_path: Path) -> None:
+    """Their sizes are known all the same, and those behind them are where they are."""
+    parameter = call(
+        "torch._utils",
+        "_rebuild_parameter_with_state",
+        tensor("Float", "0", 12, 0, (12,), (1,)),
+        plain(True),
+        plain(None),
+        b"}" + plain("extra") + tensor("Double", "1", 6, 0, (6,), (1,)) + b"s",
+    )
+    deep = b"]" * 300 + tensor("Double", "1", 6, 0, (6,), (1,)) + b"a" * 300
+    storages = {"1": (6, MATRIX), "2": (24, MATRIX)}
+    for name, first, others in (("state", parameter, {"0": (12, MATRIX)}), ("deep", deep, {})):
+        with noted(name):
+            values = {"a": first, "b": tensor("Half", "2", 24, 0, (24,), (1,))}
+            path = write_older(tmp_path / "x.pt", pickled(values), others | storages)
+            with open_model(stored(path, tmp_path)) as model:
+                assert model["b"][...].tobytes() == MATRIX
+
+
+def test_keys_that_are_no_names(tmp_path: Path) -> None:
+    surrogate = b"X\x04\x00\x00\x00\xed\xa0\x80x"
+    keys = {surrogate: "\\ud800x", plain(10**50): "key0", plain((1, 2)): "key0", plain(7): "7"}
+    for key, name in keys.items():
+        with noted(name):
+            content = b"\x80\x02}" + key + tensor("Float", "0", 12, 0, (12,), (1,)) + b"s."
+            path = write_zip(tmp_path / "x.pt", content, {"0": MATRIX})
+            with open_model(stored(path, tmp_path)) as model:
+                assert list(model) == [name]
+
+
+def test_many_names_of_one_tensor(tmp_path: Path) -> None:
+    """Names are bounded, in number and in length."""
+    one = tensor("Float", "0", 12, 0, (12,), (1,)) + b"q\x07"
+    values = {"x" * 1_000_000: b"(" + one + b"h\x07" * 2000 + b"t"}
+    path = write_zip(tmp_path / "x.pt", pickled(values), {"0": MATRIX})
+    with open_model(stored(path, tmp_path)) as model:
+        names = list(model)
+    assert len(names) == 1001
+    assert max(map(len, names)) < 300
+
+
+def test_folders_of_several_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("optimizer.pt", "training_args.bin"):
+        shutil.copy(FILES / "slice.pt", folder / name)
+    line = refused("st2zarr", folder, tmp_path / "m.zarr")
+    assert "several files of PyTorch, optimizer.pt, training_args.bin: name one" in line
+    shutil.copy(FILES / "state.bin", folder / "pytorch_model.bin")
+    report = done("st2zarr", folder, tmp_path / "m.zarr")
+    assert "not in the store: optimizer.pt, training_args.bin" in report
+
+
+def test_addresses_and_targets_of_other_kinds(tmp_path: Path) -> None:
+    line = refused("st2zarr", "https://127.0.0.1:1/model.bin", tmp_path / "m.zarr")
+    assert "download it first" in line
+    store = stored(FILES / "state.bin", tmp_path)
+    assert "of another kind, .gguf" in refused("zarr2st", store, tmp_path / "x.gguf")

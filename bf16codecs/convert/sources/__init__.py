@@ -34,6 +34,9 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_foreign", "left_out", "opened_source"]
 
+# Of files that are no sources at an address.
+_LOCAL_SUFFIXES = {".bin", ".ckpt", ".gguf", ".pt", ".pth"}
+
 
 def opened_source(
     src: str | os.PathLike[str],
@@ -61,6 +64,10 @@ def _open_address(text: str, options: Mapping[str, Any] | None) -> ModelReader:
     kind = kind_of_address(text)
     if kind in (Kind.ZIP, Kind.HDF5) or suffix_of(text.rstrip("/"))[1] is Kind.FOLDER:
         raise _is_store(text, kind)
+    if os.path.splitext(text.partition("?")[0])[1].lower() in _LOCAL_SUFFIXES:
+        raise SafetensorsError(
+            f"{text}: files of PyTorch and GGUF are read from disks alone: download it first"
+        )
     # zarr is imported only for addresses.
     from bf16codecs.store.remote.opening import open_remote_source
 

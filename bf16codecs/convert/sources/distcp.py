@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.messages import named_errors
-from bf16codecs.convert.regions import Layout, Names, outlined_file
+from bf16codecs.convert.regions import Names, outlined_file
 from bf16codecs.convert.sources.pytorch.containers import read_small_pickle, read_zip
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Unknown
@@ -22,6 +22,7 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import SourceFile, is_plain_name, open_file
 from bf16codecs.store.files import open_files
 from bf16codecs.store.kinds import path_of
+from bf16codecs.store.outline import Layout
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
@@ -59,7 +60,7 @@ def open_source(path: str) -> ModelReader:
     value, size = read_small_pickle(metadata)
     entries = _entries(value, str(metadata))
     shards = Counter(entry.name for of_file in entries.values() for entry in of_file)
-    files = [outlined_file(metadata, KIND, size, Layout([], {}), names)]
+    files = [outlined_file(metadata, KIND, size, Layout.empty(), names)]
     files += [_read(folder / name, entries[name], shards, names) for name in sorted(entries)]
     paths = [file.path for file in files]
     known = {found.name for found in paths}
@@ -102,7 +103,7 @@ def _numbers(size: Any) -> tuple[int, ...]:
 
 def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: Names) -> SourceFile:
     """Read all of a file but its tensors; shards of one are named by their places."""
-    layout = Layout([], {})
+    layout = Layout.empty()
     with named_errors(str(path), SafetensorsError), open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         for entry in sorted(entries, key=lambda entry: entry.begin):
@@ -118,6 +119,8 @@ def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: N
             found = find_tensors(
                 contents.value, contents.storages, contents.is_little_endian, names, (root,)
             )
-            layout.regions.extend(found.regions)
             layout.aliases.update(found.aliases)
+            for ours, theirs in zip(layout, found, strict=True):
+                if isinstance(ours, list):
+                    ours += theirs
         return outlined_file(path, KIND, size, layout, names)

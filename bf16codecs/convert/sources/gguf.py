@@ -15,17 +15,19 @@ from typing import BinaryIO
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import named_errors
-from bf16codecs.convert.regions import Layout, Names, outlined_file, without_overlaps
+from bf16codecs.convert.regions import Names, outlined_file, without_overlaps
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import open_file
 from bf16codecs.store.files import open_files
 from bf16codecs.store.kinds import path_of
-from bf16codecs.store.outline import Region
+from bf16codecs.store.outline import Layout, Region
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
 
 KIND = "gguf"
+
+_SUFFIX = ".gguf"
 
 _MAGIC = b"GGUF"
 _VERSIONS = (1, 2, 3)
@@ -79,24 +81,35 @@ _BLOCKS = {
 
 
 def is_source(path: str) -> bool:
-    """Return whether a file begins as GGUF files do."""
-    if path_of(path) is None or not os.path.isfile(path):
+    """Return whether a file begins as GGUF files do, or a folder has some, and no safetensors."""
+    if path_of(path) is None:
+        return False
+    if os.path.isdir(path):
+        names = os.listdir(path)
+        has_others = any(name.endswith(".safetensors") for name in names)
+        return not has_others and any(name.endswith(_SUFFIX) for name in names)
+    if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def open_source(path: str) -> ModelReader:
-    """Open a file; raise SafetensorsError if it is damaged."""
-    found = Path(path)
-    with named_errors(path, SafetensorsError), open_file(found) as file:
+    """Open a file, or the only one in a folder; raise SafetensorsError if it is damaged."""
+    found, names = Path(path), Names()
+    if found.is_dir():
+        files = sorted(found.glob(f"*{_SUFFIX}"))
+        if len(files) > 1:
+            raise SafetensorsError(
+                f"several GGUF files, such as {files[0].name}: name one instead of the folder: each"
+                " becomes a store of its own"
+            )
+        found = files[0]
+    with named_errors(str(found), SafetensorsError), open_file(found) as file:
         size = os.fstat(file.fileno()).st_size
         tensors = _read_tensors(file, size)
-        names = Names()
-        regions = [
-            tensor.region(names) for tensor in without_overlaps(tensors) if tensor.stop <= size
-        ]
-        outlined = outlined_file(found, KIND, size, Layout(regions, {}), names)
+        regions = [tensor.region(names) for tensor in without_overlaps(tensors)]
+        outlined = outlined_file(found, KIND, size, Layout(regions, {}, [], []), names)
     return open_files(path, [outlined], paths=[found])
 
 
@@ -211,7 +224,9 @@ def _placed(
 ) -> _Tensor | None:
     """Return a tensor with its place in the file; None if its size is not known."""
     at = start + offset
-    if kind in _PLAIN and is_little_endian:
+    if not is_little_endian:
+        return None
+    if kind in _PLAIN:
         region = Region(name, _PLAIN[kind], shape, at)
         return _Tensor(name, region.dtype, shape, at, region.stop)
     items, nbytes = _BLOCKS.get(kind, (0, 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bf16codecs._base.messages import named_errors
+from bf16codecs._base.messages import few, named_errors
 from bf16codecs.convert.regions import Names, outlined_file
 from bf16codecs.convert.sources.pytorch.containers import is_pytorch_file, read_contents
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
@@ -24,6 +24,9 @@ KIND = "pytorch"
 
 _SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _INDEX_SUFFIX = ".bin.index.json"
+_USUAL_NAME = "pytorch_model.bin"
+# Of names in a message.
+_SHOWN = 3
 
 
 def is_source(path: str) -> bool:
@@ -33,33 +36,47 @@ def is_source(path: str) -> bool:
     if path.endswith(_INDEX_SUFFIX):
         return True
     found = Path(path)
-    return _model_in(found) is not None if found.is_dir() else is_pytorch_file(found)
+    return bool(_models_in(found)) if found.is_dir() else is_pytorch_file(found)
 
 
 def open_source(path: str) -> ModelReader:
     """Open a model; raise SafetensorsError if it is damaged, or a file of it is missing."""
     found = Path(path)
-    if found.is_dir():
-        found = _model_in(found) or found
+    found, others = _model_in(found) if found.is_dir() else (found, ())
     if not found.name.endswith(_INDEX_SUFFIX):
-        return open_files(path, [_read(found, Names())], paths=[found])
+        return open_files(path, [_read(found, Names())], paths=[found], left_out=others)
     raw, names = read_index(found), Names()
     files = [_read(found.parent / name, names) for name in sorted(shard_names(raw, found))]
-    paths = [file.path for file in files]
-    return open_files(path, files, index=(found.name, raw), paths=[*paths, found])
+    paths = [*(file.path for file in files), found]
+    used = {used.name for used in paths}
+    left_out = tuple(name for name in others if name not in used)
+    index = (found.name, raw)
+    return open_files(path, files, index=index, paths=paths, left_out=left_out)
 
 
-def _model_in(folder: Path) -> Path | None:
-    """Return the index, or the only file, of a model in a folder without safetensors."""
+def _models_in(folder: Path) -> list[str]:
+    """Return the indexes, or else the files of `torch.save`, in a folder without safetensors."""
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if any(name.endswith(".safetensors") for name in names):
-        return None
+        return []
     indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
-    files = [name for name in names if name.endswith(_SUFFIXES) and is_pytorch_file(folder / name)]
-    for candidates in (indexes, files):
-        if len(candidates) == 1:
-            return folder / candidates[0]
-    return None
+    return indexes or [
+        name for name in names if name.endswith(_SUFFIXES) and is_pytorch_file(folder / name)
+    ]
+
+
+def _model_in(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the index or the file of a folder's model, and the names of all others there."""
+    models = _models_in(folder)
+    # transformers puts training_args.bin and others beside it.
+    name = _USUAL_NAME if _USUAL_NAME in models else models[0]
+    if len(models) > 1 and name != _USUAL_NAME:
+        raise SafetensorsError(
+            f"several files of PyTorch, {few(models, _SHOWN)}: name one instead of the folder"
+        )
+    others = (entry for entry in folder.iterdir() if entry.name != name)
+    left_out = sorted(entry.name + "/" * entry.is_dir() for entry in others)
+    return folder / name, tuple(left_out)
 
 
 def _read(path: Path, names: Names) -> SourceFile:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
-from bf16codecs.convert.sources.pytorch.naming import item_sizes
+from bf16codecs.convert.sources.pytorch.naming import item_size
 from bf16codecs.convert.sources.pytorch.pickles import read_pickle
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import open_file
@@ -78,7 +78,7 @@ def read_small_pickle(path: Path) -> tuple[Any, int]:
         raw = file.read(MAX_METADATA_BYTES + 1)
     if len(raw) > MAX_METADATA_BYTES:
         raise SafetensorsError(f"{path}: larger than {MAX_METADATA_BYTES} bytes")
-    return read_pickle(_bounded(raw), str(path)), len(raw)
+    return read_pickle(_bounded(raw), str(path)).value, len(raw)
 
 
 def read_zip(path: Path, opened: BinaryIO, begin: int, size: int) -> Contents:
@@ -94,7 +94,9 @@ def read_zip(path: Path, opened: BinaryIO, begin: int, size: int) -> Contents:
             raw = _member(archive, record, path)
             order = _text(archive, folder + "byteorder", path)
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError) as e:
-        raise SafetensorsError(f"{path}: a damaged or truncated ZIP file: {e}") from None
+        raise SafetensorsError(
+            f"{path}: a damaged or truncated ZIP file ({e}): get it again from where it came"
+        ) from None
     storages = {}
     for member in members:
         key = member.filename.removeprefix(folder + "data/")
@@ -105,7 +107,7 @@ def read_zip(path: Path, opened: BinaryIO, begin: int, size: int) -> Contents:
         if start + member.file_size > size:
             raise SafetensorsError(f"{path}: truncated: storage {key!r:.80} ends behind the file")
         storages[key] = begin + start, begin + start + member.file_size
-    value = read_pickle(_bounded(raw), f"{path}: data.pkl")
+    value = read_pickle(_bounded(raw), f"{path}: data.pkl").value
     return Contents(size, value, storages, order in ("", "little"))
 
 
@@ -114,8 +116,8 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> by
         raise SafetensorsError(f"{path}: {member.filename!r:.80} is encrypted")
     if member.file_size > MAX_METADATA_BYTES:
         raise SafetensorsError(
-            f"{path}: {member.filename!r:.80} has {member.file_size} bytes, the limit is"
-            f" {MAX_METADATA_BYTES}"
+            f"{path}: {member.filename!r:.80} has {member.file_size} bytes beside the tensors, the"
+            f" limit is {MAX_METADATA_BYTES}: keep such data in another file"
         )
     with archive.open(member) as opened:
         return opened.read(MAX_METADATA_BYTES)
@@ -224,12 +226,16 @@ def _mapped(file: BinaryIO) -> Iterator[mmap.mmap]:
 def _read_older(path: Path, file: BinaryIO) -> Contents:
     with _mapped(file) as mapping:
         data, where = _bounded(mapping), str(path)
-        magic, protocol, system, value, keys = (read_pickle(data, where) for _ in range(5))
-        if magic != _MAGIC_NUMBER or type(protocol) is not int or not isinstance(keys, list):
+        magic, protocol, system, content, keys = (read_pickle(data, where) for _ in range(5))
+        if (
+            magic.value != _MAGIC_NUMBER
+            or type(protocol.value) is not int
+            or not isinstance(keys.value, list)
+        ):
             raise SafetensorsError(f"{path}: not a file of torch.save")
         storages, at, size = {}, data.tell(), len(mapping)
-        sizes = item_sizes(value)
-        for key in map(str, keys):
+        sizes = {storage.key: item_size(storage.type) for storage in content.storages}
+        for key in map(str, keys.value):
             items = int.from_bytes(mapping[at : at + 8], "little")
             start = at + 8
             at = start + items * sizes.get(key, 1)
@@ -238,5 +244,5 @@ def _read_older(path: Path, file: BinaryIO) -> Contents:
                     f"{path}: truncated: storage {key!r:.80} ends behind the file"
                 )
             storages[key] = start, at
-        pairs = getattr(system, "pairs", [])
-        return Contents(size, value, storages, ("little_endian", False) not in pairs)
+        pairs = getattr(system.value, "pairs", [])
+        return Contents(size, content.value, storages, ("little_endian", False) not in pairs)

@@ -8,26 +8,30 @@ one dimension: those that are not contiguous, or overlap a larger one, are not s
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs._base.dtypes import DTYPE_BITS
-from bf16codecs.convert.regions import Layout, Names, flat_region, free_parts, without_overlaps
+from bf16codecs.convert.regions import Names, flat_region, free_parts, without_overlaps
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Name, Storage, Tensor, Unknown
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.store.outline import Region
+from bf16codecs.store.outline import Layout, Region
 
-__all__ = ["find_tensors", "item_sizes"]
+__all__ = ["find_tensors", "item_size"]
 
 # Levels of containers that are looked into, and the names that modules give to their parts.
 _MOST_LEVELS = 256
+_LONGEST_NAME = 256
+# Further names of one tensor, each of which is compared with the others when the store is read;
+# and names of tensors that are not shown.
+_MOST_NAMES = 1000
+_LOOKED_INTO = (Mapped, Unknown, Tensor, Storage, list, tuple)
 _PARTS_OF_MODULES = {"_parameters", "_buffers", "_modules"}
 
 # The data type of a storage's class without "Storage", or of torch, and the items that one has.
 _DTYPES = {
-    **dict.fromkeys(("Byte", "QUInt8", "uint8", "quint8", "Untyped"), "U8"),
+    **dict.fromkeys(("Byte", "QUInt8", "uint8", "quint8", "Untyped", "bits8"), "U8"),
     **dict.fromkeys(("Char", "QInt8", "int8", "qint8"), "I8"),
     **dict.fromkeys(("Bool", "bool"), "BOOL"),
     **dict.fromkeys(("Short", "int16"), "I16"),
@@ -47,8 +51,8 @@ _DTYPES = {
     "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
 }
-# Safetensors has no complex numbers of this size: they are shown as pairs.
-_COMPLEX_DOUBLE = {"ComplexDouble", "complex128"}
+# Safetensors has no complex numbers of these sizes: they are shown as pairs.
+_PAIRS = {"ComplexDouble": "F64", "complex128": "F64", "complex32": "F16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,10 @@ class _View:
         return self.offset, self.dtype, self.shape
 
 
-def item_sizes(value: Any) -> dict[str, int]:
-    """Return the size of the items of each storage that a value refers to, in bytes, by key."""
-    sizes = {}
-    for _, found in _walk(value):
-        storage = found if isinstance(found, Storage) else found.storage
-        sizes[storage.key] = _item_of(storage.type)[1]
-    return sizes
+def item_size(kind: Name) -> int:
+    """Return the size of the items of a storage, by its type; 1 if that is not known."""
+    found = _item_of(kind)
+    return 1 if found is None else found[1]
 
 
 def find_tensors(
@@ -90,38 +91,68 @@ def find_tensors(
     `root` are the keys that lead to the value.
     Raises SafetensorsError if a tensor is not within its storage.
     """
-    views: dict[str, list[_View]] = defaultdict(list)
+    views: list[_View] = []
     kinds: dict[str, str] = {}
+    found_names: list[str] = []
     for path, found in _walk(value):
         storage = found if isinstance(found, Storage) else found.storage
-        dtype = _item_of(storage.type)[0] if is_little_endian else "U8"
-        kinds.setdefault(storage.key, dtype)
-        if isinstance(found, Tensor) and storage.key in storages and is_little_endian:
-            name = names.unique(".".join((*root, *path)) or "tensor")
-            views[storage.key].append(_view(name, found, *storages[storage.key]))
-    chosen, aliases = _choose(view for of_storage in views.values() for view in of_storage)
+        known = _item_of(storage.type) if is_little_endian else None
+        kinds.setdefault(storage.key, "U8" if known is None else known[0])
+        if isinstance(found, Tensor):
+            name = names.unique(_name((*root, *path)))
+            found_names.append(name)
+            if storage.key in storages and is_little_endian:
+                view = _view(name, found, *storages[storage.key])
+                views += [view] if view is not None else []
+    chosen, aliases = _choose(views)
     regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
-    parts = free_parts(regions, sorted((*place, key) for key, place in storages.items()))
-    for start, stop, key in parts:
+    shown = {region.name for region in regions} | aliases.keys()
+    hidden = [name for name in found_names if name not in shown]
+    layout = Layout(regions, aliases, [], hidden[:_MOST_NAMES])
+    _add_storages(layout, storages, kinds, names, root)
+    return layout
+
+
+def _add_storages(
+    layout: Layout,
+    storages: Mapping[str, tuple[int, int]],
+    kinds: Mapping[str, str],
+    names: Names,
+    root: tuple[str, ...],
+) -> None:
+    """Add what no tensor has of the storages, which are of these data types."""
+    ranges = sorted((*place, key) for key, place in storages.items())
+    for start, stop, key in free_parts(layout.regions, ranges):
         begin, end = storages[key]
         where = "" if (begin, end) == (start, stop) else f"[{start - begin}:{stop - begin}]"
-        name = names.unique(".".join((*root, f"storage {key}{where}")))
-        regions.append(flat_region(name, kinds.get(key, "U8"), start, stop))
-    return Layout(regions, aliases)
+        name = names.unique(_name((*root, f"storage {key}{where}")))
+        layout.regions.append(flat_region(name, kinds.get(key, "U8"), start, stop))
+        layout.parts.append(name)
 
 
-def _item_of(kind: Name) -> tuple[str, int]:
+def _item_of(kind: Name) -> tuple[str, int] | None:
     """Return the data type, and the size in bytes, of the items of a storage or a tensor."""
     name = kind.name.removesuffix("Storage")
-    if name in _COMPLEX_DOUBLE:
-        return "F64", 16
-    dtype = _DTYPES.get(name, "U8")
-    return dtype, DTYPE_BITS[dtype] // 8
+    if name in _PAIRS:
+        return _PAIRS[name], 2 * DTYPE_BITS[_PAIRS[name]] // 8
+    dtype = _DTYPES.get(name)
+    return None if dtype is None else (dtype, DTYPE_BITS[dtype] // 8)
 
 
-def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View:
+def _name(path: tuple[str, ...]) -> str:
+    """Return the name of a tensor with these keys: of text that JSON has, and of bounded length."""
+    name = ".".join(path) or "tensor"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}..."
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View | None:
+    """Return a tensor's part of a file; None if its numbers are not those that the file has."""
     kind = tensor.dtype or tensor.storage.type
-    dtype, item = _item_of(kind)
+    if (found := _item_of(kind)) is None or not tensor.is_plain:
+        return None
+    dtype, item = found
     count = math.prod(tensor.shape)
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
     begin = start + item * tensor.offset
@@ -153,6 +184,7 @@ def _choose(views: Iterable[_View]) -> tuple[list[_View], dict[str, str]]:
     candidates = []
     for first, *others in by_place.values():
         candidates.append(first)
+        others = others[:_MOST_NAMES]
         # Empty tensors have no data to share.
         aliases |= {other.name: first.name for other in others if first.stop > first.offset}
         candidates += [other for other in others if first.stop == first.offset]
@@ -181,15 +213,23 @@ def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Tensor | Storage]]:
 
 
 def _children(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the containers, tensors and storages in a container, each with its key."""
     if isinstance(value, Mapped):
         for number, (key, child) in enumerate(value.pairs):
-            text = str(key) if isinstance(key, (str, int, float)) else f"key{number}"
-            yield () if text in _PARTS_OF_MODULES else (text,), child
+            if isinstance(child, _LOOKED_INTO):
+                text = _text(key, number)
+                yield () if text in _PARTS_OF_MODULES else (text,), child
     elif isinstance(value, (list, tuple)):
         for number, child in enumerate(value):
-            yield (str(number),), child
+            if isinstance(child, _LOOKED_INTO):
+                yield (str(number),), child
     elif isinstance(value, Unknown):
         states = [child for child in value.contents if isinstance(child, Mapped)]
-        others = [child for child in value.contents if not isinstance(child, Mapped)]
         yield from (((), state) for state in states)
-        yield from (((str(number),), child) for number, child in enumerate(others))
+        yield from _children([None if isinstance(c, Mapped) else c for c in value.contents])
+
+
+def _text(key: Any, number: int) -> str:
+    """Return the text of a key, the `number`th of its dictionary."""
+    is_short = isinstance(key, (str, float)) or (isinstance(key, int) and abs(key) < 1 << 64)
+    return str(key) if is_short else f"key{number}"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from bf16codecs._base.messages import one_line
 from bf16codecs.errors import SafetensorsError
 
-__all__ = ["Mapped", "Name", "Storage", "Tensor", "Unknown", "read_pickle"]
+__all__ = ["Mapped", "Name", "Pickle", "Storage", "Tensor", "Unknown", "read_pickle"]
 
-# No state of a model has more instructions: 2^24 take 20 s and 2 GB.
+# No state of a model has more instructions: 2^24 take 45 s (Zen 3) and 1 GB.
 _MOST_INSTRUCTIONS = 1 << 24
 
 
@@ -42,13 +43,17 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A view of a storage; offset and strides are in items of its type, or of `dtype`."""
+    """A view of a storage; offset and strides are in items of its type, or of `dtype`.
+
+    One that is not plain has the conjugates of the storage's numbers, or their negatives.
+    """
 
     storage: Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Name | None = None
+    is_plain: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -72,22 +77,26 @@ class _Mark:
 
 def _tensor(*args: Any) -> Any:
     storage, offset, shape, strides = args[:4]
-    return _checked(storage, offset, shape, strides, None)
+    return _checked(storage, offset, shape, strides, None, args[6:7])
 
 
 def _typed_tensor(*args: Any) -> Any:
     storage, offset, shape, strides, _, _, dtype = args[:7]
-    return _checked(storage, offset, shape, strides, dtype)
+    return _checked(storage, offset, shape, strides, dtype, args[7:8])
 
 
-def _checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any) -> Tensor:
+def _checked(
+    storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any, bits: tuple[Any, ...]
+) -> Tensor:
     numbers = (offset, *shape, *strides)
     is_valid = isinstance(storage, Storage) and len(shape) == len(strides)
     if not is_valid or not all(type(n) is int and n >= 0 for n in numbers):
         raise ValueError("a tensor's storage, offset, shape or strides are invalid")
     if dtype is not None and not isinstance(dtype, Name):
         raise ValueError("a tensor's dtype is not one of torch")
-    return Tensor(storage, offset, tuple(shape), tuple(strides), dtype)
+    # Of bits such as conj and neg, those that are not set are left out, or false.
+    is_plain = all(value is False for b in bits for _, value in getattr(b, "pairs", ()))
+    return Tensor(storage, offset, tuple(shape), tuple(strides), dtype, is_plain)
 
 
 def _first(*args: Any) -> Any:
@@ -126,7 +135,7 @@ def _call(function: Any, args: Any) -> Any:
     return Unknown(function, list(args) if isinstance(args, tuple) else [args])
 
 
-def _storage(value: Any) -> Any:
+def _storage(value: Any) -> Storage | Unknown:
     """Return the storage that a persistent id stands for."""
     if isinstance(value, tuple) and len(value) >= 5 and value[0] == "storage":
         _, kind, key, _, items = value[:5]
@@ -142,6 +151,13 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.storages: list[Storage] = []
+
+    def push_storage(self, value: Any) -> None:
+        found = _storage(value)
+        if isinstance(found, Storage):
+            self.storages.append(found)
+        self.stack.append(found)
 
     def pop(self) -> Any:
         return self.stack.pop()
@@ -209,47 +225,52 @@ class _Machine:
             raise ValueError("the name of a class is no text")
         self.stack.append(Name(module, attribute))
 
-    def run(self, opcode: str, arg: Any) -> None:
-        """Follow one instruction."""
-        stack = self.stack
-        if opcode in _IGNORED:
-            return
-        if opcode in _PUSHES_ARGUMENT:
-            stack.append(arg)
-        elif opcode in _CONSTANTS:
-            stack.append(_CONSTANTS[opcode]())
-        elif opcode in _TUPLES:
-            n = _TUPLES[opcode]
-            stack[len(stack) - n :] = [tuple(stack[len(stack) - n :])]
-        elif opcode in _PUTS:
-            self.memo[len(self.memo) if arg is None else arg] = stack[-1]
-        elif opcode in _GETS:
-            stack.append(self.memo[arg])
-        else:
-            _OTHERS[opcode](self, arg)
+    def push_tuple(self, n: int) -> None:
+        self.stack[len(self.stack) - n :] = [tuple(self.stack[len(self.stack) - n :])]
+
+    def put(self, number: int | None) -> None:
+        self.memo[len(self.memo) if number is None else number] = self.stack[-1]
 
 
-_IGNORED = {"PROTO", "FRAME", "STOP", "READONLY_BUFFER"}
-_PUSHES_ARGUMENT = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BYTEARRAY8"),
-}
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_DICT": Mapped,
-    "EMPTY_SET": list,
-    "MARK": _Mark,
-    "NEXT_BUFFER": lambda: Unknown("buffer"),
-}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
-_OTHERS: dict[str, Callable[[_Machine, Any], Any]] = {
+_Action = Callable[[_Machine, Any], Any]
+
+
+def _ignore(machine: _Machine, arg: Any) -> None:
+    pass
+
+
+def _push(machine: _Machine, arg: Any) -> None:
+    machine.stack.append(arg)
+
+
+def _pusher(make: Callable[[], Any]) -> _Action:
+    return lambda machine, _: machine.stack.append(make())
+
+
+def _extension(machine: _Machine, arg: Any) -> None:
+    machine.stack.append(Unknown(f"extension {arg}"))
+
+
+_ACTIONS: dict[str, _Action] = {
+    **dict.fromkeys(("PROTO", "FRAME", "STOP", "READONLY_BUFFER"), _ignore),
+    **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _push),
+    **dict.fromkeys(("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"), _push),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE"), _push),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _push),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), lambda m, arg: m.put(arg)),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda m, arg: m.stack.append(m.memo[arg])),
+    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), _extension),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), _pusher(list)),
+    "NONE": _pusher(lambda: None),
+    "NEWTRUE": _pusher(lambda: True),
+    "NEWFALSE": _pusher(lambda: False),
+    "EMPTY_TUPLE": _pusher(tuple),
+    "EMPTY_DICT": _pusher(Mapped),
+    "MARK": _pusher(_Mark),
+    "NEXT_BUFFER": _pusher(lambda: Unknown("buffer")),
+    "TUPLE1": lambda m, _: m.push_tuple(1),
+    "TUPLE2": lambda m, _: m.push_tuple(2),
+    "TUPLE3": lambda m, _: m.push_tuple(3),
     "POP": lambda m, _: m.pop(),
     "POP_MARK": lambda m, _: m.pop_to_mark(),
     "DUP": lambda m, _: m.stack.append(m.stack[-1]),
@@ -270,27 +291,34 @@ _OTHERS: dict[str, Callable[[_Machine, Any], Any]] = {
     "INST": lambda m, arg: m.inst(arg),
     "OBJ": lambda m, _: m.object_of_mark(),
     "BUILD": lambda m, _: m.build(),
-    "PERSID": lambda m, arg: m.stack.append(_storage(arg)),
-    "BINPERSID": lambda m, _: m.stack.append(_storage(m.pop())),
-    "EXT1": lambda m, arg: m.stack.append(Unknown(f"extension {arg}")),
-    "EXT2": lambda m, arg: m.stack.append(Unknown(f"extension {arg}")),
-    "EXT4": lambda m, arg: m.stack.append(Unknown(f"extension {arg}")),
+    "PERSID": lambda m, arg: m.push_storage(arg),
+    "BINPERSID": lambda m, _: m.push_storage(m.pop()),
 }
 
 
-def read_pickle(file: BinaryIO, where: str) -> Any:
-    """Return the value of a pickle, from the position in a file on, which is behind it then.
+class Pickle(NamedTuple):
+    """The value of a pickle, and all storages that it names, also those that it drops."""
+
+    value: Any
+    storages: list[Storage]
+
+
+def read_pickle(file: BinaryIO, where: str) -> Pickle:
+    """Read a pickle from the position in a file on, which is behind it then.
 
     Raises SafetensorsError if it is damaged, or longer than that of any model.
     """
     machine, count = _Machine(), 0
     try:
         for opcode, arg, _ in pickletools.genops(file):
-            machine.run(opcode.name, arg)
+            _ACTIONS[opcode.name](machine, arg)
             count += 1
             if count > _MOST_INSTRUCTIONS:
-                raise ValueError(f"more than {_MOST_INSTRUCTIONS} instructions")
-        (value,) = machine.stack
-    except (IndexError, KeyError, OverflowError, TypeError, UnicodeError, ValueError) as e:
-        raise SafetensorsError(f"{where}: a damaged pickle: {str(e) or type(e).__name__}") from None
-    return value
+                raise ValueError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
+        if len(machine.stack) != 1:
+            raise ValueError("it does not end with one value")
+    except (IndexError, KeyError):
+        raise SafetensorsError(f"{where}: a damaged pickle: a value is missing") from None
+    except (OverflowError, TypeError, UnicodeError, ValueError) as e:
+        raise SafetensorsError(f"{where}: a damaged pickle: {one_line(e)}") from None
+    return Pickle(machine.stack[0], machine.storages)
