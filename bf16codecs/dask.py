@@ -25,9 +25,9 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import counted, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests
+from bf16codecs._files.digests import Digests, FileHash
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
-from bf16codecs.convert.pieces import file_hash, read_chunk
+from bf16codecs.convert.pieces import read_chunk
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed
 from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.sources import opened_source
@@ -217,7 +217,7 @@ def _digests(
     source, buffer = _source(*where), np.empty(_READ_BYTES, np.uint8)
     header = source.headers[file]
     with codec_threads(threads):
-        hashes = file_hash(header, kinds)
+        hashes = FileHash(kinds, header.file_size, header.prefix)
         for offset in range(header.data_start, header.file_size, _READ_BYTES):
             part = buffer[: header.file_size - offset]
             source.read_range(file, offset, part)

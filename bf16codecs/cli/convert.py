@@ -98,7 +98,8 @@ def st2zarr(
     """Convert SRC to a Zarr store.
 
     SRC is a .safetensors file, a folder of shards, a *.safetensors.index.json, or the address of
-    one; or a file of PyTorch or GGUF. STORE is a folder, or a ZIP file if its name ends in .zip.
+    one; or a file of PyTorch or GGUF, or a checkpoint folder of torch.distributed. STORE is a
+    folder, or a ZIP file if its name ends in .zip.
 
     With --series, SRC are the checkpoints of a run, and the first axis of each tensor in STORE is
     the step. With --append, SRC becomes another step of such a store.
@@ -225,7 +226,7 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
     """Convert SRC to an HDF5 file.
 
     SRC is a .safetensors file, a folder of shards, a *.safetensors.index.json, or the address of
-    one; or a file of PyTorch or GGUF.
+    one; or a file of PyTorch or GGUF, or a checkpoint folder of torch.distributed.
 
     With --series, SRC are the checkpoints of a run, and the first axis of each tensor in FILE is
     the step. With --append, SRC becomes another step of such a file.

@@ -99,12 +99,8 @@ def report(
     if summary.left_out:
         say(printable(f"not in the store: {few(summary.left_out, _FEW)}"))
     if summary.hidden:
-        what = f"not shown by name: {few(summary.hidden, _FEW)}"
-        say(
-            printable(
-                what if done != "restored" else f"not in the file: {few(summary.hidden, _FEW)}"
-            )
-        )
+        where = "not in the file" if done == "restored" else "not shown by name"
+        say(printable(f"{where}: {few(summary.hidden, _FEW)}"))
     if summary.base:
         say(printable(summary.base))
     if summary.loss is not None:

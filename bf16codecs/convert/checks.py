@@ -52,16 +52,17 @@ def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
     warnings.warn(text, ManyFilesWarning, stacklevel=2)
 
 
-def check_restored_size(reader: ModelReader) -> None:
+def check_restored_size(reader: ModelReader, headers: Sequence[Header]) -> None:
     """Refuse a store whose files would be larger than the caller allows, or than is credible.
 
     Chunks count as a whole: restoring decodes all of them, even if they exceed their arrays by far.
     """
     work = sum(
-        work_with_bases(reader, name, reader.array(path).whole_work)
-        for name, path in reader.info.paths.items()
+        work_with_bases(reader, t.name, reader.array(reader.info.paths[t.name]).whole_work)
+        for header in headers
+        for t in header.tensors
     )
-    reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
+    reader.check_size(sum(header.file_size for header in headers), "the restored files", work)
 
 
 def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:

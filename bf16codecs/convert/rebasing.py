@@ -107,7 +107,7 @@ def rebase_store(
                 f"{text}: would lose the attribute {attribute}, which is not the store's: keep it"
                 " elsewhere, and delete it here"
             )
-        check_restored_size(reader)
+        check_restored_size(reader, reader.headers)
         codec, level = _choice_of(reader, onto is not None)
         options = Options(
             codec=codec,

@@ -5,9 +5,8 @@ Sources find the tensors, and this makes sure that they have names of their own 
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -50,19 +49,17 @@ class Names:
         return found
 
 
-def without_overlaps(places: Iterable[Placed]) -> Iterator[Placed]:
-    """Yield the places that do not overlap an earlier one."""
-    starts: list[int] = []
-    stops: list[int] = []
-    for place in places:
-        at = bisect.bisect_right(starts, place.offset)
-        is_free = (at == 0 or stops[at - 1] <= place.offset) and (
-            at == len(starts) or place.stop <= starts[at]
-        )
-        if is_free:
-            starts.insert(at, place.offset)
-            stops.insert(at, place.stop)
-            yield place
+def without_overlaps(places: Iterable[Placed]) -> list[Placed]:
+    """Return places that do not overlap, by offset; of two that do, the larger one."""
+    kept: list[Placed] = []
+    for place in sorted(places, key=lambda place: (place.offset, place.stop)):
+        while kept and kept[-1].stop > place.offset:
+            if place.stop - place.offset <= kept[-1].stop - kept[-1].offset:
+                break
+            kept.pop()
+        else:
+            kept.append(place)
+    return kept
 
 
 def free_parts(

@@ -338,7 +338,8 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
                 f" file ({to})"
             )
         suffix = target.suffix.lower()
-        if suffix in FOREIGN_SUFFIXES and suffix not in _SUFFIXES_OF.get(file_kind, set()):
+        usual = _SUFFIXES_OF.get(file_kind, {suffix})
+        if suffix in FOREIGN_SUFFIXES and suffix not in usual:
             raise ValueError(
                 f"{target}: by its name a file of another kind, {suffix}, but {reader.where}"
                 f" restores {_named(file_kind)}: choose another name, such as"
@@ -360,7 +361,7 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
 
 def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> None:
     """Write the files of a model, the index last, and check their digests."""
-    check_restored_size(files.reader)
+    check_restored_size(files.reader, files.headers)
     for path, header in zip(paths, files.headers, strict=False):
         with open(path, "xb") as file:
             reserve(file.fileno(), header.file_size)

@@ -258,7 +258,7 @@ def convert_model(
         stored_nbytes = temporary.stat().st_size if is_file else packed.stored_nbytes
     return Summary(
         len(source.headers),
-        sum(len(header.tensors) for header in source.headers),
+        sum(len(header.entries) for header in source.headers),
         packed.nbytes,
         stored_nbytes,
         time.perf_counter() - start,

@@ -75,7 +75,7 @@ def summarize(
     info = reader.info
     return Summary(
         len(info.files),
-        sum(len(header.tensors) for header in headers),
+        sum(len(header.entries) for header in headers),
         sum(file.size for file in info.files) + (info.index.size if info.index else 0),
         reader.total_nbytes(),
         time.perf_counter() - start,

@@ -313,7 +313,7 @@ def _verify_data(
     progress: BytesDone | None,
 ) -> None:
     headers, index, step = reader.headers, stored_index(reader), reader.location[1]
-    check_restored_size(reader)
+    check_restored_size(reader, headers)
     if source is not None:
         difference = differing_names(reader, headers, index, source)
         if difference is not None:

@@ -36,6 +36,8 @@ __all__ = [
 
 # Prefix of the keys of restored files' digests, in lossy stores.
 _RESTORED = "restored_"
+# The kind of a file with an outline that does not say which.
+_UNKNOWN_KIND = "other"
 # The limit of POSIX systems; addresses are no longer.
 _LONGEST_PATH = 4096
 #: After the path of an FP32 array: its rounding to BF16. No path in a store has this sign.
@@ -189,7 +191,9 @@ def _stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) 
         raise TypeError(f"{entry!r:.80} is not the entry of a file")
     restored, kind = Digests.from_entry(entry, _RESTORED), SAFETENSORS
     if key == "header" and "outline" in entry:
-        key, kind = "outline", entry["kind"]
+        named = entry.get("kind")
+        is_kind = isinstance(named, str) and named != SAFETENSORS
+        key, kind = "outline", str(named) if is_kind else _UNKNOWN_KIND
     file = StoredFile(
         entry["name"],
         _size(entry["size"]),
@@ -198,8 +202,8 @@ def _stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) 
         restored if restored.kinds else None,
         kind,
     )
-    if not all(isinstance(text, str) for text in (file.name, file.path, file.kind)):
-        raise TypeError("a file's name, path or kind is not a string")
+    if not all(isinstance(text, str) for text in (file.name, file.path)):
+        raise TypeError("a file's name or path is not a string")
     # Restoring must not write outside the target.
     if not is_plain_name(file.name):
         raise ValueError(f"{file.name!r:.80} is not a plain file name")

@@ -176,7 +176,7 @@ class FilesReader(ModelReader):
         state: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.files, self.left_out, self._paths, self._state = files, left_out, list(paths), state
-        tensors = array_paths(t.name for file in files for t in file.header.tensors)
+        tensors = array_paths(name for file in files for name in file.header.entries)
         aliases = [alias for file in files for alias in file.header.aliases.items()]
         tensors |= {alias: tensors[name] for alias, name in aliases}
         stored = tuple(

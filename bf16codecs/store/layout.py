@@ -40,7 +40,7 @@ __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
 # Keys of files in layout 2.
-_LATER_KEYS = {"blake3", "restored_blake3", "restored_sha256"}
+_LATER_KEYS = {"blake3", "restored_blake3", "restored_sha256", "outline", "kind"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StoreInfo:
         if self.run is not None:
             tensors = self.run.tensors.items()
             named += [(p.path, name) for name, placements in tensors for p in placements]
-        return dict(named)
+        return dict(reversed(named))  # of tensors that share an array, the first
 
     @cached_property
     def labels(self) -> dict[str, str]:

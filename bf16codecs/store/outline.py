@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bf16codecs._base.dtypes import DTYPE_BITS
-from bf16codecs.errors import StoreError
+from bf16codecs._base.limits import MAX_METADATA_BYTES
+from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo, json_object
 from bf16codecs.store.attributes import stated_shape
 
@@ -82,6 +83,13 @@ class Layout(NamedTuple):
         """Return that of a file without tensors."""
         return cls([], {}, [], [])
 
+    def add(self, other: Layout) -> None:
+        """Add the tensors of another part of the file."""
+        self.regions.extend(other.regions)
+        self.aliases.update(other.aliases)
+        self.parts.extend(other.parts)
+        self.hidden.extend(other.hidden)
+
 
 def make_outline(
     kind: str, size: int, layout: Layout, read: Callable[[int, int], bytes]
@@ -114,6 +122,11 @@ def make_outline(
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     rest = b"".join(read(start, stop) for start, stop in _gaps(ordered, size))
     raw = len(text).to_bytes(8, "little") + text + rest
+    if len(raw) > MAX_METADATA_BYTES:
+        raise SafetensorsError(
+            f"{len(raw)} bytes of the file are in no tensor, or name tensors: the limit is"
+            f" {MAX_METADATA_BYTES}"
+        )
     return parse_outline(raw, kind, size, "the outline")
 
 

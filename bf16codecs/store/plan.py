@@ -82,7 +82,7 @@ def plan_arrays(
     headers: Sequence[Header], chunk_size: int
 ) -> tuple[dict[str, str], list[ArrayPlan]]:
     """Plan the arrays of a model: the map from tensor names to paths, and the arrays in order."""
-    paths = array_paths(t.name for header in headers for t in header.tensors)
+    paths = array_paths(name for header in headers for name in header.entries)
     arrays = []
     for number, header in enumerate(headers):
         for tensor in header.tensors:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
+from bf16codecs.convert.sources.pytorch import containers, pickles
 from bf16codecs.errors import SafetensorsError
 from torch_files import call, pickled, plain, storage, tensor, write_older, write_zip
 
@@ -176,3 +177,27 @@ def test_the_test_would_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (tmp_path / "ran").unlink(missing_ok=True)
         pickle.loads(pickled(ALL[name]))
         assert (tmp_path / "ran").exists()
+
+
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "_MOST_INSTRUCTIONS", 1000)
+    path = write_zip(tmp_path / "x.pt", pickled(b"](" + b"K\x01" * 1000 + b"e"), {"0": DATA})
+    with pytest.raises(SafetensorsError, match="more than 1000 instructions"):
+        safetensors_to_zarr(path, tmp_path / "m.zarr")
+    monkeypatch.setattr(containers, "MAX_METADATA_BYTES", 1000)
+    path = write_zip(tmp_path / "x.pt", pickled(plain("x" * 2000)), {"0": DATA})
+    with pytest.raises(SafetensorsError, match="the limit is 1000"):
+        safetensors_to_zarr(path, tmp_path / "m.zarr")
+
+
+def test_calls_with_many_arguments_copy_nothing(tmp_path: Path) -> None:
+    """A few bytes may call a function with all values that came before."""
+    many = b"(" + b"K\x01" * 20_000 + b"tq\x07"
+    calls = b"](" + b"cos\nsystem\nh\x07R" * 1_000 + b"e"
+    shape = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage("Float", "0", 12) + b"K\x00"
+    tensors = b"](" + (shape + b"h\x07h\x07tR") * 2_000 + b"e"
+    for name, content in {"calls": calls, "tensors": tensors}.items():
+        path = write_zip(
+            tmp_path / f"{name}.pt", pickled(b"(" + many + content + b"t"), {"0": DATA}
+        )
+        assert refusal(path, tmp_path / f"{name}.zarr") == ""

@@ -14,9 +14,10 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store.outline import Layout, Region, make_outline, parse_outline
+from edit_store import edit_json
 from invoked import CONVERTERS, done, info_table, refused
 from looping import noted
 from reference_store import ReferenceStore
@@ -413,3 +414,57 @@ def test_addresses_and_targets_of_other_kinds(tmp_path: Path) -> None:
     assert "download it first" in line
     store = stored(FILES / "state.bin", tmp_path)
     assert "of another kind, .gguf" in refused("zarr2st", store, tmp_path / "x.gguf")
+
+
+def test_names_that_differ_by_case_or_are_folders(tmp_path: Path) -> None:
+    """Paths depend on all names of tensors, also on further ones."""
+    one = tensor("Float", "0", 12, 0, (12,), (1,))
+    values = {"a": one + b"q\x07", **dict.fromkeys(("a.b", "A", "C.d"), b"h\x07")}
+    path = write_zip(tmp_path / "x.pt", pickled(values), {"0": MATRIX})
+    for target, (store, restore) in CONVERTERS.items():
+        with noted(target):
+            done(store, path, tmp_path / target)
+            done(restore, tmp_path / target, tmp_path / f"{target}.pt")
+            assert (tmp_path / f"{target}.pt").read_bytes() == path.read_bytes()
+            with open_model(tmp_path / target) as model:
+                assert set(model) == set(values)
+
+
+def test_parts_of_storages_and_shared_containers(tmp_path: Path) -> None:
+    """The older form may name a part of a storage; a dictionary may be in several places."""
+    whole = storage("Float", "0", 12)
+    part = whole[: -len(b"tQ")] + plain(("v", 4, 4)) + b"tQ"
+    moved = call("torch._utils", "_rebuild_tensor_v2", part, *map(plain, (0, (4,), (1,), False)))
+    path = write_older(tmp_path / "x.pt", pickled({"x": moved}), {"0": (12, MATRIX)})
+    with open_model(stored(path, tmp_path)) as model:
+        assert list(model) == []
+    inner = b"}" + plain("w") + tensor("Float", "0", 12, 0, (12,), (1,)) + b"sq\x07"
+    assert views(tmp_path, {"a": inner, "b": b"h\x07"}) == {"a.w", "b.w"}
+    itself = b"}q\x07" + plain("w") + tensor("Float", "0", 12, 0, (12,), (1,)) + b"s"
+    itself += plain("again") + b"h\x07s"
+    assert views(tmp_path, {"a": itself}) == {"a.w"}
+
+
+def test_files_made_are_within_the_limit(tmp_path: Path) -> None:
+    """Tied tensors have data of their own in a safetensors file."""
+    data = np.zeros(1 << 18, "f4").tobytes()
+    one = tensor("Float", "0", 1 << 18, 0, (1 << 18,), (1,)) + b"q\x07"
+    values = {"w": one, **{f"w{i}": b"h\x07" for i in range(20)}}
+    store = stored(write_zip(tmp_path / "x.pt", pickled(values), {"0": data}), tmp_path)
+    target = tmp_path / "m.safetensors"
+    with pytest.raises(LimitError):
+        zarr_to_safetensors(store, target, to="safetensors", max_bytes=2 << 20)
+    assert zarr_to_safetensors(store, target, to="safetensors").tensors == 21
+
+
+def test_stores_that_do_not_say_the_kind(tmp_path: Path) -> None:
+    store = stored(FILES / "state.bin", tmp_path)
+    for kind in (None, "safetensors", 7):
+        with noted(kind):
+            edit_json(store, "zarr.json", lambda root, kind=kind: _set_kind(root, kind))
+            done("zarr2st", store, tmp_path / "y.bin", "--overwrite")
+            assert (tmp_path / "y.bin").read_bytes() == (FILES / "state.bin").read_bytes()
+
+
+def _set_kind(root: Any, kind: Any) -> None:
+    root["attributes"]["bf16codecs"]["files"][0]["kind"] = kind

@@ -91,7 +91,7 @@ def zarr_to_orbax(
         local = [] if "://" in reader.where else [Path(reader.where)]
         target = absolute_target(given_path(dst, "target"), local)
         absolute_target(target, local_chain(reader.base), f"base of {reader.where}")
-        check_restored_size(reader)
+        check_restored_size(reader, reader.headers)
         with (
             codec_threads(threads),
             new_target(target, overwrite, other_than_checkpoint, sync, as_folder=True) as temporary,

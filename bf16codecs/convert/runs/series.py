@@ -322,7 +322,7 @@ def _append(
         _interrupt.finish(f"{target}, with step {number.value}")
     return Summary(
         len(source.headers),
-        sum(len(header.tensors) for header in source.headers),
+        sum(len(header.entries) for header in source.headers),
         source.total_nbytes(),
         nbytes,
         time.perf_counter() - start,

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bf16codecs._base.messages import named_errors
 from bf16codecs.convert.regions import Names, outlined_file
@@ -74,11 +74,13 @@ def _entries(metadata: Any, where: str) -> dict[str, list[_Entry]]:
     if not isinstance(storage_data, Mapped):
         raise SafetensorsError(f"{where}: not the metadata of a checkpoint: it has no storage_data")
     found: dict[str, list[_Entry]] = defaultdict(list)
-    for key, value in storage_data.pairs:
+    for key, value in storage_data:
         index, place = dict(_fields(key)), dict(_fields(value))
         name, file = index.get("fqn"), place.get("relative_path")
         begin, size = place.get("offset"), place.get("length")
-        if not isinstance(name, str) or not isinstance(file, str) or not is_plain_name(file):
+        if not isinstance(name, str) or not isinstance(file, str):
+            raise SafetensorsError(f"{where}: the name or the file of a part is no text")
+        if not is_plain_name(file) or file == _METADATA:
             raise SafetensorsError(f"{where}: part {name!r:.80} is in {file!r:.80}, no plain name")
         if type(begin) is not int or type(size) is not int or begin < 0 or size < 0:
             raise SafetensorsError(f"{where}: part {name!r:.80} has no place in its file")
@@ -91,12 +93,12 @@ def _fields(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, Unknown):
         for content in value.contents:
             if isinstance(content, Mapped):
-                yield from (pair for pair in content.pairs if isinstance(pair[0], str))
+                yield from (pair for pair in content if isinstance(pair[0], str))
 
 
 def _numbers(size: Any) -> tuple[int, ...]:
     """Return the numbers of a `torch.Size`; nothing of anything else."""
-    values = size.contents if isinstance(size, Unknown) else []
+    values = size.args if isinstance(size, Unknown) else ()
     numbers = values[0] if values and isinstance(values[0], tuple) else ()
     return numbers if all(type(n) is int for n in numbers) else ()
 
@@ -106,21 +108,30 @@ def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: N
     layout = Layout.empty()
     with named_errors(str(path), SafetensorsError), open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
+        end = 0
         for entry in sorted(entries, key=lambda entry: entry.begin):
             if entry.begin + entry.size > size:
                 raise SafetensorsError(f"truncated: {entry.name!r:.80} ends behind the file")
-            file.seek(entry.begin)
-            if file.read(len(_ZIP_START)) != _ZIP_START:
-                continue  # in another form, which is kept as bytes
-            contents = read_zip(path, file, entry.begin, entry.size)
-            root = entry.name
-            if shards[root] > 1:
-                root += f"[{', '.join(map(str, entry.offsets))}]"
-            found = find_tensors(
-                contents.value, contents.storages, contents.is_little_endian, names, (root,)
-            )
-            layout.aliases.update(found.aliases)
-            for ours, theirs in zip(layout, found, strict=True):
-                if isinstance(ours, list):
-                    ours += theirs
+            if entry.begin >= end and (found := _layout(path, file, entry, shards, names)):
+                layout.add(found)
+            end = max(end, entry.begin + entry.size)
         return outlined_file(path, KIND, size, layout, names)
+
+
+def _layout(
+    path: Path, file: BinaryIO, entry: _Entry, shards: Mapping[str, int], names: Names
+) -> Layout | None:
+    """Return the tensors in a part of a file; None if it has another form, or is damaged."""
+    file.seek(entry.begin)
+    if file.read(len(_ZIP_START)) != _ZIP_START:
+        return None
+    try:
+        contents = read_zip(path, file, entry.begin, entry.size)
+    except SafetensorsError:
+        return None
+    root = entry.name
+    if shards[root] > 1:
+        root += f"[{', '.join(map(str, entry.offsets))}]"
+    return find_tensors(
+        contents.value, contents.storages, contents.is_little_endian, names, (root,)
+    )

@@ -108,7 +108,8 @@ def open_source(path: str) -> ModelReader:
     with named_errors(str(found), SafetensorsError), open_file(found) as file:
         size = os.fstat(file.fileno()).st_size
         tensors = _read_tensors(file, size)
-        regions = [tensor.region(names) for tensor in without_overlaps(tensors)]
+        shown = set(map(id, without_overlaps(tensors)))
+        regions = [tensor.region(names) for tensor in tensors if id(tensor) in shown]
         outlined = outlined_file(found, KIND, size, Layout(regions, {}, [], []), names)
     return open_files(path, [outlined], paths=[found])
 

@@ -5,6 +5,7 @@ The older form is a sequence of pickles, with the bytes of each storage behind t
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs.convert.sources.pytorch.naming import item_size
-from bf16codecs.convert.sources.pytorch.pickles import read_pickle
+from bf16codecs.convert.sources.pytorch.pickles import Mapped, read_pickle
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import open_file
 
@@ -165,7 +166,7 @@ class _Part(io.RawIOBase):
         """Go to a position."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         if start + offset < 0:
-            raise ValueError("a position before the start")
+            raise OSError(errno.EINVAL, "a position before the start")
         self._at = start + offset
         return self._at
 
@@ -235,6 +236,8 @@ def _read_older(path: Path, file: BinaryIO) -> Contents:
             raise SafetensorsError(f"{path}: not a file of torch.save")
         storages, at, size = {}, data.tell(), len(mapping)
         sizes = {storage.key: item_size(storage.type) for storage in content.storages}
+        if not all(isinstance(key, (str, int)) for key in keys.value):
+            raise SafetensorsError(f"{path}: the key of a storage is no text")
         for key in map(str, keys.value):
             items = int.from_bytes(mapping[at : at + 8], "little")
             start = at + 8
@@ -244,5 +247,5 @@ def _read_older(path: Path, file: BinaryIO) -> Contents:
                     f"{path}: truncated: storage {key!r:.80} ends behind the file"
                 )
             storages[key] = start, at
-        pairs = getattr(system.value, "pairs", [])
-        return Contents(size, content.value, storages, ("little_endian", False) not in pairs)
+        about = system.value if isinstance(system.value, Mapped) else ()
+        return Contents(size, content.value, storages, ("little_endian", False) not in about)

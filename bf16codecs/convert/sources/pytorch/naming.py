@@ -8,6 +8,7 @@ one dimension: those that are not contiguous, or overlap a larger one, are not s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,10 @@ __all__ = ["find_tensors", "item_size"]
 # Levels of containers that are looked into, and the names that modules give to their parts.
 _MOST_LEVELS = 256
 _LONGEST_NAME = 256
+# Places of one container that give names to what is in it.
+_MOST_PLACES = 8
+# Containers and tensors that are looked at, each time that a container leads to them.
+_MOST_LOOKED_AT = 1 << 22
 # Further names of one tensor, each of which is compared with the others when the store is read;
 # and names of tensors that are not shown.
 _MOST_NAMES = 1000
@@ -160,7 +165,7 @@ def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View | None:
     if end > stop or begin > stop:
         raise SafetensorsError(f"tensor {name!r:.80} ends behind its storage")
     shape = tensor.shape if 8 * item == DTYPE_BITS[dtype] else (*tensor.shape, 2)
-    is_contiguous = end - begin == item * count and _is_in_order(tensor)
+    is_contiguous = not count or (end - begin == item * count and _is_in_order(tensor))
     return _View(name, dtype, shape, begin, end, is_contiguous)
 
 
@@ -188,45 +193,65 @@ def _choose(views: Iterable[_View]) -> tuple[list[_View], dict[str, str]]:
         # Empty tensors have no data to share.
         aliases |= {other.name: first.name for other in others if first.stop > first.offset}
         candidates += [other for other in others if first.stop == first.offset]
-    candidates.sort(key=lambda view: view.offset - view.stop)
-    chosen = list(without_overlaps(candidates))
+    chosen = without_overlaps(candidates)
     shown = {view.name for view in chosen}
     return chosen, {alias: name for alias, name in aliases.items() if name in shown}
 
 
+#: What is in a container that may lead to tensors, with its keys.
+_Known = dict[tuple[type, int], list[tuple[tuple[str, ...], Any]]]
+
+
 def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Tensor | Storage]]:
     """Yield all tensors and storages in a value, in order, with the keys that lead to them."""
-    todo: list[tuple[tuple[str, ...], Any]] = [((), value)]
-    seen: set[int] = set()
+    # Each with the keys and the containers that lead to it.
+    todo: list[tuple[tuple[str, ...], tuple[int, ...], Any]] = (
+        [((), (), value)] if isinstance(value, _LOOKED_INTO) else []
+    )
+    visits: Counter[int] = Counter()
+    known: _Known = {}
+    looked_at = 0
     while todo:
-        path, found = todo.pop()
+        path, above, found = todo.pop()
         if isinstance(found, (Tensor, Storage)):
             yield path, found
             continue
         # A container may be in several places, even in itself.
-        if id(found) in seen or len(path) > _MOST_LEVELS:
+        visits[id(found)] += 1
+        is_again = id(found) in above or visits[id(found)] > _MOST_PLACES
+        if is_again or len(above) > _MOST_LEVELS:
             continue
-        children = list(_children(found))
-        if children:
-            seen.add(id(found))
-        todo += [((*path, *key), child) for key, child in reversed(children)]
+        children = list(_children(found, known))
+        looked_at += len(children)
+        if looked_at > _MOST_LOOKED_AT:
+            return
+        above = (*above, id(found))
+        todo += [((*path, *key), above, child) for key, child in reversed(children)]
 
 
-def _children(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _children(value: Any, known: _Known) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the containers, tensors and storages in a container, each with its key."""
-    if isinstance(value, Mapped):
-        for number, (key, child) in enumerate(value.pairs):
+    parts = [value.args, value.contents] if isinstance(value, Unknown) else [value]
+    for part in parts:
+        shared = part.pairs if isinstance(part, Mapped) else part
+        place = type(value), id(shared)
+        # Kept: of a few bytes each, many calls may share the same arguments.
+        if place not in known:
+            known[place] = list(_looked_into(part, isinstance(value, Unknown)))
+        yield from known[place]
+
+
+def _looked_into(part: Any, is_object: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what may lead to tensors; dictionaries of an object add no key."""
+    if isinstance(part, Mapped):
+        for number, (key, child) in enumerate(part):
             if isinstance(child, _LOOKED_INTO):
                 text = _text(key, number)
                 yield () if text in _PARTS_OF_MODULES else (text,), child
-    elif isinstance(value, (list, tuple)):
-        for number, child in enumerate(value):
-            if isinstance(child, _LOOKED_INTO):
-                yield (str(number),), child
-    elif isinstance(value, Unknown):
-        states = [child for child in value.contents if isinstance(child, Mapped)]
-        yield from (((), state) for state in states)
-        yield from _children([None if isinstance(c, Mapped) else c for c in value.contents])
+        return
+    for number, child in enumerate(part):
+        if isinstance(child, _LOOKED_INTO):
+            yield () if is_object and isinstance(child, Mapped) else (str(number),), child
 
 
 def _text(key: Any, number: int) -> str:

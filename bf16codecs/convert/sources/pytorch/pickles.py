@@ -8,7 +8,7 @@ are followed, but only plain values, tensors and containers are built; every oth
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,6 +19,7 @@ __all__ = ["Mapped", "Name", "Pickle", "Storage", "Tensor", "Unknown", "read_pic
 
 # No state of a model has more instructions: 2^24 take 45 s (Zen 3) and 1 GB.
 _MOST_INSTRUCTIONS = 1 << 24
+_MOST_DIMENSIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,21 @@ class Tensor:
 class Mapped:
     """A dictionary: pairs, since keys of pickles need not be hashable here."""
 
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+    pairs: list[Any] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the keys and values; what is no pair is left out."""
+        for pair in self.pairs:
+            if isinstance(pair, (tuple, list)) and len(pair) == 2:
+                yield pair[0], pair[1]
 
 
 @dataclass(slots=True, eq=False)
 class Unknown:
-    """An object of any other class: the arguments that it was made of, and its state."""
+    """An object of any other class: the arguments that it was made of, its state and items."""
 
     kind: Any
+    args: tuple[Any, ...] = ()
     contents: list[Any] = field(default_factory=list)
 
 
@@ -88,14 +96,14 @@ def _typed_tensor(*args: Any) -> Any:
 def _checked(
     storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any, bits: tuple[Any, ...]
 ) -> Tensor:
-    numbers = (offset, *shape, *strides)
-    is_valid = isinstance(storage, Storage) and len(shape) == len(strides)
-    if not is_valid or not all(type(n) is int and n >= 0 for n in numbers):
+    is_valid = isinstance(storage, Storage) and len(shape) == len(strides) <= _MOST_DIMENSIONS
+    numbers = (offset, *shape, *strides) if is_valid else ()
+    if not is_valid or not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
         raise ValueError("a tensor's storage, offset, shape or strides are invalid")
     if dtype is not None and not isinstance(dtype, Name):
         raise ValueError("a tensor's dtype is not one of torch")
     # Of bits such as conj and neg, those that are not set are left out, or false.
-    is_plain = all(value is False for b in bits for _, value in getattr(b, "pairs", ()))
+    is_plain = all(value is False for b in bits if isinstance(b, Mapped) for _, value in b)
     return Tensor(storage, offset, tuple(shape), tuple(strides), dtype, is_plain)
 
 
@@ -109,7 +117,7 @@ def _of_subclass(*args: Any) -> Any:
 
 
 def _mapped(*args: Any) -> Mapped:
-    return Mapped(list(map(tuple, args[0])) if args else [])
+    return Mapped(args[0] if args and isinstance(args[0], list) else [])
 
 
 # The functions that pickles of models call, as far as they are known; nothing is imported.
@@ -130,9 +138,10 @@ def _call(function: Any, args: Any) -> Any:
     if known is not None and isinstance(args, tuple):
         try:
             return known(*args)
-        except (IndexError, TypeError, ValueError):
+        except (IndexError, TypeError, ValueError, RecursionError):
             pass
-    return Unknown(function, list(args) if isinstance(args, tuple) else [args])
+    # Without a copy: a few bytes may call a function with many arguments.
+    return Unknown(function, args if isinstance(args, tuple) else (args,))
 
 
 def _storage(value: Any) -> Storage | Unknown:
@@ -142,7 +151,7 @@ def _storage(value: Any) -> Storage | Unknown:
         is_key = isinstance(key, (str, int))
         if isinstance(kind, Name) and is_key and type(items) is int and items >= 0:
             return Storage(kind, str(key), items)
-    return Unknown("persistent id", [value])
+    return Unknown("persistent id", (value,))
 
 
 class _Machine:
@@ -157,6 +166,9 @@ class _Machine:
         found = _storage(value)
         if isinstance(found, Storage):
             self.storages.append(found)
+            # The older form may name a part of a storage, by its offset and size.
+            if len(value) > 5 and value[5] is not None:
+                found = Unknown("part of a storage")
         self.stack.append(found)
 
     def pop(self) -> Any:
