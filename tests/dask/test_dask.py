@@ -15,13 +15,14 @@ import pytest
 
 import bf16codecs
 import tiers
-from bf16codecs.convert import safetensors_to_zarr, verify_store
+from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
 from bits import assert_same_bits
 from invoked import refused
 from lazy_models import weights, write_shards, write_store
 from servers import serving
+from torch_files import pickled, tensor, write_zip
 from waiting import wait_until
 
 pytestmark = [
@@ -205,6 +206,16 @@ def test_a_cluster_makes_the_same_store(shards, tmp_path, cluster, zarr_format):
     assert (summary.nbytes, summary.stored_nbytes) == (local.nbytes, local.stored_nbytes)
     assert {phase for phase, _, _ in done} == {"convert", "verify"}
     verify_store(tmp_path / "m.zarr", shards)
+
+
+def test_workers_read_files_of_other_kinds(tmp_path, cluster):
+    """Their digests are right where other bytes begin after a whole number of parts."""
+    data = np.arange(1 << 20, dtype="<f4").tobytes()
+    one = tensor("Float", "0", 1 << 20, 0, (1 << 20,), (1,))
+    source = write_zip(tmp_path / "x.pt", pickled({"w": one}), {"0": data})
+    convert(source, tmp_path / "m.zarr", cluster)
+    zarr_to_safetensors(tmp_path / "m.zarr", tmp_path / "back.pt")
+    assert (tmp_path / "back.pt").read_bytes() == source.read_bytes()
 
 
 def test_workers_read_a_source_at_an_address(shards, expected, tmp_path, cluster):
