@@ -62,7 +62,7 @@ def check_restored_size(reader: ModelReader, headers: Sequence[Header]) -> None:
         for header in headers
         for t in header.tensors
     )
-    reader.check_size(sum(header.file_size for header in headers), "the restored files", work)
+    reader.check_size(sum(header.file_size for header in headers), "the original files", work)
 
 
 def check_unchanged(source: ModelReader, before: Mapping[str, Any]) -> None:

@@ -374,7 +374,8 @@ def test_damaged_chunks_are_noticed(source, tmp_path, codec, zarr_format):
         bytes(len(good)),
     ):
         chunk.write_bytes(bad)
-        with pytest.raises((StoreError, ValueError), match=r"tensor 'w2'|another BLAKE3") as caught:
+        message = r"tensor 'w2?'|another BLAKE3"
+        with pytest.raises((StoreError, ValueError), match=message) as caught:
             verify_store(store)
         assert "\n" not in str(caught.value)
     chunk.write_bytes(good)
