@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs.safetensors import SourceFile, open_file
@@ -18,18 +17,6 @@ __all__ = ["Names", "flat_region", "free_parts", "outlined_file", "without_overl
 
 # Bytes that are worth an array of their own: fewer are kept with the outline.
 _WORTH_AN_ARRAY = 1 << 12
-
-
-class _Placed(Protocol):
-    """Something that takes some bytes of a file."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def stop(self) -> int: ...
-
-
-Placed = TypeVar("Placed", bound=_Placed)
 
 
 class Names:
@@ -49,16 +36,16 @@ class Names:
         return found
 
 
-def without_overlaps(places: Iterable[Placed]) -> list[Placed]:
-    """Return places that do not overlap, by offset; of two that do, the larger one."""
-    kept: list[Placed] = []
-    for place in sorted(places, key=lambda place: (place.offset, place.stop)):
-        while kept and kept[-1].stop > place.offset:
-            if place.stop - place.offset <= kept[-1].stop - kept[-1].offset:
+def without_overlaps(regions: Iterable[Region]) -> list[Region]:
+    """Return regions that do not overlap, by offset; of two that do, the larger one."""
+    kept: list[Region] = []
+    for region in sorted(regions, key=lambda region: (region.offset, region.stop)):
+        while kept and kept[-1].stop > region.offset:
+            if region.nbytes <= kept[-1].nbytes:
                 break
             kept.pop()
         else:
-            kept.append(place)
+            kept.append(region)
     return kept
 
 

@@ -58,7 +58,7 @@ __all__ = [
 
 
 _STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
-# A repository on a hub at a revision, which may be a number, too.
+# A repository on a hub, at a revision; the revision may look like the number of a step.
 _REVISION = re.compile(rf"{HUB_SCHEME}://(\w+/)?[^/@]+/[^/@]+@[^/@]+", re.IGNORECASE)
 _CANNOT = ": its base cannot be opened: "
 

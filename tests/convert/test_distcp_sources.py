@@ -9,9 +9,9 @@ import pytest
 
 from bf16codecs import open_model
 from folders import content_of
-from invoked import CONVERTERS, done, refused
-from looping import noted
+from invoked import done, refused
 from reference_store import ReferenceStore
+from round_trips import assert_comes_back
 from torch_files import call, pickled, plain
 
 CHECKPOINT = Path(__file__).parent / "goldens" / "distcp_files"
@@ -24,12 +24,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_checkpoints_come_back(tmp_path: Path) -> None:
-    for target, (store, restore) in CONVERTERS.items():
-        with noted(target):
-            done(store, CHECKPOINT, tmp_path / target)
-            done(restore, tmp_path / target, tmp_path / f"{target}-back")
-            assert content_of(tmp_path / f"{target}-back") == content_of(CHECKPOINT)
-            assert "identical" in done("bf16codecs", "verify", tmp_path / target, CHECKPOINT)
+    assert_comes_back(CHECKPOINT, tmp_path)
     files = {path.name: path.read_bytes() for path in CHECKPOINT.iterdir()}
     assert ReferenceStore(tmp_path / "m.zarr").files() == files
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bf16codecs import open_model
-from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
+from bf16codecs.convert import verify_store, zarr_to_safetensors
 from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store.outline import Layout, Region, make_outline, parse_outline
@@ -21,6 +21,7 @@ from edit_store import edit_json
 from invoked import CONVERTERS, done, info_table, refused
 from looping import noted
 from reference_store import ReferenceStore
+from round_trips import assert_comes_back, stored
 from torch_files import FILES, call, pickled, plain, storage, tensor, write_older, write_zip
 
 STATE = ["0.bias", "0.weight", "1.bias", "1.num_batches_tracked"]
@@ -28,24 +29,10 @@ STATE += ["1.running_mean", "1.running_var", "1.weight"]
 MATRIX = np.arange(12, dtype="f4").tobytes()
 
 
-def stored(source: Path, tmp_path: Path, **options: Any) -> Path:
-    """Return a store of a file, which is known to restore it."""
-    store, back = tmp_path / "m.zarr", tmp_path / "back.bin"
-    safetensors_to_zarr(source, store, overwrite=True, **options)
-    zarr_to_safetensors(store, back, overwrite=True)
-    assert back.read_bytes() == source.read_bytes()
-    return store
-
-
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
 def test_files_of_torch_come_back(name: str, tmp_path: Path) -> None:
     source = FILES / name
-    for target, (store, restore) in CONVERTERS.items():
-        with noted(target):
-            done(store, source, tmp_path / target)
-            done(restore, tmp_path / target, tmp_path / f"{target}-{name}")
-            assert (tmp_path / f"{target}-{name}").read_bytes() == source.read_bytes()
-            assert "identical" in done("bf16codecs", "verify", tmp_path / target, source)
+    assert_comes_back(source, tmp_path)
     assert ReferenceStore(tmp_path / "m.zarr").files() == {name: source.read_bytes()}
 
 
@@ -421,13 +408,10 @@ def test_names_that_differ_by_case_or_are_folders(tmp_path: Path) -> None:
     one = tensor("Float", "0", 12, 0, (12,), (1,))
     values = {"a": one + b"q\x07", **dict.fromkeys(("a.b", "A", "C.d"), b"h\x07")}
     path = write_zip(tmp_path / "x.pt", pickled(values), {"0": MATRIX})
-    for target, (store, restore) in CONVERTERS.items():
-        with noted(target):
-            done(store, path, tmp_path / target)
-            done(restore, tmp_path / target, tmp_path / f"{target}.pt")
-            assert (tmp_path / f"{target}.pt").read_bytes() == path.read_bytes()
-            with open_model(tmp_path / target) as model:
-                assert set(model) == set(values)
+    assert_comes_back(path, tmp_path)
+    for target in CONVERTERS:
+        with noted(target), open_model(tmp_path / target) as model:
+            assert set(model) == set(values)
 
 
 def test_parts_of_storages_and_shared_containers(tmp_path: Path) -> None:

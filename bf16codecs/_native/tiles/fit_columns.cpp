@@ -30,7 +30,7 @@ struct Sums {
   float weights = 0;
 };
 
-// Some of the rows of a section, of which several threads add up a part each.
+// A sample of a section's rows. Each of several threads adds up a part of it.
 class RowSample {
  public:
   RowSample(const Magnitudes& magnitudes, const Items& items, uint64_t begin, size_t row,

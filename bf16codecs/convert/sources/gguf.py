@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import BinaryIO
@@ -109,24 +109,13 @@ def open_source(path: str) -> ModelReader:
         size = os.fstat(file.fileno()).st_size
         tensors = _read_tensors(file, size)
         shown = set(map(id, without_overlaps(tensors)))
-        regions = [tensor.region(names) for tensor in tensors if id(tensor) in shown]
+        regions = [
+            replace(tensor, name=names.unique(tensor.name))
+            for tensor in tensors
+            if id(tensor) in shown
+        ]
         outlined = outlined_file(found, KIND, size, Layout(regions, {}, [], []), names)
     return open_files(path, [outlined], paths=[found])
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor in a file, and the shape of its bytes or numbers."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    stop: int
-
-    def region(self, names: Names) -> Region:
-        """Return the region of the file that it is, with a name of its own."""
-        return Region(names.unique(self.name), self.dtype, self.shape, self.offset)
 
 
 class _Metadata:
@@ -187,7 +176,7 @@ class _Metadata:
         return 0
 
 
-def _read_tensors(file: BinaryIO, size: int) -> list[_Tensor]:
+def _read_tensors(file: BinaryIO, size: int) -> list[Region]:
     """Return the tensors of a file, in their order there."""
     metadata = _Metadata(file)
     count, entries = metadata.number(metadata.length), metadata.number(metadata.length)
@@ -222,16 +211,14 @@ def _read_info(metadata: _Metadata) -> tuple[str, tuple[int, ...], int, int]:
 
 def _placed(
     name: str, shape: tuple[int, ...], kind: int, offset: int, start: int, is_little_endian: bool
-) -> _Tensor | None:
+) -> Region | None:
     """Return a tensor with its place in the file; None if its size is not known."""
     at = start + offset
     if not is_little_endian:
         return None
     if kind in _PLAIN:
-        region = Region(name, _PLAIN[kind], shape, at)
-        return _Tensor(name, region.dtype, shape, at, region.stop)
+        return Region(name, _PLAIN[kind], shape, at)
     items, nbytes = _BLOCKS.get(kind, (0, 0))
     if not items or not shape or shape[-1] % items:
         return None
-    in_bytes = (*shape[:-1], shape[-1] // items * nbytes)
-    return _Tensor(name, "U8", in_bytes, at, at + prod(in_bytes))
+    return Region(name, "U8", (*shape[:-1], shape[-1] // items * nbytes), at)

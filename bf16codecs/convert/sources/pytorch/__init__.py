@@ -1,6 +1,6 @@
-"""Models that `torch.save` wrote: a file, the index of several, or a folder with one of these.
+"""Models that PyTorch saved: files of `torch.save`, and folders of `torch.distributed.checkpoint`.
 
-Nothing in them is run: see `pickles`. A file is restored byte for byte, whatever it has beside
+Nothing in them is run: see `pickles`. They are restored byte for byte, whatever they have beside
 tensors.
 """
 
@@ -8,80 +8,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bf16codecs._base.messages import few, named_errors
-from bf16codecs.convert.regions import Names, outlined_file
-from bf16codecs.convert.sources.pytorch.containers import is_pytorch_file, read_contents
-from bf16codecs.convert.sources.pytorch.naming import find_tensors
-from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import SourceFile, read_index, shard_names
-from bf16codecs.store.files import open_files
+from bf16codecs.convert.sources.pytorch.detection import (
+    INDEX_SUFFIX,
+    is_checkpoint,
+    is_pytorch_file,
+    models_in,
+)
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
 
-KIND = "pytorch"
-
-_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
-_INDEX_SUFFIX = ".bin.index.json"
-_USUAL_NAME = "pytorch_model.bin"
-# Of names in a message.
-_SHOWN = 3
-
 
 def is_source(path: str) -> bool:
-    """Return whether `torch.save` wrote the file at a path, or those of its index or folder."""
+    """Return whether PyTorch saved what is at a path: a file, an index or a folder."""
     if path_of(path) is None:
         return False
-    if path.endswith(_INDEX_SUFFIX):
+    if path.endswith(INDEX_SUFFIX):
         return True
     found = Path(path)
-    return bool(_models_in(found)) if found.is_dir() else is_pytorch_file(found)
+    if not found.is_dir():
+        return is_pytorch_file(found)
+    return is_checkpoint(found) or bool(models_in(found))
 
 
 def open_source(path: str) -> ModelReader:
     """Open a model; raise SafetensorsError if it is damaged, or a file of it is missing."""
-    found = Path(path)
-    found, others = _model_in(found) if found.is_dir() else (found, ())
-    if not found.name.endswith(_INDEX_SUFFIX):
-        return open_files(path, [_read(found, Names())], paths=[found], left_out=others)
-    raw, names = read_index(found), Names()
-    files = [_read(found.parent / name, names) for name in sorted(shard_names(raw, found))]
-    paths = [*(file.path for file in files), found]
-    used = {used.name for used in paths}
-    left_out = tuple(name for name in others if name not in used)
-    index = (found.name, raw)
-    return open_files(path, files, index=index, paths=paths, left_out=left_out)
+    # Imported here: conversions of safetensors look for other sources, and need no pickles.
+    if is_checkpoint(Path(path)):
+        from bf16codecs.convert.sources.pytorch.checkpoints import open_checkpoint
 
+        return open_checkpoint(path)
+    from bf16codecs.convert.sources.pytorch.files import open_saved
 
-def _models_in(folder: Path) -> list[str]:
-    """Return the indexes, or else the files of `torch.save`, in a folder without safetensors."""
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if any(name.endswith(".safetensors") for name in names):
-        return []
-    indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
-    return indexes or [
-        name for name in names if name.endswith(_SUFFIXES) and is_pytorch_file(folder / name)
-    ]
-
-
-def _model_in(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the index or the file of a folder's model, and the names of all others there."""
-    models = _models_in(folder)
-    # transformers puts training_args.bin and others beside it.
-    name = _USUAL_NAME if _USUAL_NAME in models else models[0]
-    if len(models) > 1 and name != _USUAL_NAME:
-        raise SafetensorsError(
-            f"several files of PyTorch, {few(models, _SHOWN)}: name one instead of the folder"
-        )
-    others = (entry for entry in folder.iterdir() if entry.name != name)
-    left_out = sorted(entry.name + "/" * entry.is_dir() for entry in others)
-    return folder / name, tuple(left_out)
-
-
-def _read(path: Path, names: Names) -> SourceFile:
-    """Read all of a file but its tensors, whose names are among those of the whole model."""
-    with named_errors(str(path), SafetensorsError):
-        contents = read_contents(path)
-        layout = find_tensors(contents.value, contents.storages, contents.is_little_endian, names)
-        return outlined_file(path, KIND, contents.size, layout, names)
+    return open_saved(path)

@@ -10,30 +10,20 @@ import io
 import mmap
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
+from bf16codecs.convert.sources.pytorch.detection import MAGIC_NUMBER, RECORD, ZIP_START
 from bf16codecs.convert.sources.pytorch.naming import item_size
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, read_pickle
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import open_file
 
-__all__ = ["Contents", "is_pytorch_file", "read_contents", "read_small_pickle", "read_zip"]
+__all__ = ["Contents", "read_contents", "read_small_pickle", "read_zip"]
 
-_ZIP_START = b"PK\x03\x04"
-# The pickle of a magic number, of the second protocol, and those of later ones.
-_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
-_OLDER_STARTS = tuple(
-    bytes([0x80, protocol]) + prefix + b"\x8a\x0a" + _MAGIC_NUMBER.to_bytes(10, "little") + b"."
-    for protocol, prefix in ((2, b""), (3, b""), *((p, b"\x95\x0d" + bytes(7)) for p in (4, 5)))
-)
-_RECORD = "/data.pkl"
 _LOCAL_HEADER_BYTES = 30
-_START_BYTES = 512
 _ENCRYPTED = 1
 
 
@@ -44,31 +34,14 @@ class Contents:
     size: int
     value: Any
     storages: dict[str, tuple[int, int]]
-    is_little_endian: bool = True
-
-
-def is_pytorch_file(path: Path) -> bool:
-    """Return whether `torch.save` may have written a file."""
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        start = file.read(_START_BYTES)
-    if start.startswith(_OLDER_STARTS):
-        return True
-    if not start.startswith(_ZIP_START):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith(_RECORD) for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return _RECORD.encode() in start  # cut short: its first member's name
+    is_little_endian: bool
 
 
 def read_contents(path: Path) -> Contents:
     """Read all of a file but its storages; raise SafetensorsError if it is damaged."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if file.read(4) == _ZIP_START:
+        if file.read(len(ZIP_START)) == ZIP_START:
             return read_zip(path, file, 0, size)
         return _read_older(path, file)
 
@@ -88,7 +61,7 @@ def read_zip(path: Path, opened: BinaryIO, begin: int, size: int) -> Contents:
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
-            record = next((m for m in members if m.filename.endswith(_RECORD)), None)
+            record = next((m for m in members if m.filename.endswith(RECORD)), None)
             if record is None:
                 raise SafetensorsError(f"{path}: a ZIP file without data.pkl: not of torch.save")
             folder = record.filename.removesuffix("data.pkl")
@@ -137,7 +110,7 @@ def _data_offset(file: BinaryIO, member: zipfile.ZipInfo) -> int:
     """Return where a member's data begin, which its local header says and no directory."""
     file.seek(member.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
-    if not header.startswith(_ZIP_START):
+    if not header.startswith(ZIP_START):
         raise SafetensorsError(f"{member.filename!r:.80} is not where it should be")
     lengths = header[26:28], header[28:30]
     return (
@@ -191,7 +164,8 @@ class _Bounded:
 
     def read(self, n: int) -> bytes:
         """Return the next bytes, fewer at the end."""
-        self._check(n)
+        if n > MAX_METADATA_BYTES:
+            raise ValueError(f"a value of {n} bytes, the limit is {MAX_METADATA_BYTES}")
         part = self._data[self._at : self._at + n]
         self._at += len(part)
         return part
@@ -205,31 +179,17 @@ class _Bounded:
         """Return the position."""
         return self._at
 
-    def seek(self, position: int) -> None:
-        """Go to a position."""
-        self._at = position
-
-    def _check(self, n: int) -> None:
-        if n > MAX_METADATA_BYTES:
-            raise ValueError(f"a value of {n} bytes, the limit is {MAX_METADATA_BYTES}")
-
 
 def _bounded(data: bytes | mmap.mmap) -> BinaryIO:
     return cast(BinaryIO, _Bounded(data))
 
 
-@contextmanager
-def _mapped(file: BinaryIO) -> Iterator[mmap.mmap]:
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
-        yield mapping
-
-
 def _read_older(path: Path, file: BinaryIO) -> Contents:
-    with _mapped(file) as mapping:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         data, where = _bounded(mapping), str(path)
         magic, protocol, system, content, keys = (read_pickle(data, where) for _ in range(5))
         if (
-            magic.value != _MAGIC_NUMBER
+            magic.value != MAGIC_NUMBER
             or type(protocol.value) is not int
             or not isinstance(keys.value, list)
         ):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs._base.dtypes import DTYPE_BITS
@@ -60,23 +59,6 @@ _DTYPES = {
 _PAIRS = {"ComplexDouble": "F64", "complex128": "F64", "complex32": "F16"}
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A tensor's part of a file, in bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    stop: int
-    is_contiguous: bool
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """The properties that tensors share which are the same."""
-        return self.offset, self.dtype, self.shape
-
-
 def item_size(kind: Name) -> int:
     """Return the size of the items of a storage, by its type; 1 if that is not known."""
     found = _item_of(kind)
@@ -96,7 +78,7 @@ def find_tensors(
     `root` are the keys that lead to the value.
     Raises SafetensorsError if a tensor is not within its storage.
     """
-    views: list[_View] = []
+    views: list[Region] = []
     kinds: dict[str, str] = {}
     found_names: list[str] = []
     for path, found in _walk(value):
@@ -109,8 +91,7 @@ def find_tensors(
             if storage.key in storages and is_little_endian:
                 view = _view(name, found, *storages[storage.key])
                 views += [view] if view is not None else []
-    chosen, aliases = _choose(views)
-    regions = [Region(view.name, view.dtype, view.shape, view.offset) for view in chosen]
+    regions, aliases = _choose(views)
     shown = {region.name for region in regions} | aliases.keys()
     hidden = [name for name in found_names if name not in shown]
     layout = Layout(regions, aliases, [], hidden[:_MOST_NAMES])
@@ -152,8 +133,8 @@ def _name(path: tuple[str, ...]) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View | None:
-    """Return a tensor's part of a file; None if its numbers are not those that the file has."""
+def _view(name: str, tensor: Tensor, start: int, stop: int) -> Region | None:
+    """Return a tensor's part of a file; None if its numbers are not what the file has in a row."""
     kind = tensor.dtype or tensor.storage.type
     if (found := _item_of(kind)) is None or not tensor.is_plain:
         return None
@@ -166,7 +147,7 @@ def _view(name: str, tensor: Tensor, start: int, stop: int) -> _View | None:
         raise SafetensorsError(f"tensor {name!r:.80} ends behind its storage")
     shape = tensor.shape if 8 * item == DTYPE_BITS[dtype] else (*tensor.shape, 2)
     is_contiguous = not count or (end - begin == item * count and _is_in_order(tensor))
-    return _View(name, dtype, shape, begin, end, is_contiguous)
+    return Region(name, dtype, shape, begin) if is_contiguous else None
 
 
 def _is_in_order(tensor: Tensor) -> bool:
@@ -179,20 +160,19 @@ def _is_in_order(tensor: Tensor) -> bool:
     return True
 
 
-def _choose(views: Iterable[_View]) -> tuple[list[_View], dict[str, str]]:
-    """Choose tensors that do not overlap, larger ones first; return other names of them, too."""
-    by_place: dict[tuple[Any, ...], list[_View]] = {}
+def _choose(views: Iterable[Region]) -> tuple[list[Region], dict[str, str]]:
+    """Choose tensors that do not overlap, and return their further names."""
+    by_place: dict[tuple[Any, ...], list[Region]] = {}
     for view in views:
-        if view.is_contiguous:
-            by_place.setdefault(view.place, []).append(view)
+        by_place.setdefault((view.offset, view.dtype, view.shape), []).append(view)
     aliases: dict[str, str] = {}
     candidates = []
     for first, *others in by_place.values():
         candidates.append(first)
-        others = others[:_MOST_NAMES]
-        # Empty tensors have no data to share.
-        aliases |= {other.name: first.name for other in others if first.stop > first.offset}
-        candidates += [other for other in others if first.stop == first.offset]
+        if first.nbytes:
+            aliases |= {other.name: first.name for other in others[:_MOST_NAMES]}
+        else:  # empty tensors have no data to share
+            candidates += others[:_MOST_NAMES]
     chosen = without_overlaps(candidates)
     shown = {view.name for view in chosen}
     return chosen, {alias: name for alias, name in aliases.items() if name in shown}

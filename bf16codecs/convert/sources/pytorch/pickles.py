@@ -192,7 +192,7 @@ class _Machine:
         elif isinstance(top, Unknown):
             top.contents.extend(values)
         else:
-            raise ValueError("values are appended to what is no list")
+            raise ValueError("a value is appended to one that is no list")
 
     def add_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
         top = self.stack[-1]
@@ -201,7 +201,7 @@ class _Machine:
         elif isinstance(top, Unknown):
             top.contents.append(Mapped(pairs))
         else:
-            raise ValueError("items are set of what is no dictionary")
+            raise ValueError("an item is set in a value that is no dictionary")
 
     def build(self) -> None:
         """Give the object on top of the stack its state."""

@@ -16,22 +16,18 @@ from typing import Any, BinaryIO
 from bf16codecs._base.messages import named_errors
 from bf16codecs.convert.regions import Names, outlined_file
 from bf16codecs.convert.sources.pytorch.containers import read_small_pickle, read_zip
+from bf16codecs.convert.sources.pytorch.detection import METADATA, ZIP_START
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Unknown
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import SourceFile, is_plain_name, open_file
 from bf16codecs.store.files import open_files
-from bf16codecs.store.kinds import path_of
 from bf16codecs.store.outline import Layout
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["is_source", "open_source"]
+__all__ = ["open_checkpoint"]
 
 KIND = "distcp"
-
-_METADATA = ".metadata"
-_SUFFIX = ".distcp"
-_ZIP_START = b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -45,18 +41,10 @@ class _Entry:
     size: int
 
 
-def is_source(path: str) -> bool:
-    """Return whether a folder is a checkpoint of `torch.distributed.checkpoint`."""
-    folder = Path(path)
-    if path_of(path) is None or not (folder / _METADATA).is_file():
-        return False
-    return any(entry.suffix == _SUFFIX for entry in folder.iterdir())
-
-
-def open_source(path: str) -> ModelReader:
+def open_checkpoint(path: str) -> ModelReader:
     """Open a checkpoint; raise SafetensorsError if it is damaged, or a file of it is missing."""
     folder, names = Path(path), Names()
-    metadata = folder / _METADATA
+    metadata = folder / METADATA
     value, size = read_small_pickle(metadata)
     entries = _entries(value, str(metadata))
     shards = Counter(entry.name for of_file in entries.values() for entry in of_file)
@@ -80,7 +68,7 @@ def _entries(metadata: Any, where: str) -> dict[str, list[_Entry]]:
         begin, size = place.get("offset"), place.get("length")
         if not isinstance(name, str) or not isinstance(file, str):
             raise SafetensorsError(f"{where}: the name or the file of a part is no text")
-        if not is_plain_name(file) or file == _METADATA:
+        if not is_plain_name(file) or file == METADATA:
             raise SafetensorsError(f"{where}: part {name!r:.80} is in {file!r:.80}, no plain name")
         if type(begin) is not int or type(size) is not int or begin < 0 or size < 0:
             raise SafetensorsError(f"{where}: part {name!r:.80} has no place in its file")
@@ -123,7 +111,7 @@ def _layout(
 ) -> Layout | None:
     """Return the tensors in a part of a file; None if it has another form, or is damaged."""
     file.seek(entry.begin)
-    if file.read(len(_ZIP_START)) != _ZIP_START:
+    if file.read(len(ZIP_START)) != ZIP_START:
         return None
     try:
         contents = read_zip(path, file, entry.begin, entry.size)
