@@ -19,6 +19,11 @@ const Kernels& kernels() {
   return *in_use;
 }
 
+// More than one, so that what is shared out among threads is fuzzed too, each part in its turn.
+unsigned get_num_threads() {
+  return 3;
+}
+
 // A new workspace for each task: in one that is left from a larger block, no sanitizer would see a
 // step outside, or bytes that nobody wrote.
 void parallel_for(size_t n, const Task& task) {
