@@ -12,7 +12,7 @@ from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.half import HalfLoss, from_half, to_half
 from bf16codecs.convert.checks import stored_index
-from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
+from bf16codecs.convert.pieces import file_hash, read_pieces
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
 from bf16codecs.convert.summary import BytesDone
@@ -84,14 +84,12 @@ def measure_loss(
     losses: dict[str, HalfLoss] = {}
 
     def work(piece: Piece, chunk: Bytes) -> HalfLoss | None:
-        values = read_chunk(source, piece, chunk)
         if not piece.array.is_lossy:
             return None
-        numbers = values.view("<f4")
+        numbers = chunk[: piece.nbytes].view("<f4")
         return HalfLoss.of(numbers, to_half(numbers))
 
-    at_once = source.stored.concurrency
-    with closing(do_pieces(work, plan.arrays, hashes, progress, at_once)) as pieces:
+    with closing(read_pieces(source, work, plan.arrays, hashes, progress)) as pieces:
         for piece, loss in pieces:
             if loss is not None:
                 path = piece.array.path

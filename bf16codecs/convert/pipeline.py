@@ -17,7 +17,7 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE
-from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
+from bf16codecs.convert.pieces import do_pieces, file_hash, read_pieces
 from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.convert.summary import BytesDone
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
@@ -90,18 +90,16 @@ def encode(
     buffer = ThreadBuffer()
 
     def work(piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
-        data = read_chunk(source, piece, chunk)
         size = 0
         if piece.array.is_written:
             base = plan.read_base(piece, buffer.get(chunk.size)) if piece.array.has_base else None
             size = writer.write(piece, chunk, base)
-        return size, _core.checksum(data) if keep_checksums else None
+        return size, _core.checksum(chunk[: piece.nbytes]) if keep_checksums else None
 
     hashes = [file_hash(header, kinds) for header in source.headers]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    at_once = source.stored.concurrency
-    with closing(do_pieces(work, plan.arrays, hashes, progress, at_once)) as pieces:
+    with closing(read_pieces(source, work, plan.arrays, hashes, progress)) as pieces:
         for piece, (size, checksum) in pieces:
             stored += size
             if checksum is not None:

@@ -20,7 +20,7 @@ from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.bases import coded_nbytes, take_samples
 from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
 from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
+from bf16codecs.convert.pieces import file_hash, read_pieces
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.summary import BytesDone
@@ -168,7 +168,6 @@ def _encode(
     grown = info.grown()
 
     def work(piece: Piece, chunk: Bytes) -> int:
-        read_chunk(step.source, piece, chunk)
         if not piece.array.is_written:
             return 0
         array = plan.arrays[piece.array.path]
@@ -185,8 +184,7 @@ def _encode(
         return appended.nbytes
 
     hashes = [file_hash(header, step.digests) for header in step.source.headers]
-    at_once = step.source.stored.concurrency
-    with closing(do_pieces(work, plan.pieces, hashes, step.progress, at_once)) as pieces:
+    with closing(read_pieces(step.source, work, plan.pieces, hashes, step.progress)) as pieces:
         nbytes = sum(size for _, size in pieces)
     return [hasher.digests() for hasher in hashes], nbytes
 
