@@ -221,11 +221,15 @@ def damaged(why: str | KeyError, what: str = "damaged") -> str:
 
 
 @contextmanager
-def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator[None]:
+def named_errors(
+    what: str,
+    otherwise: type[Exception] = StoreError,
+    of_system: type[Exception] | None = None,
+) -> Iterator[None]:
     """Say in one line what failed, and why. MemoryError passes unchanged.
 
     `what` is the store, tensor or chunk that the block of code is about. Errors that are not of
-    this package become `otherwise`.
+    this package become `otherwise`, or `of_system` if the system or a server failed.
     """
     try:
         yield
@@ -234,7 +238,8 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
     except Exception as e:
         if shortage := as_memory_error(e):
             raise shortage from e
-        kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
+        other = of_system if of_system and isinstance(e, OSError) else otherwise
+        kind = type(e) if isinstance(e, BF16CodecsError) else other
         text = one_line(e)
         if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):
             text = system_text(e)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
 from bf16codecs._base.dtypes import DTYPE_BITS
-from bf16codecs.safetensors import SourceFile, open_file
-from bf16codecs.store.outline import Layout, Region, make_outline
+from bf16codecs.convert.places import FileBytes
+from bf16codecs.store.outline import Layout, Outline, Region, make_outline
 
-__all__ = ["Names", "flat_region", "free_parts", "outlined_file", "without_overlaps"]
+__all__ = ["Names", "flat_region", "free_parts", "outline_of", "without_overlaps"]
 
 # Bytes that are worth an array of their own: fewer are kept with the outline.
 _WORTH_AN_ARRAY = 1 << 12
@@ -78,19 +77,13 @@ def flat_region(name: str, dtype: str, start: int, stop: int) -> Region:
     return Region(name, dtype, ((stop - start) // item,), start)
 
 
-def outlined_file(path: Path, kind: str, size: int, layout: Layout, names: Names) -> SourceFile:
-    """Return a file of `size` bytes with its outline.
+def outline_of(file: FileBytes, kind: str, layout: Layout, names: Names) -> Outline:
+    """Return the outline of a file.
 
     Bytes that are in no region become tensors of bytes, if they are worth an array.
     """
-    for start, stop, _ in free_parts(layout.regions, [(0, size, "")]):
+    for start, stop, _ in free_parts(layout.regions, [(0, file.size, "")]):
         name = names.unique(f"bytes {start}")
         layout.regions.append(flat_region(name, "U8", start, stop))
         layout.parts.append(name)
-    with open_file(path) as file:
-
-        def read(start: int, stop: int) -> bytes:
-            file.seek(start)
-            return file.read(stop - start)
-
-        return SourceFile(path, make_outline(kind, size, layout, read))
+    return make_outline(kind, file.size, layout, file.read)

@@ -26,7 +26,14 @@ from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
-from bf16codecs.store.kinds import FOREIGN_SUFFIXES, Kind, detect, suffix_of
+from bf16codecs.store.kinds import (
+    FOREIGN_SUFFIXES,
+    GGUF_SUFFIX,
+    PYTORCH_SUFFIXES,
+    Kind,
+    detect,
+    suffix_of,
+)
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 from bf16codecs.store.reader import ModelReader
@@ -289,7 +296,7 @@ def _other_than(path: Path, kind: str) -> str:
 
 
 # The usual suffixes of files of other kinds.
-_SUFFIXES_OF = {"pytorch": {".bin", ".pt", ".pth", ".ckpt", ".pkl"}, "gguf": {".gguf"}}
+_SUFFIXES_OF = {"pytorch": {*PYTORCH_SUFFIXES, ".pkl"}, "gguf": {GGUF_SUFFIX}}
 
 
 def _named(kind: str) -> str:

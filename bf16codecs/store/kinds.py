@@ -16,14 +16,18 @@ from bf16codecs.errors import StoreError
 
 __all__ = [
     "FOREIGN_SUFFIXES",
+    "GGUF_SUFFIX",
     "HUB_SCHEME",
     "LOCAL_SCHEMES",
+    "PYTORCH_INDEX_SUFFIX",
+    "PYTORCH_SUFFIXES",
     "STORE_SUFFIXES",
     "ZARR_MARKERS",
     "Kind",
     "address_scheme",
     "detect",
     "detect_given",
+    "is_file_address",
     "kind_of_address",
     "maker_of",
     "path_of",
@@ -66,10 +70,18 @@ _SUFFIXES = {
     ".hdf5": Kind.HDF5,
     _SAFETENSORS_SUFFIX: Kind.SAFETENSORS,
 }
+#: Suffixes of files that `torch.save` writes.
+PYTORCH_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth")
+#: The end of the name of an index of such files.
+PYTORCH_INDEX_SUFFIX = ".bin.index.json"
+#: The suffix of GGUF files.
+GGUF_SUFFIX = ".gguf"
 #: Suffixes of well-known files of other kinds: archives, and other models.
 FOREIGN_SUFFIXES = {
     *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
-    *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
+    *(".npy", ".npz", ".onnx", ".pkl"),
+    *PYTORCH_SUFFIXES,
+    GGUF_SUFFIX,
 }
 
 
@@ -184,6 +196,13 @@ def address_scheme(text: str) -> str:
 def kind_of_address(address: str) -> Kind:
     """Return the kind at an address by its suffix; without a known one, a Zarr store."""
     return suffix_of(_without_query(address))[1] or Kind.FOLDER
+
+
+def is_file_address(address: str) -> bool:
+    """Return whether an address ends as a file of a model, or an index, does."""
+    name = address.lower()
+    others = (*PYTORCH_SUFFIXES, GGUF_SUFFIX, PYTORCH_INDEX_SUFFIX)
+    return name.endswith(others) or suffix_of(name)[1] is Kind.SAFETENSORS
 
 
 def _without_query(address: str) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from bf16codecs._arrays.storage import Range
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs.errors import SafetensorsError, StoreError
@@ -92,7 +93,7 @@ class Layout(NamedTuple):
 
 
 def make_outline(
-    kind: str, size: int, layout: Layout, read: Callable[[int, int], bytes]
+    kind: str, size: int, layout: Layout, read: Callable[[Sequence[Range]], list[bytes]]
 ) -> Outline:
     """Make the outline of a file.
 
@@ -105,7 +106,7 @@ def make_outline(
     layout
         Its tensors.
     read
-        Returns the bytes of the file from one offset to another.
+        Returns the bytes of ranges of the file.
     """
     ordered = sorted(layout.regions, key=lambda region: (region.offset, region.stop))
     tensors = {
@@ -120,7 +121,7 @@ def make_outline(
     others = {"aliases": layout.aliases, "parts": layout.parts, "hidden": layout.hidden}
     content |= {key: value for key, value in others.items() if value}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    rest = b"".join(read(start, stop) for start, stop in _gaps(ordered, size))
+    rest = b"".join(read(list(_gaps(ordered, size))))
     raw = len(text).to_bytes(8, "little") + text + rest
     if len(raw) > MAX_METADATA_BYTES:
         raise SafetensorsError(

@@ -31,11 +31,12 @@ from bf16codecs.safetensors import make_header
 from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 
 
-def is_source(path):
-    return path.endswith(".numbers")
+def is_source(place):
+    return place.name.endswith(".numbers")
 
 
-def open_source(path):
+def open_source(place):
+    path = place.where
     lines = [line.split() for line in open(path)]
     tensors = {name: np.array(numbers, np.float32) for name, *numbers in lines}
     forms = {name: ("F32", array.shape) for name, array in tensors.items()}

@@ -44,7 +44,7 @@ from bf16codecs.convert.summary import Progress, Summary, part_of
 from bf16codecs.convert.target import absolute_target, new_target, other_names
 from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
-from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.kinds import GGUF_SUFFIX, PYTORCH_SUFFIXES, Kind, suffix_of
 from bf16codecs.store.opening import open_store
 
 __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
@@ -52,7 +52,7 @@ __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
 # The most missing or changed files that a message names.
 _SHOWN = 3
 #: Suffixes of weights that are not packed, although users may expect it.
-_OTHER_WEIGHTS = {".bin", ".ckpt", ".gguf", ".msgpack", ".pt", ".pth"}
+_OTHER_WEIGHTS = {*PYTORCH_SUFFIXES, GGUF_SUFFIX, ".msgpack"}
 
 _Part = TypeVar("_Part")
 

@@ -1,9 +1,10 @@
 """Sources of conversions: models of any kind.
 
 Safetensors is built in. Any other kind of source is a module in this folder, which needs no
-registration. It has two functions: ``is_source(path: str) -> bool`` recognizes a path of its kind,
-by the name or the first bytes of the file, and ``open_source(path: str) -> ModelReader`` opens it,
-usually as a `FilesReader` whose contents are `ReadBytes`.
+registration. It has two functions. ``is_source(place: Place) -> bool`` recognizes a place of its
+kind, by the names or the first bytes of files. ``open_source(place: Place) -> ModelReader`` opens
+it by `Place.reader` where tensors lie in the files as they are, or else as a `FilesReader` whose
+contents are `ReadBytes`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.paths import given_path, missing_path, resolved
+from bf16codecs.convert.places import LocalPlace, Place, RemotePlace
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.files import open_safetensors
@@ -32,10 +34,10 @@ from bf16codecs.store.kinds import (
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["is_foreign", "left_out", "opened_source"]
+if TYPE_CHECKING:
+    from bf16codecs.store.remote.safetensors import RemoteFolder
 
-# Of files that are no sources at an address.
-_LOCAL_SUFFIXES = {".bin", ".ckpt", ".gguf", ".pt", ".pth"}
+__all__ = ["is_foreign", "left_out", "opened_source"]
 
 
 def opened_source(
@@ -64,18 +66,23 @@ def _open_address(text: str, options: Mapping[str, Any] | None) -> ModelReader:
     kind = kind_of_address(text)
     if kind in (Kind.ZIP, Kind.HDF5) or suffix_of(text.rstrip("/"))[1] is Kind.FOLDER:
         raise _is_store(text, kind)
-    if os.path.splitext(text.partition("?")[0])[1].lower() in _LOCAL_SUFFIXES:
-        raise SafetensorsError(
-            f"{text}: files of PyTorch and GGUF are read from disks alone: download it first"
-        )
     # zarr is imported only for addresses.
     from bf16codecs.store.remote.opening import open_remote_source
 
-    source = open_remote_source(text, dict(options or {}))
+    source = open_remote_source(text, dict(options or {}), _open_other)
     if source.stored.zarr_format:
         source.close()
         raise _is_store(text, Kind.FOLDER)
     return source
+
+
+def _open_other(folder: RemoteFolder) -> ModelReader | None:
+    """Open another kind of source at an address; return None for safetensors, and for stores."""
+    place = RemotePlace(folder)
+    if suffix_of(place.name)[1] is not None:
+        return None
+    found = _module_for(place)
+    return None if found is None else _opened(found, place)
 
 
 def _is_store(text: str, kind: Kind) -> SafetensorsError:
@@ -87,9 +94,9 @@ def _is_store(text: str, kind: Kind) -> SafetensorsError:
 
 def _open_path(text: str, path: str) -> ModelReader:
     try:
-        if (found := _module_for(path)) is not None:
-            with named_errors(path, SafetensorsError):
-                return found.open_source(path)
+        place = LocalPlace(path)
+        if (found := _module_for(place)) is not None:
+            return _opened(found, place)
         return open_safetensors(path, is_held=False)
     except (SafetensorsError, FileNotFoundError) as e:
         kind = None
@@ -104,18 +111,24 @@ def _open_path(text: str, path: str) -> ModelReader:
         raise
 
 
-def _module_for(path: str) -> Any | None:
+def _module_for(place: Place) -> Any | None:
     """Return the module for a kind of source; None for safetensors."""
     for found in pkgutil.iter_modules(__path__):
         kind = import_module(f"{__name__}.{found.name}")
-        if kind.is_source(path):
+        if kind.is_source(place):
             return kind
     return None
 
 
+def _opened(kind: Any, place: Place) -> ModelReader:
+    with named_errors(place.where, SafetensorsError, OSError):
+        reader: ModelReader = kind.open_source(place)
+        return reader
+
+
 def is_foreign(path: str | os.PathLike[str]) -> bool:
     """Return whether a source of another kind than safetensors is at a path."""
-    return _module_for(os.fspath(path)) is not None
+    return _module_for(LocalPlace(os.fspath(path))) is not None
 
 
 def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:

@@ -6,28 +6,22 @@ blocks in each row. The package gguf, which is not needed here, multiplies these
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import replace
 from math import prod
-from pathlib import Path
-from typing import BinaryIO
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import named_errors
-from bf16codecs.convert.regions import Names, outlined_file, without_overlaps
+from bf16codecs.convert.places import FileBytes, Place
+from bf16codecs.convert.regions import Names, outline_of, without_overlaps
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import open_file
-from bf16codecs.store.files import open_files
-from bf16codecs.store.kinds import path_of
+from bf16codecs.store.kinds import GGUF_SUFFIX
 from bf16codecs.store.outline import Layout, Region
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
 
 KIND = "gguf"
-
-_SUFFIX = ".gguf"
 
 _MAGIC = b"GGUF"
 _VERSIONS = (1, 2, 3)
@@ -80,48 +74,46 @@ _BLOCKS = {
 }
 
 
-def is_source(path: str) -> bool:
+def is_source(place: Place) -> bool:
     """Return whether a file begins as GGUF files do, or a folder has some, and no safetensors."""
-    if path_of(path) is None:
-        return False
-    if os.path.isdir(path):
-        names = os.listdir(path)
-        has_others = any(name.endswith(".safetensors") for name in names)
-        return not has_others and any(name.endswith(_SUFFIX) for name in names)
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+    if place.name:
+        return place.begins(place.name, len(_MAGIC)) == _MAGIC
+    names = place.names()
+    has_others = any(name.endswith(".safetensors") for name in names)
+    return not has_others and any(name.endswith(GGUF_SUFFIX) for name in names)
 
 
-def open_source(path: str) -> ModelReader:
+def open_source(place: Place) -> ModelReader:
     """Open a file, or the only one in a folder; raise SafetensorsError if it is damaged."""
-    found, names = Path(path), Names()
-    if found.is_dir():
-        files = sorted(found.glob(f"*{_SUFFIX}"))
-        if len(files) > 1:
-            raise SafetensorsError(
-                f"several GGUF files, such as {files[0].name}: name one instead of the folder: each"
-                " becomes a store of its own"
-            )
-        found = files[0]
-    with named_errors(str(found), SafetensorsError), open_file(found) as file:
-        size = os.fstat(file.fileno()).st_size
-        tensors = _read_tensors(file, size)
+    name, names = place.name or _file_in(place), Names()
+    with named_errors(place.label(name), SafetensorsError, OSError), place.open(name) as file:
+        tensors = _read_tensors(file)
         shown = set(map(id, without_overlaps(tensors)))
         regions = [
             replace(tensor, name=names.unique(tensor.name))
             for tensor in tensors
             if id(tensor) in shown
         ]
-        outlined = outlined_file(found, KIND, size, Layout(regions, {}, [], []), names)
-    return open_files(path, [outlined], paths=[found])
+        outline = outline_of(file, KIND, Layout(regions, {}, [], []), names)
+    others = [] if place.name else [other for other in place.names() if other != name]
+    return place.reader([(name, outline)], None, others)
+
+
+def _file_in(place: Place) -> str:
+    """Return the name of the only file in a folder."""
+    files = [name for name in place.names() if name.endswith(GGUF_SUFFIX)]
+    if len(files) > 1:
+        raise SafetensorsError(
+            f"several GGUF files, such as {files[0]}: name one instead of the folder: each becomes"
+            " a store of its own"
+        )
+    return files[0]
 
 
 class _Metadata:
     """The beginning of a file, which is read in order."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: FileBytes) -> None:
         self._file, self._data = file, bytearray()
         self.at = 0
         version = int.from_bytes(self.take(8)[len(_MAGIC) :], "little")
@@ -141,7 +133,8 @@ class _Metadata:
         if end > MAX_METADATA_BYTES:
             raise ValueError(f"its metadata take {end} bytes, the limit is {MAX_METADATA_BYTES}")
         while len(self._data) < end:
-            part = self._file.read(max(_READ_BYTES, end - len(self._data)))
+            at = len(self._data)
+            part = self._file.part(at, max(at + _READ_BYTES, end))
             if not part:
                 raise ValueError("truncated in its metadata")
             self._data += part
@@ -176,7 +169,7 @@ class _Metadata:
         return 0
 
 
-def _read_tensors(file: BinaryIO, size: int) -> list[Region]:
+def _read_tensors(file: FileBytes) -> list[Region]:
     """Return the tensors of a file, in their order there."""
     metadata = _Metadata(file)
     count, entries = metadata.number(metadata.length), metadata.number(metadata.length)
@@ -193,8 +186,8 @@ def _read_tensors(file: BinaryIO, size: int) -> list[Region]:
     found = [_placed(*info, start, metadata.is_little_endian) for info in infos]
     tensors = [tensor for tensor in found if tensor is not None]
     last = max((tensor.stop for tensor in tensors), default=0)
-    if last > size:
-        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {size}")
+    if last > file.size:
+        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {file.size}")
     return tensors
 
 

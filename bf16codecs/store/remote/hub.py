@@ -129,23 +129,27 @@ class HubPlace:
         with named_errors(self.where, OSError):
             return Path(hf_hub_download(filename=path, **self.repository))
 
+    def files_in(self, limits: Limits) -> RemoteFolder:
+        """Return the folder's files, without those of folders in it."""
+        return RemoteFolder(
+            self.url,
+            self.where,
+            self.options,
+            limits,
+            (self.name, ""),
+            sizes={name: self.sizes[name] for name in self._files},
+            sha256=self.sha256,
+            is_fixed=True,
+        )
+
     def open_safetensors(self, limits: Limits) -> FilesReader:
         """Open the safetensors file, the index or the folder.
 
         Raises SafetensorsError if it is none of these, or a file is damaged.
         """
-        place = RemoteFolder(
-            self.url,
-            self.where,
-            self.options,
-            limits,
-            sizes={name: self.sizes[name] for name in self._files},
-            sha256=self.sha256,
-            is_fixed=True,
-        )
+        reader = self.files_in(limits).open()
         if self.name:
-            return place.open_file(self.name)
-        reader = place.open_listed()
+            return reader
         folders = {f"{name.partition('/')[0]}/" for name in self.sizes if "/" in name}
         reader.left_out += tuple(sorted(folders))
         return reader

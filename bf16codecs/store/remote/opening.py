@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,12 @@ from bf16codecs.store.kinds import (
 )
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.remote.addresses import remote_store, surviving
-from bf16codecs.store.remote.hub import find_on_hub
-from bf16codecs.store.remote.safetensors import open_remote_safetensors
+from bf16codecs.store.remote.hub import HubPlace, find_on_hub
+from bf16codecs.store.remote.safetensors import (
+    RemoteFolder,
+    open_remote_safetensors,
+    remote_folder,
+)
 from bf16codecs.store.remote.storage import RemoteStorage, ask
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
@@ -50,7 +54,7 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
     """
     url = plain_address(url)
     if address_scheme(url) == HUB_SCHEME:
-        return _open_on_hub(url, options, limits)
+        return _open_on_hub(find_on_hub(url, options), options, limits)
     kind = kind_of_address(url)
     if kind is Kind.HDF5:
         refuse_hdf5(url)
@@ -60,34 +64,43 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
         return _open(url, remote_store(url, options), limits)
 
 
-def open_remote_source(url: str, options: dict[str, Any]) -> ModelReader:
-    """Open safetensors files at an address, that of a file, an index or a folder.
+def open_remote_source(
+    url: str, options: dict[str, Any], open_other: Callable[[RemoteFolder], ModelReader | None]
+) -> ModelReader:
+    """Open the source of a conversion at an address: a file, an index or a folder.
 
-    On a hub, where names do not tell what is there, it may be a store as well. `options` and errors
-    are those of `open_address`.
+    `open_other` opens what is not safetensors, or returns None. On a hub, where names do not tell
+    what is there, it may be a store as well. `options` and errors are those of `open_address`.
     """
     url = plain_address(url)
     if address_scheme(url) == HUB_SCHEME:
-        return _open_on_hub(url, options, DEFAULT_LIMITS)
-    with _advised_options(url, options):
-        return open_remote_safetensors(url, options, DEFAULT_LIMITS)
+        place = find_on_hub(url, options)
+        reader = open_other(place.files_in(DEFAULT_LIMITS))
+        if reader is None:
+            return _open_on_hub(place, options, DEFAULT_LIMITS)
+        reader.location = (place.fixed, None)
+    else:
+        with _advised_options(url, options):
+            folder = remote_folder(url, options, DEFAULT_LIMITS).usual()
+            reader = open_other(folder) or folder.open()
+    reader.storage_options = options
+    return reader
 
 
-def _open_on_hub(address: str, options: dict[str, Any], limits: Limits) -> ModelReader:
-    place = find_on_hub(address, options)
+def _open_on_hub(place: HubPlace, options: dict[str, Any], limits: Limits) -> ModelReader:
     kind = place.kind
     if kind is Kind.HDF5:
-        refuse_hdf5(address)
+        refuse_hdf5(place.where)
     reader: ModelReader
     if kind is Kind.SAFETENSORS:
         reader = place.open_safetensors(limits)
     elif kind is Kind.ZIP:
-        with named_errors(address, OSError):
+        with named_errors(place.where, OSError):
             store = remote_store(f"{place.url}/{place.name}", place.options)
-        reader = _open(address, store, limits)
+        reader = _open(place.where, store, limits)
     else:
         store = remote_store(place.url, place.options)
-        reader = _open(address, store, limits, place.sizes)
+        reader = _open(place.where, store, limits, place.sizes)
     # Bases, and other processes, are read from the same commit.
     reader.location, reader.storage_options = (place.fixed, None), options
     return reader

@@ -1,4 +1,4 @@
-"""Safetensors files behind addresses: a file, an index and the files beside it, or a folder."""
+"""Files of models behind addresses: a file, an index and the files beside it, or a folder."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from bf16codecs.safetensors import (
     shard_names,
 )
 from bf16codecs.store.files import FilesReader, ModelFile
-from bf16codecs.store.kinds import Kind, kind_of_address
+from bf16codecs.store.kinds import is_file_address
 from bf16codecs.store.remote.addresses import remote_file, remote_store
 from bf16codecs.store.remote.retries import RetriedChunk, retried
 from bf16codecs.store.remote.storage import RemoteStorage
 
-__all__ = ["RemoteFolder", "open_remote_safetensors"]
+__all__ = ["RemoteFile", "RemoteFolder", "open_remote_safetensors", "remote_folder"]
 
 # The size of the first read: most headers of one file are shorter.
 _FIRST_BYTES = 1 << 16
@@ -43,9 +43,10 @@ _FIRST_BYTES = 1 << 16
 # of transformers, diffusers and PEFT.
 _STEMS = "model", "diffusion_pytorch_model", "adapter_model"
 _USUAL_NAMES = [f"{stem}.safetensors{end}" for stem in _STEMS for end in (".index.json", "")]
+_OTHER_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
 
 
-class _File(NamedTuple):
+class RemoteFile(NamedTuple):
     """A file behind an address."""
 
     url: str
@@ -112,7 +113,7 @@ class RemoteFolder:
     named
         A file that the caller named, and the query of its address.
     sizes
-        The sizes of files in it that are known: of all of them, for `open_listed`.
+        The sizes of all files in it; None if its server does not list them.
     sha256
         The digests of those that the server knows.
     is_fixed
@@ -128,43 +129,30 @@ class RemoteFolder:
     sha256: Mapping[str, str] = field(default_factory=dict)
     is_fixed: bool = False
 
-    def open_file(self, name: str) -> FilesReader:
-        """Open a safetensors file, or an index."""
+    #: How many requests at a time pay off.
+    concurrency = RemoteStorage.concurrency
+
+    def open(self) -> FilesReader:
+        """Open the safetensors file or index that was named, or the model in the folder."""
+        name = self.named[0]
         if name.endswith(".json"):
             return self._open_index(name)
-        return self._reader(self._open_files([name]))
+        if name:
+            return self.reader(self._read_headers([name]))
+        return self._open_listed()
 
-    def open_listed(self) -> FilesReader:
-        """Open the model in a folder whose files are known."""
-        assert self.sizes is not None
-        names = {name for name in self.sizes if name[:1] != "."}
+    def usual(self) -> RemoteFolder:
+        """Return this, or of a folder that is not listed, the first file that models usually have.
 
-        def has_files(index: str) -> bool:
-            try:
-                shards = shard_names(_read_document(self._file(index)), index)
-            except SafetensorsError:
-                return True  # it is damaged, which must be reported
-            return not names.isdisjoint(shards)
-
-        index, shards = choose_files(self.where, sorted(names), has_files)
-        if index is None:
-            files = self._open_files(shards)
-            check_together(self.where, _source_files(files))
-            reader = self._reader(files)
-        else:
-            reader = self._open_index(index)
-            check_listed(self.where, index, shards, _source_files(reader.files))
-        used = {index, *(file.name for file in reader.files)}
-        reader.left_out = tuple(name for name in sorted(names) if name not in used)
-        return reader
-
-    def open_usual(self) -> FilesReader:
-        """Open the model in a folder that cannot be listed, by the names that models have."""
+        Raises SafetensorsError if there is none, and OSError if the server refuses.
+        """
+        if self.named[0] or self.sizes is not None:
+            return self
         refusal = ""
-        for name in _USUAL_NAMES:
-            file = self._file(name)
+        for name in (*_USUAL_NAMES, *_OTHER_NAMES):
+            file = self.file(name)
             if size := file.size_or_0:
-                return replace(self, sizes={name: size}).open_file(name)
+                return replace(self, named=(name, ""), sizes={name: size})
             # S3 gives the same answer to a missing file.
             refusal = refusal or file.store.refusal(file.key)
         if refusal:
@@ -174,44 +162,72 @@ class RemoteFolder:
             " folders: name the file, or the index"
         )
 
-    def _file(self, name: str) -> _File:
+    def _open_listed(self) -> FilesReader:
+        assert self.sizes is not None
+        names = {name for name in self.sizes if name[:1] != "."}
+
+        def has_files(index: str) -> bool:
+            try:
+                shards = shard_names(_read_document(self.file(index)), index)
+            except SafetensorsError:
+                return True  # it is damaged, which must be reported
+            return not names.isdisjoint(shards)
+
+        index, shards = choose_files(self.where, sorted(names), has_files)
+        if index is None:
+            headers = self._read_headers(shards)
+            check_together(self.where, _source_files(headers))
+            reader = self.reader(headers)
+        else:
+            reader = self._open_index(index)
+            found = [(file.name, file.header) for file in reader.files]
+            check_listed(self.where, index, shards, _source_files(found))
+        used = {index, *(file.name for file in reader.files)}
+        reader.left_out = tuple(name for name in sorted(names) if name not in used)
+        return reader
+
+    def file(self, name: str) -> RemoteFile:
+        """Return a file in the folder, which may not exist."""
         query = self.named[1] if name == self.named[0] else ""
         url = f"{self.url}/{quote(name) if _is_web(self.url) else name}{query}"
         store, key = remote_file(url, dict(self.options))
         size = None if self.sizes is None else self.sizes.get(name)
-        return _File(url, RemoteStorage(store), key, size)
+        return RemoteFile(url, RemoteStorage(store), key, size)
 
     def _open_index(self, name: str) -> FilesReader:
-        document = self._file(name)
+        document = self.file(name)
         raw = _read_document(document)
         shards = shard_names(raw, document.url)
-        files = self._open_files(sorted(shards))
-        check_index(document.url, shards, _source_files(files))
-        return self._reader(files, (name, raw))
+        headers = self._read_headers(sorted(shards))
+        check_index(document.url, shards, _source_files(headers))
+        return self.reader(headers, (name, raw))
 
-    def _open_files(self, names: Sequence[str]) -> list[ModelFile]:
-        def opened(name: str) -> ModelFile:
-            file = self._file(name)
-            return ModelFile(name, _read_header(file), file.content, file.url)
+    def _read_headers(self, names: Sequence[str]) -> list[tuple[str, Header]]:
+        jobs = (partial(_read_header, self.file(name)) for name in names)
+        with closing(run_ahead(jobs, self.concurrency)) as headers:
+            return list(zip(names, headers, strict=True))
 
-        jobs = (partial(opened, name) for name in names)
-        with closing(run_ahead(jobs, RemoteStorage.concurrency)) as files:
-            return list(files)
-
-    def _reader(
-        self, files: Sequence[ModelFile], index: tuple[str, bytes] | None = None
+    def reader(
+        self, headers: Sequence[tuple[str, Header]], index: tuple[str, bytes] | None = None
     ) -> FilesReader:
+        """Return a reader of files in the folder, given by names and headers."""
+        files = [
+            ModelFile(name, header, file.content, file.url)
+            for name, header in headers
+            for file in [self.file(name)]
+        ]
+
         def state() -> dict[str, str]:
             if self.is_fixed:
                 return {}
-            return {file.location: self._file(file.name).state() for file in files}
+            return {file.location: self.file(file.name).state() for file in files}
 
         reader = FilesReader(
             self.where,
             files,
             self.limits,
             index=index,
-            concurrency=RemoteStorage.concurrency,
+            concurrency=self.concurrency,
             state=state,
         )
         known = [
@@ -220,6 +236,24 @@ class RemoteFolder:
         ]
         reader.info = replace(reader.info, files=tuple(known))
         return reader
+
+
+def remote_folder(url: str, options: Mapping[str, Any] | None, limits: Limits) -> RemoteFolder:
+    """Return the folder at an address, or that of the file there; object stores are listed.
+
+    Addresses of files are those that end as files of models do. Raises StoreError if a package is
+    missing that knows such addresses, OSError if the server fails.
+    """
+    options = dict(options or {})
+    path, query = _split_query(url)
+    if is_file_address(path):
+        folder, _, name = path.rpartition("/")
+        name = unquote(name) if _is_web(url) else name
+        return RemoteFolder(folder, url, options, limits, (name, query))
+    folder = path.rstrip("/")
+    with named_errors(url, OSError):
+        sizes = RemoteStorage(remote_store(folder, options)).files()
+    return RemoteFolder(folder, url, options, limits, sizes=sizes)
 
 
 def open_remote_safetensors(
@@ -234,34 +268,22 @@ def open_remote_safetensors(
     other; StoreError if a package is missing that knows such addresses, or the server ignores
     ranges; OSError if there is nothing, or it cannot be read.
     """
-    options = dict(options or {})
-    path, query = _split_query(url)
-    if kind_of_address(url) is Kind.SAFETENSORS:
-        folder, _, name = path.rpartition("/")
-        name = unquote(name) if _is_web(url) else name
-        place = RemoteFolder(folder, url, options, limits, (name, query))
-        reader = place.open_file(name)
-    else:
-        folder = path.rstrip("/")
-        with named_errors(url, OSError):
-            sizes = RemoteStorage(remote_store(folder, options)).files()
-        place = RemoteFolder(folder, url, options, limits, sizes=sizes)
-        reader = place.open_usual() if sizes is None else place.open_listed()
-    reader.storage_options = options
+    reader = remote_folder(url, options, limits).usual().open()
+    reader.storage_options = dict(options or {})
     return reader
 
 
-def _read_document(file: _File) -> bytes:
+def _read_document(file: RemoteFile) -> bytes:
     size = file.size
     check_metadata(size)
     return file.read(0, size)
 
 
-def _source_files(files: Iterable[ModelFile]) -> list[SourceFile]:
-    return [SourceFile(Path(file.name), file.header) for file in files]
+def _source_files(headers: Iterable[tuple[str, Header]]) -> list[SourceFile]:
+    return [SourceFile(Path(name), header) for name, header in headers]
 
 
-def _read_header(file: _File) -> Header:
+def _read_header(file: RemoteFile) -> Header:
     size = file.size
     first = file.read(0, min(size, _FIRST_BYTES))
     length = header_nbytes(first, size, file.url)

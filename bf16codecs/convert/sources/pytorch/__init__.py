@@ -6,39 +6,32 @@ tensors.
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from bf16codecs.convert.places import Place
 from bf16codecs.convert.sources.pytorch.detection import (
-    INDEX_SUFFIX,
     is_checkpoint,
     is_pytorch_file,
     models_in,
 )
-from bf16codecs.store.kinds import path_of
+from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["is_source", "open_source"]
 
 
-def is_source(path: str) -> bool:
-    """Return whether PyTorch saved what is at a path: a file, an index or a folder."""
-    if path_of(path) is None:
-        return False
-    if path.endswith(INDEX_SUFFIX):
-        return True
-    found = Path(path)
-    if not found.is_dir():
-        return is_pytorch_file(found)
-    return is_checkpoint(found) or bool(models_in(found))
+def is_source(place: Place) -> bool:
+    """Return whether PyTorch saved what is at a place: a file, an index or a folder."""
+    if place.name:
+        return place.name.endswith(PYTORCH_INDEX_SUFFIX) or is_pytorch_file(place, place.name)
+    return is_checkpoint(place) or bool(models_in(place))
 
 
-def open_source(path: str) -> ModelReader:
+def open_source(place: Place) -> ModelReader:
     """Open a model; raise SafetensorsError if it is damaged, or a file of it is missing."""
     # Imported here: conversions of safetensors look for other sources, and need no pickles.
-    if is_checkpoint(Path(path)):
+    if is_checkpoint(place):
         from bf16codecs.convert.sources.pytorch.checkpoints import open_checkpoint
 
-        return open_checkpoint(path)
+        return open_checkpoint(place)
     from bf16codecs.convert.sources.pytorch.files import open_saved
 
-    return open_saved(path)
+    return open_saved(place)

@@ -6,28 +6,29 @@ places. Nothing of it is run, and the folder is restored byte for byte.
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bf16codecs._base.messages import named_errors
-from bf16codecs.convert.regions import Names, outlined_file
+from bf16codecs.convert.places import FileBytes, Place
+from bf16codecs.convert.regions import Names, outline_of
 from bf16codecs.convert.sources.pytorch.containers import read_small_pickle, read_zip
 from bf16codecs.convert.sources.pytorch.detection import METADATA, ZIP_START
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Unknown
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import SourceFile, is_plain_name, open_file
-from bf16codecs.store.files import open_files
+from bf16codecs.safetensors import Header, is_plain_name
 from bf16codecs.store.outline import Layout
 from bf16codecs.store.reader import ModelReader
 
 __all__ = ["open_checkpoint"]
 
 KIND = "distcp"
+
+# Most pickles, and directories of ZIP files, are shorter.
+_END_BYTES = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,20 @@ class _Entry:
     size: int
 
 
-def open_checkpoint(path: str) -> ModelReader:
+def open_checkpoint(place: Place) -> ModelReader:
     """Open a checkpoint; raise SafetensorsError if it is damaged, or a file of it is missing."""
-    folder, names = Path(path), Names()
-    metadata = folder / METADATA
-    value, size = read_small_pickle(metadata)
-    entries = _entries(value, str(metadata))
+    names, where = Names(), place.label(METADATA)
+    with place.open(METADATA) as file:
+        entries = _entries(read_small_pickle(file, where), where)
+        headers: list[tuple[str, Header]] = [
+            (METADATA, outline_of(file, KIND, Layout.empty(), names))
+        ]
     shards = Counter(entry.name for of_file in entries.values() for entry in of_file)
-    files = [outlined_file(metadata, KIND, size, Layout.empty(), names)]
-    files += [_read(folder / name, entries[name], shards, names) for name in sorted(entries)]
-    paths = [file.path for file in files]
-    known = {found.name for found in paths}
-    others = tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in known))
-    return open_files(path, files, paths=paths, left_out=others)
+    headers += [
+        (name, _read(place, name, entries[name], shards, names)) for name in sorted(entries)
+    ]
+    known = {name for name, _ in headers}
+    return place.reader(headers, None, [name for name in place.names() if name not in known])
 
 
 def _entries(metadata: Any, where: str) -> dict[str, list[_Entry]]:
@@ -91,30 +93,41 @@ def _numbers(size: Any) -> tuple[int, ...]:
     return numbers if all(type(n) is int for n in numbers) else ()
 
 
-def _read(path: Path, entries: list[_Entry], shards: Mapping[str, int], names: Names) -> SourceFile:
+def _read(
+    place: Place, name: str, entries: list[_Entry], shards: Mapping[str, int], names: Names
+) -> Header:
     """Read all of a file but its tensors; shards of one are named by their places."""
-    layout = Layout.empty()
-    with named_errors(str(path), SafetensorsError), open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
+    layout, where = Layout.empty(), place.label(name)
+    with named_errors(where, SafetensorsError, OSError), place.open(name) as file:
+        _read_ends(file, entries)
         end = 0
         for entry in sorted(entries, key=lambda entry: entry.begin):
-            if entry.begin + entry.size > size:
+            if entry.begin + entry.size > file.size:
                 raise SafetensorsError(f"truncated: {entry.name!r:.80} ends behind the file")
-            if entry.begin >= end and (found := _layout(path, file, entry, shards, names)):
+            if entry.begin >= end and (found := _layout(file, where, entry, shards, names)):
                 layout.add(found)
             end = max(end, entry.begin + entry.size)
-        return outlined_file(path, KIND, size, layout, names)
+        return outline_of(file, KIND, layout, names)
+
+
+def _read_ends(file: FileBytes, entries: list[_Entry]) -> None:
+    """Read the beginnings and the ends of parts all at once: all of them but the tensors.
+
+    A file at an address keeps what was read, and one by one takes a request each.
+    """
+    ends = [(entry.begin, entry.begin + entry.size) for entry in entries]
+    file.read([(begin, min(begin + _END_BYTES, end)) for begin, end in ends])
+    file.read([(max(begin, end - _END_BYTES), end) for begin, end in ends])
 
 
 def _layout(
-    path: Path, file: BinaryIO, entry: _Entry, shards: Mapping[str, int], names: Names
+    file: FileBytes, where: str, entry: _Entry, shards: Mapping[str, int], names: Names
 ) -> Layout | None:
     """Return the tensors in a part of a file; None if it has another form, or is damaged."""
-    file.seek(entry.begin)
-    if file.read(len(ZIP_START)) != ZIP_START:
+    if file.part(entry.begin, entry.begin + len(ZIP_START)) != ZIP_START:
         return None
     try:
-        contents = read_zip(path, file, entry.begin, entry.size)
+        contents = read_zip(file, where, entry.begin, entry.size)
     except SafetensorsError:
         return None
     root = entry.name

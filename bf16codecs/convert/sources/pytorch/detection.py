@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zipfile
-from pathlib import Path
+
+from bf16codecs.convert.places import Place
+from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX, PYTORCH_SUFFIXES
 
 __all__ = [
-    "INDEX_SUFFIX",
     "MAGIC_NUMBER",
     "METADATA",
     "RECORD",
@@ -16,8 +17,6 @@ __all__ = [
     "models_in",
 ]
 
-#: The end of the name of an index.
-INDEX_SUFFIX = ".bin.index.json"
 #: The metadata of a checkpoint of several processes.
 METADATA = ".metadata"
 #: The first bytes of a ZIP file, and the end of the name of the pickle in it.
@@ -31,40 +30,42 @@ _OLDER_STARTS = tuple(
     for protocol, prefix in ((2, b""), (3, b""), *((p, b"\x95\x0d" + bytes(7)) for p in (4, 5)))
 )
 _START_BYTES = 512
-_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _PART_SUFFIX = ".distcp"
 
 
-def is_pytorch_file(path: Path) -> bool:
+def is_pytorch_file(place: Place, name: str) -> bool:
     """Return whether `torch.save` may have written a file."""
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        start = file.read(_START_BYTES)
+    start = place.begins(name, _START_BYTES)
     if start.startswith(_OLDER_STARTS):
         return True
     if not start.startswith(ZIP_START):
         return False
     try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith(RECORD) for name in archive.namelist())
+        with (
+            place.open(name) as file,
+            zipfile.ZipFile(file.as_file(0, file.size)) as archive,
+        ):
+            return any(member.endswith(RECORD) for member in archive.namelist())
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return RECORD.encode() in start  # cut short: its first member's name
 
 
-def models_in(folder: Path) -> list[str]:
+def models_in(place: Place) -> list[str]:
     """Return the indexes, or else the files of `torch.save`, in a folder without safetensors."""
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    names = [name for name in place.names() if not name.startswith(".")]
     if any(name.endswith(".safetensors") for name in names):
         return []
-    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
+    indexes = [name for name in names if name.endswith(PYTORCH_INDEX_SUFFIX)]
     return indexes or [
-        name for name in names if name.endswith(_SUFFIXES) and is_pytorch_file(folder / name)
+        name
+        for name in names
+        if name.lower().endswith(PYTORCH_SUFFIXES) and is_pytorch_file(place, name)
     ]
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint of `torch.distributed.checkpoint`."""
-    if not (folder / METADATA).is_file():
+def is_checkpoint(place: Place) -> bool:
+    """Return whether a place is a checkpoint of `torch.distributed.checkpoint`."""
+    if place.name:
         return False
-    return any(entry.suffix == _PART_SUFFIX for entry in folder.iterdir())
+    names = place.names()
+    return METADATA in names and any(name.endswith(_PART_SUFFIX) for name in names)

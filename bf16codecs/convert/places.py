@@ -1,0 +1,303 @@
+"""Where sources are: a folder, on a disk or at an address, or one file in it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
+
+from bf16codecs._arrays.storage import Range
+from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.threads import run_ahead
+from bf16codecs.safetensors import Header, SourceFile, open_file, read_index
+from bf16codecs.store.files import open_files
+from bf16codecs.store.reader import ModelReader
+
+if TYPE_CHECKING:
+    from bf16codecs.store.remote.safetensors import RemoteFolder
+
+__all__ = ["FileBytes", "LocalPlace", "Place", "RemotePlace"]
+
+#: The name and the content of an index.
+Index = tuple[str, bytes]
+
+
+class FileBytes(ABC):
+    """The bytes of an open file, which is `size` bytes long."""
+
+    size: int
+
+    @abstractmethod
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Read ranges, whose order does not matter; each is shorter only where the file ends."""
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Read one range."""
+        (part,) = self.read([(start, stop)])
+        return part
+
+    def as_file(self, begin: int, size: int) -> BinaryIO:
+        """Return `size` bytes from `begin` on as a file of their own."""
+        return cast(BinaryIO, _Part(self, begin, size))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027
+        """Close the file."""
+
+
+class Place(ABC):
+    """A folder, or the file `name` in it; a name is empty if the folder itself was named.
+
+    `where` is what messages call the place.
+    """
+
+    where: str
+    name: str
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return what is in the folder, sorted; names of folders end in a slash."""
+
+    @abstractmethod
+    def label(self, name: str) -> str:
+        """Return the path or the address of a file in the folder, for messages."""
+
+    @abstractmethod
+    def open(self, name: str) -> FileBytes:
+        """Open a file in the folder; raise OSError if there is none, or it cannot be read."""
+
+    @abstractmethod
+    def begins(self, name: str, nbytes: int) -> bytes:
+        """Return the first bytes of a file in the folder; none of anything else."""
+
+    @abstractmethod
+    def index(self, name: str) -> bytes:
+        """Return the content of an index; raise SafetensorsError if it is too large."""
+
+    @abstractmethod
+    def reader(
+        self,
+        headers: Sequence[tuple[str, Header]],
+        index: Index | None = None,
+        left_out: Iterable[str] = (),
+    ) -> ModelReader:
+        """Return a reader of files in the folder, given by names and headers.
+
+        `left_out` is what else is there, if the folder was named.
+        """
+
+
+class LocalPlace(Place):
+    """A place on a disk."""
+
+    def __init__(self, path: str) -> None:
+        self.where, found = path, Path(path)
+        is_folder = found.is_dir()
+        self._folder = found if is_folder else found.parent
+        self.name = "" if is_folder else found.name
+
+    def names(self) -> list[str]:
+        """Return what is in the folder."""
+        entries = self._folder.iterdir()
+        return sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+
+    def label(self, name: str) -> str:
+        """Return the path of a file."""
+        return str(self._folder / name)
+
+    def open(self, name: str) -> FileBytes:
+        """Open a file."""
+        return _LocalBytes(self._folder / name)
+
+    def begins(self, name: str, nbytes: int) -> bytes:
+        """Return the first bytes of a file."""
+        path = self._folder / name
+        if not path.is_file():
+            return b""
+        with open(path, "rb") as file:
+            return file.read(nbytes)
+
+    def index(self, name: str) -> bytes:
+        """Return the content of an index."""
+        return read_index(self._folder / name)
+
+    def reader(
+        self,
+        headers: Sequence[tuple[str, Header]],
+        index: Index | None = None,
+        left_out: Iterable[str] = (),
+    ) -> ModelReader:
+        """Return a reader of files, which are opened for each read."""
+        files = [SourceFile(self._folder / name, header) for name, header in headers]
+        paths = [file.path for file in files]
+        if index is not None:
+            paths.append(self._folder / index[0])
+        return open_files(self.where, files, index=index, paths=paths, left_out=tuple(left_out))
+
+
+class _LocalBytes(FileBytes):
+    """A file on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_file(path)
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Read ranges."""
+        return list(map(self._read, ranges))
+
+    def _read(self, ends: Range) -> bytes:
+        start, stop = ends
+        self._file.seek(start)
+        return self._file.read(max(0, min(stop, self.size) - start))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class RemotePlace(Place):
+    """A place at an address."""
+
+    def __init__(self, folder: RemoteFolder) -> None:
+        self._folder = folder
+        self.where, self.name = folder.where, folder.named[0]
+        self._opened: dict[str, FileBytes] = {}
+
+    def names(self) -> list[str]:
+        """Return what is in the folder, as far as its server lists it."""
+        return sorted(self._folder.sizes or ())
+
+    def label(self, name: str) -> str:
+        """Return the address of a file."""
+        return self._folder.file(name).url
+
+    def open(self, name: str) -> FileBytes:
+        """Open a file; what was read of it is kept."""
+        if name not in self._opened:
+            file = self._folder.file(name)
+            self._opened[name] = _RemoteBytes(file.read, file.size, self._folder.concurrency)
+        return self._opened[name]
+
+    def begins(self, name: str, nbytes: int) -> bytes:
+        """Return the first bytes of a file, of which there is one."""
+        return self.open(name).part(0, nbytes)
+
+    def index(self, name: str) -> bytes:
+        """Return the content of an index."""
+        file = self.open(name)
+        check_metadata(file.size)
+        return file.part(0, file.size)
+
+    def reader(
+        self,
+        headers: Sequence[tuple[str, Header]],
+        index: Index | None = None,
+        left_out: Iterable[str] = (),
+    ) -> ModelReader:
+        """Return a reader of files, by requests."""
+        reader = self._folder.reader(headers, index)
+        reader.left_out = tuple(left_out)
+        return reader
+
+
+# Blocks are read whole, and what lies between two of them if it is cheaper than another request;
+# a request asks for so much at most.
+_BLOCK_BYTES = 1 << 12
+_GAP_BLOCKS, _MOST_BLOCKS = 16, 1 << 10
+
+
+class _RemoteBytes(FileBytes):
+    """A file at an address, of which blocks are kept: parts of it are read again and again."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, concurrency: int) -> None:
+        self._read, self.size, self._concurrency = read, size, concurrency
+        self._blocks: dict[int, bytes] = {}
+
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Read ranges, several at a time."""
+        ends = [(start, max(start, min(stop, self.size))) for start, stop in ranges]
+        needed = {block for part in ends for block in _blocks_of(*part)}
+        runs = list(_runs(sorted(needed - self._blocks.keys())))
+        jobs = (partial(self._read_run, run) for run in runs)
+        with closing(run_ahead(jobs, self._concurrency)) as parts:
+            for run, data in zip(runs, parts, strict=True):
+                for i, block in enumerate(run):
+                    self._blocks[block] = data[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
+        return [self._joined(*part) for part in ends]
+
+    def _read_run(self, run: range) -> bytes:
+        return self._read(run.start * _BLOCK_BYTES, min(run.stop * _BLOCK_BYTES, self.size))
+
+    def _joined(self, start: int, stop: int) -> bytes:
+        blocks = _blocks_of(start, stop)
+        data = b"".join(self._blocks[block] for block in blocks)
+        return data[start - blocks.start * _BLOCK_BYTES :][: stop - start]
+
+
+def _blocks_of(start: int, stop: int) -> range:
+    return range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES) if stop > start else 0)
+
+
+def _runs(blocks: Iterable[int]) -> Iterator[range]:
+    """Group ascending blocks into the runs that are read with one request each."""
+    run = range(0)
+    for block in blocks:
+        if run and block - run.stop <= _GAP_BLOCKS and block - run.start < _MOST_BLOCKS:
+            run = range(run.start, block + 1)
+            continue
+        if run:
+            yield run
+        run = range(block, block + 1)
+    if run:
+        yield run
+
+
+class _Part(io.RawIOBase):
+    """A part of a file, as a file of its own."""
+
+    def __init__(self, file: FileBytes, begin: int, size: int) -> None:
+        super().__init__()
+        self._file, self._begin, self._size, self._at = file, begin, size, 0
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that reading may begin anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "a position before the start")
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def read(self, n: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        left = max(0, self._size - self._at)
+        count = left if n is None or n < 0 else min(n, left)
+        if count > MAX_METADATA_BYTES:
+            raise EOFError(f"{count} bytes beside tensors, more than {MAX_METADATA_BYTES}")
+        start = self._begin + self._at
+        part = self._file.part(start, start + count)
+        self._at += len(part)
+        return part
