@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
 
-__all__ = ["CONFIG", "packed_on_hub"]
+if TYPE_CHECKING:
+    from bf16codecs.store.remote.hub import HubPlace
+
+__all__ = ["CONFIG", "packed_on_hub", "store_on_hub"]
 
 #: The name of a configuration.
 CONFIG = "config.json"
@@ -33,9 +37,8 @@ def packed_on_hub(
     place = find_on_hub(address, storage_options or {})
     stem = "model" if variant is None else f"model.{variant}"
     stores = [posixpath.join(subfolder, f"{stem}{suffix}") for suffix in STORE_SUFFIXES]
-    # A store in a folder has a file below it.
-    there = [s for s in stores if any(n == s or n.startswith(f"{s}/") for n in place.sizes)]
-    if not there:
+    store = _first_of(stores, place)
+    if store is None:
         raise StoreError(
             f"{address}: no store of a model in it: neither {' nor '.join(stores)}; of a store by"
             " another name, give its own address, and config="
@@ -48,4 +51,31 @@ def packed_on_hub(
         if is_beside and name.endswith((".json", ".py")) and size <= _MOST_BYTES:
             place.fetch(name)
     folder = place.fetch(config).parents[len(Path(config).parts) - 1]
-    return f"{place.fixed.rstrip('/')}/{there[0]}", folder
+    return store, folder
+
+
+def store_on_hub(
+    repository: str, revision: str | None, stores: Sequence[str], token: Any
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the address of the first store that a repository has, and options to open it.
+
+    None is returned if it has none of them, or the hub cannot be asked, or has no such repository.
+    """
+    from bf16codecs.store.remote.hub import find_on_hub
+
+    options = {} if token is None else {"token": token}
+    at = "" if revision is None else f"@{quote(revision, safe='')}"
+    try:
+        place = find_on_hub(f"hf://{repository}{at}", options)
+    except (ImportError, OSError, StoreError):
+        return None
+    store = _first_of(stores, place)
+    return None if store is None else (store, options)
+
+
+def _first_of(stores: Sequence[str], place: HubPlace) -> str | None:
+    """Return the address of the first store that is there; None if there is none."""
+    # A store in a folder has a file below it.
+    there = (s for s in stores if any(n == s or n.startswith(f"{s}/") for n in place.sizes))
+    store = next(there, None)
+    return None if store is None else f"{place.fixed.rstrip('/')}/{store}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from typing import Any
 from bf16codecs._base.messages import few
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
+from bf16codecs.torch.on_hub import store_on_hub
 from bf16codecs.torch.replacing import Patch, Replacement
 from bf16codecs.torch.stored_files import FileInStore, Files, ShardIndex, files_in, files_in_each
 
@@ -34,6 +36,8 @@ __all__ = [
 
 # Suffixes of files of weights, and of their index.
 _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
+# Of a repository, with its owner.
+_NAME_ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,10 @@ def patch_transformers() -> None:
     such as `bf16codecs.convert.pack_hugging_face` makes, in all threads of this process. With
     `variant` or `subfolder`, the store has the name that the file would have: ``model.fp16.zarr``.
     In a folder that has an index without its files, each file may be a store. A folder that has
-    ``model.safetensors``, or an index with its files, is loaded from these; other folders, and
-    names of models on the hub, are loaded as before. Calling this again changes nothing;
-    `unpatch_transformers` undoes it.
+    ``model.safetensors``, or an index with its files, is loaded from these; other folders are
+    loaded as before. So are names of models on the hub, ``owner/name``, that have weights there;
+    those with a store instead are read there, by ranges (extra ``hub``). Calling this again changes
+    nothing; `unpatch_transformers` undoes it.
 
     Raises
     ------
@@ -116,7 +121,16 @@ def _finding_stores(
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         found = _found(bound.arguments)
-        return original(*args, **kwargs) if found is None else found
+        if found is not None:
+            return found
+        try:
+            return original(*args, **kwargs)
+        except OSError:
+            # Asked last: most repositories have the files, and need no further request.
+            found = _on_hub(bound.arguments)
+            if found is None:
+                raise
+            return found
 
     return resolve
 
@@ -163,6 +177,26 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
     if is_other or not _may_have_stores(path):
         return None
     return _in_place_of(*_candidates(Path(path, subfolder), explicit, variant))
+
+
+def _on_hub(arguments: Mapping[str, Any]) -> Files | None:
+    """Return the files in a store of a repository on a hub; None if it has none."""
+    name, download = arguments["pretrained_model_name_or_path"], arguments["download_kwargs"] or {}
+    is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
+    if is_other or download.get("local_files_only") or not _is_name_on_hub(name):
+        return None
+    folder = Path(download.get("subfolder") or "")
+    explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
+    _, stores = _candidates(folder, explicit, variant)
+    names, token = [store.as_posix() for store in stores], download.get("token")
+    found = store_on_hub(name, download.get("revision"), names, token)
+    return None if found is None else files_in(found[0], {"storage_options": found[1]})
+
+
+def _is_name_on_hub(name: Any) -> bool:
+    """Tell whether transformers is given the name of a repository, and stores are wanted."""
+    is_wanted = _replacement.is_wanted_by(patch_transformers)
+    return is_wanted and isinstance(name, str) and _NAME_ON_HUB.fullmatch(name) is not None
 
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:

@@ -62,7 +62,7 @@ class Hub:
             if path.is_file():
                 content, name = path.read_bytes(), path.relative_to(folder).as_posix()
                 entry: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": "0"}
-                if is_large(path):
+                if is_large(path) and path.is_file():
                     digest = hashlib.sha256(content).hexdigest()
                     entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
                 siblings.append(entry | self.lies.get(name, {}))
@@ -105,9 +105,11 @@ class Hub:
                 self.reply(200, json.dumps(hub.info(revision)).encode())
 
             def reply_file(self, name: str) -> None:
+                revision, _, rest = name.partition("/")
+                name = f"{hub.commits.get(revision, revision)}/{rest}"
                 path = hub.root / name
                 about = {"X-Repo-Commit": name.partition("/")[0], "ETag": f'"{quote(name)}"'}
-                if is_large(path):
+                if is_large(path) and path.is_file():
                     there = f"{hub.files.url}/{quote(name)}?signature=x"
                     self.reply(302, b"", {**about, "Location": there})
                 elif path.is_file():

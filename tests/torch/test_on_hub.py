@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +83,62 @@ def test_what_is_not_there(hub: Hub, commit: Path) -> None:
     (commit / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"No config\.json in it: give config="):
         bf16torch.from_pretrained(hf.AutoModel, "hf://owner/name", storage_options=options)
+
+
+#: Loads a model by its bare name, as programs do that know nothing of stores but the first line.
+BARE = """
+import bf16codecs.torch, sys, torch, transformers
+if sys.argv[1] == "patched":
+    bf16codecs.torch.patch_transformers()
+name, native, *options = sys.argv[2:]
+theirs = transformers.AutoModelForCausalLM.from_pretrained(native)
+options = dict(option.split("=") for option in options)
+ours = transformers.AutoModelForCausalLM.from_pretrained(name, **options)
+for key, tensor in theirs.state_dict().items():
+    assert torch.equal(ours.state_dict()[key], tensor), key
+"""
+
+
+def bare(hub: Hub, cache: Path, *args: object, **environment: str) -> tuple[int, str]:
+    """Run the program; return its status and what it printed."""
+    tested = {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", BARE, *map(str, args)],
+        env={**os.environ, **tested, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+def test_bare_names(hub: Hub, commit: Path, native: Path, tmp_path: Path) -> None:
+    hub.is_private = True
+    status, out = bare(hub, tmp_path, "patched", "owner/name", native, HF_TOKEN=TOKEN)
+    assert status == 0, out
+    chunks = [request for request in hub.requests if "model.zarr/" in request]
+    assert chunks, hub.requests
+    status, out = bare(hub, tmp_path, "not", "owner/name", native, HF_TOKEN=TOKEN)
+    assert "does not appear to have a file named" in out
+
+
+def test_bare_names_of_other_stores(hub: Hub, commit: Path, native: Path, tmp_path: Path) -> None:
+    shutil.copytree(commit, hub.root / ("1" * 40))
+    hub.commits["v2"] = "1" * 40
+    (hub.root / hub.commits["v2"] / "sub" / "model.zarr").rename(
+        hub.root / hub.commits["v2"] / "sub" / "model.fp16.zarr"
+    )
+    options = "subfolder=sub", "variant=fp16", "revision=v2"
+    status, out = bare(hub, tmp_path, "patched", "owner/name", native, *options)
+    assert status == 0, out
+    status, out = bare(hub, tmp_path, "patched", "owner/name", native, *options[:2])
+    assert "does not appear to have a file named" in out
+
+
+def test_repositories_with_weights_are_loaded_as_before(
+    hub: Hub, commit: Path, native: Path, tmp_path: Path
+) -> None:
+    shutil.copy(native / "model.safetensors", commit)
+    status, out = bare(hub, tmp_path, "patched", "owner/name", native)
+    assert status == 0, out
+    assert not any("model.zarr/" in request for request in hub.requests)
