@@ -69,6 +69,46 @@ def test_links_lead_nowhere(top: Path) -> None:
 
 
 @posix
+def test_links_of_huggingface_hub_are_files(tmp_path: Path) -> None:
+    """Files of a snapshot are links to files beside all snapshots, and no other links are."""
+    blobs, inner = tmp_path / "blobs", tmp_path / "snapshots" / ("0" * 40) / "m.zarr" / "w"
+    inner.mkdir(parents=True)
+    blobs.mkdir()
+    good, name = "../../../../blobs/", "1a" * 20
+    (blobs / name).write_bytes(b"content")
+    (blobs / ("2b" * 32)).symlink_to(tmp_path / "secret")
+    (blobs / "plain").write_bytes(b"plain")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (inner / "linked").symlink_to(good + name)
+    (inner.parent / "zarr.json").symlink_to(f"../../../blobs/{name}")
+    links = {
+        "deeper": f"../{good}{name}",
+        "other": "../../../../secret",
+        "absolute": str(blobs / name),
+        "a link again": good + "2b" * 32,
+        "no digest": good + "plain",
+        "missing": good + "3c" * 20,
+        "round": f"../w/{good}{name}",
+    }
+    for link, target in links.items():
+        (inner / link).symlink_to(target)
+    for top in (inner.parent, inner.parent.parent):
+        folder, prefix = Folder(top), "w/" if top == inner.parent else "m.zarr/w/"
+        assert read(folder, f"{prefix}linked") == b"content"
+        assert read(folder, prefix.replace("w/", "zarr.json")) == b"content"
+        assert folder.size_below("") == 14
+        for link in links:
+            with pytest.raises((StoreError, FileNotFoundError)):
+                folder.open(prefix + link)
+        with pytest.raises(StoreError, match="symbolic link"):
+            folder.open(f"{prefix}linked", os.O_RDWR)
+    (tmp_path / "elsewhere").symlink_to(inner.parent.parent)
+    (inner.parent.parent / "again").symlink_to("m.zarr")
+    with pytest.raises(StoreError, match="symbolic link"):
+        Folder(inner.parent.parent).open("again/w/linked")
+
+
+@posix
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_what_is_no_lock(top: Path, kind: str) -> None:
     if kind == "pipe":

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._base.paths import absolute
+from bf16codecs._files.hub_cache import blob_of
 from bf16codecs._files.reading import READ_FLAGS, require_regular
 from bf16codecs.errors import StoreError
 
@@ -46,7 +47,7 @@ class Folder:
         The folder.
     follow
         Whether it may be a symbolic link, as where the caller has named it. In it, none are
-        followed.
+        followed but links to files in the cache of huggingface_hub: see `hub_cache`.
     lists
         Whether its names may be listed. Otherwise, the right to list them is not needed where the
         system has O_PATH.
@@ -144,6 +145,9 @@ class Folder:
             return self._open_at(self._descriptor, folders, name, flags)
         except OSError as e:
             if e.errno in _REFUSED_LINK:
+                blob = self._blob(key)
+                if blob is not None and flags == os.O_RDONLY:
+                    return Folder(blob.parent).open(blob.name)
                 self.refuse_links(key)
             if e.filename is not None:
                 e.filename = str(self.path / key)
@@ -166,9 +170,16 @@ class Folder:
 
     def refuse_links(self, key: str) -> None:
         """Raise StoreError if a path below the folder is, or is in, a symbolic link."""
-        parts = key.split("/")
-        if any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts) + 1)):
+        if self._has_link(key.split("/")):
             raise StoreError(f"{key} is, or is in, {_LINK_REFUSAL}") from None
+
+    def _has_link(self, parts: list[str]) -> bool:
+        return any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts) + 1))
+
+    def _blob(self, key: str) -> Path | None:
+        """Return the file that a link in huggingface_hub's cache stands for, if a path is one."""
+        *folders, _ = key.split("/")
+        return None if self._has_link(folders) else blob_of(self.path / key)
 
     def size_below(self, path: str) -> int:
         """Return the size of all regular files below a path in the folder.
@@ -219,14 +230,16 @@ class Folder:
                 self._refuse_depth(folder[len(top) :], folders)
                 for name in names:
                     with suppress(FileNotFoundError):
-                        yield os.stat(name, dir_fd=here, follow_symlinks=False)
+                        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                        yield _status_of_blob(self.path / folder / name, status)
             return
         top = str(self.path / path)
         for folder, folders, names in os.walk(top):
             self._refuse_depth(folder[len(top) :], folders)
             for name in names:
                 with suppress(FileNotFoundError):
-                    yield os.lstat(os.path.join(folder, name))
+                    whole = Path(folder, name)
+                    yield _status_of_blob(whole, os.lstat(whole))
 
     def _refuse_depth(self, below: str, folders: list[str]) -> None:
         """Refuse folders that are nested too deep, before they are walked through."""
@@ -260,6 +273,12 @@ class Folder:
         return descriptor
 
 
+def _status_of_blob(path: Path, status: os.stat_result) -> os.stat_result:
+    """Return the status of a file, of one in huggingface_hub's cache behind its link."""
+    blob = blob_of(path) if stat.S_ISLNK(status.st_mode) else None
+    return status if blob is None else os.lstat(blob)
+
+
 def walk(top: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a folder as `os.walk` does, and raise an error where `os.walk` skips a folder."""
 
@@ -281,8 +300,8 @@ def walk_tree(
     top
         The folder, which may be a link.
     follow
-        Whether links to files count as the files, as in the cache of huggingface_hub. Otherwise
-        they are refused: in a stranger's folder they could lead anywhere. Links to folders are
+        Whether all links to files count as the files. Otherwise only those in the cache of
+        huggingface_hub do: in a stranger's folder, others could lead anywhere. Links to folders are
         always refused: a few of them can make paths without end.
     skip
         Returns whether to leave out an entry.
@@ -314,7 +333,7 @@ def walk_tree(
 def _fault(entry: Entry, name: str, follow: bool) -> str:
     """Say why an entry is neither read nor written; empty if it may be."""
     if entry.is_symlink():
-        if not follow:
+        if not follow and blob_of(Path(entry.path)) is None:
             return _LINK_REFUSAL
         if entry.is_dir():
             return (

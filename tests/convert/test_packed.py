@@ -15,6 +15,7 @@ import pytest
 
 from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
 from bf16codecs.errors import StoreError, UnsupportedVersionError
+from folders import content_of
 from lazy_models import weights, write_safetensors
 from model_folders import (
     SHARDS,
@@ -24,6 +25,7 @@ from model_folders import (
     manifest_of,
     write_folder,
 )
+from snapshots import snapshot_of
 
 NOTED = {"mode": "0644", "size": 5, "blake3": "00" * 32}
 
@@ -159,6 +161,21 @@ def test_stores_and_files_of_another_model(folder: Path, tmp_path: Path) -> None
     )
     (folder / "tokenizer.json").write_text("{}")
     assert contents(tmp_path / "back") == contents(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links of POSIX systems")
+def test_a_packed_folder_in_the_cache_of_huggingface_hub(folder: Path, tmp_path: Path) -> None:
+    pack_hugging_face(folder, tmp_path / "packed")
+    cached = snapshot_of(tmp_path / "packed", tmp_path / "cache")
+    unpack_hugging_face(cached, tmp_path / "again")
+    assert content_of(tmp_path / "again") == content_of(folder)
+    link = cached / "config.json"
+    (cached.parent / link.readlink().name).write_text("{}")
+    link.unlink()
+    link.symlink_to(f"../../{'0' * 40}/{'1' * 40}")
+    with pytest.raises((StoreError, OSError), match=r"config\.json"):
+        unpack_hugging_face(cached, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
 
 
 def test_files_added_to_a_packed_folder_are_restored(folder: Path, tmp_path: Path) -> None:

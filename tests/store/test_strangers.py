@@ -24,6 +24,7 @@ from bf16codecs.store.opening import open_store
 from edit_store import claim_shape, edit_array, edit_json, zip_members
 from lazy_models import weights, write_shards, write_store
 from looping import noted
+from snapshots import snapshot_of
 from store_cases import put_back
 
 NO_TENSOR = r"no array|no safetensors header"
@@ -119,6 +120,20 @@ def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
     (tmp_path / "link.zarr").symlink_to(store)
     with bf16codecs.open_model(tmp_path / "link.zarr") as model:
         assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
+
+
+@posix
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
+def test_stores_in_the_cache_of_huggingface_hub(
+    tmp_path: Path, arrays: dict[str, Any], name: str
+) -> None:
+    """Their files are links to files beside all snapshots, as `snapshot_download` leaves them."""
+    written = write_store(tmp_path / name, arrays)
+    cached = snapshot_of(written, tmp_path / "cache")
+    with closing(open_store(cached)) as reader, closing(open_store(written)) as original:
+        assert reader.total_nbytes() == original.total_nbytes()
+    for read in readers(cached):
+        read()
 
 
 @posix

@@ -1,0 +1,34 @@
+"""The cache of huggingface_hub, where files of a snapshot are links to files beside all snapshots.
+
+A snapshot is `ROOT/snapshots/COMMIT`, and its files are links to `ROOT/blobs/DIGEST`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+__all__ = ["blob_of"]
+
+_IN_SNAPSHOT = re.compile(r"(?P<root>.*)/snapshots/[0-9a-f]{40}/.*", re.DOTALL)
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def blob_of(link: Path) -> Path | None:
+    """Return the file that a link in a snapshot stands for; None for any other link.
+
+    Whoever made the folder, the file is one of its own: a link that leads elsewhere, or with other
+    steps, is not one of a cache.
+    """
+    found = _IN_SNAPSHOT.fullmatch(link.as_posix())
+    if found is None:
+        return None
+    blobs = Path(found["root"], "blobs")
+    try:
+        target = os.readlink(link)
+    except OSError:
+        return None
+    blob = blobs / os.path.basename(target)
+    is_usual = Path(target) == Path(os.path.relpath(blob, link.parent))
+    return blob if is_usual and _DIGEST.fullmatch(blob.name) else None
