@@ -1,4 +1,4 @@
-"""Model stores in PyTorch: the functions of `safetensors.torch`, and models of transformers."""
+"""Model stores in PyTorch: `safetensors.torch`, models of transformers, pipelines of diffusers."""
 
 from typing import TYPE_CHECKING
 
@@ -7,6 +7,7 @@ from bf16codecs._base.torch_tensors import as_tensor
 from bf16codecs.torch.files import load_file, load_model, save_file, save_model
 from bf16codecs.torch.loading import load_into
 from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
+from bf16codecs.torch.pipelines import patch_diffusers, unpatch_diffusers
 from bf16codecs.torch.pretrained import from_pretrained
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ __all__ = [
     "load_file",
     "load_into",
     "load_model",
+    "patch_diffusers",
     "patch_transformers",
     "save_file",
     "save_model",
+    "unpatch_diffusers",
     "unpatch_transformers",
 ]
 

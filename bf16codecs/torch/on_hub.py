@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,6 +22,12 @@ __all__ = ["CONFIG", "packed_on_hub", "store_on_hub"]
 CONFIG = "config.json"
 # Configurations and code are smaller; tokenizers, which no model needs, may be larger.
 _MOST_BYTES = 1 << 20
+# A repository's name with its owner, and a folder of it in huggingface_hub's cache.
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_CACHED = re.compile(
+    r".*/models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)"
+    r"/snapshots/(?P<commit>[0-9a-f]{40})(/(?P<folder>.*))?"
+)
 
 
 def packed_on_hub(
@@ -55,22 +62,29 @@ def packed_on_hub(
 
 
 def store_on_hub(
-    repository: str, revision: str | None, stores: Sequence[str], token: Any
+    name: Any, revision: str | None, stores: Iterable[Path], token: Any
 ) -> tuple[str, dict[str, Any]] | None:
-    """Return the address of the first store that a repository has, and options to open it.
+    """Return the address of the first store that a repository has, and options of `open_model`.
 
-    None is returned if it has none of them, or the hub cannot be asked, or has no such repository.
+    None is returned if it has none of them, the hub cannot be asked, or `name` is not that of a
+    repository. A folder in huggingface_hub's cache stands for what it was downloaded from.
     """
+    names = [store.as_posix() for store in stores]
+    if cached := _CACHED.fullmatch(Path(name).as_posix()):
+        name, revision = f"{cached['owner']}/{cached['name']}", cached["commit"]
+        names = [posixpath.join(cached["folder"] or "", store) for store in names]
+    if not _NAME.fullmatch(str(name)):
+        return None
     from bf16codecs.store.remote.hub import find_on_hub
 
     options = {} if token is None else {"token": token}
     at = "" if revision is None else f"@{quote(revision, safe='')}"
     try:
-        place = find_on_hub(f"hf://{repository}{at}", options)
+        place = find_on_hub(f"hf://{name}{at}", options)
     except (ImportError, OSError, StoreError):
         return None
-    store = _first_of(stores, place)
-    return None if store is None else (store, options)
+    store = _first_of(names, place)
+    return None if store is None else (store, {"storage_options": options})
 
 
 def _first_of(stores: Sequence[str], place: HubPlace) -> str | None:

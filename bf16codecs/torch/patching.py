@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,8 +35,6 @@ __all__ = [
 
 # Suffixes of files of weights, and of their index.
 _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
-# Of a repository, with its owner.
-_NAME_ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -183,20 +180,14 @@ def _on_hub(arguments: Mapping[str, Any]) -> Files | None:
     """Return the files in a store of a repository on a hub; None if it has none."""
     name, download = arguments["pretrained_model_name_or_path"], arguments["download_kwargs"] or {}
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
-    if is_other or download.get("local_files_only") or not _is_name_on_hub(name):
+    is_wanted = _replacement.is_wanted_by(patch_transformers)
+    if not is_wanted or is_other or download.get("local_files_only"):
         return None
     folder = Path(download.get("subfolder") or "")
     explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
     _, stores = _candidates(folder, explicit, variant)
-    names, token = [store.as_posix() for store in stores], download.get("token")
-    found = store_on_hub(name, download.get("revision"), names, token)
-    return None if found is None else files_in(found[0], {"storage_options": found[1]})
-
-
-def _is_name_on_hub(name: Any) -> bool:
-    """Tell whether transformers is given the name of a repository, and stores are wanted."""
-    is_wanted = _replacement.is_wanted_by(patch_transformers)
-    return is_wanted and isinstance(name, str) and _NAME_ON_HUB.fullmatch(name) is not None
+    found = store_on_hub(name, download.get("revision"), stores, download.get("token"))
+    return None if found is None else files_in(*found)
 
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
@@ -374,4 +365,4 @@ PATCHES = (
         True,
     ),
 )
-_replacement = Replacement(PATCHES)
+_replacement = Replacement("transformers", "5.0, 5.23 and 5.24", PATCHES)

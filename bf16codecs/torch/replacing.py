@@ -1,4 +1,4 @@
-"""Replaces functions of transformers by ours, while they have users."""
+"""Replaces functions of a library by ours, while they have users."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from bf16codecs._base.messages import from_extra
 
 __all__ = ["Patch", "Replacement"]
 
-#: Releases of transformers that were tried.
-_TRIED = "5.0, 5.23 and 5.24"
-
 
 class Patch(NamedTuple):
-    """The replacement of a function in a module of transformers by ours.
+    """The replacement of a function in a module of a library by ours.
 
     `name` may begin with a class. `needed` are the parameters that ours relies on, the function's
     first one at the front. `wrap` makes ours from the original and its signature. Releases may lack
@@ -50,8 +47,8 @@ class Patch(NamedTuple):
             owner = getattr(owner, name, None)
         return owner
 
-    def signature(self) -> inspect.Signature:
-        """Return the function's signature; raise ImportError if it lacks parameters in `needed`."""
+    def signature(self) -> inspect.Signature | None:
+        """Return the function's signature; None if it lacks parameters in `needed`."""
         function = self.current
         if function is not None:
             try:
@@ -63,13 +60,7 @@ class Patch(NamedTuple):
             with suppress(TypeError):
                 signature.bind(**dict.fromkeys(self.needed))
                 return _loose_signature(*self.needed)
-        import transformers
-
-        raise ImportError(
-            f"transformers {transformers.__version__} loads models in a way that this release of"
-            f" bf16codecs does not know: {_TRIED} were tried: install one of these",
-            name="transformers",
-        )
+        return None
 
 
 def _loose_signature(first: str, *others: str) -> inspect.Signature:
@@ -88,11 +79,13 @@ def _loose_signature(first: str, *others: str) -> inspect.Signature:
 class Replacement:
     """Assigns our functions for the first user, and the originals again after the last.
 
-    A function that another library has since put around ours stays, with ours in it: without users,
-    ours only calls the original, and for the next user, ours is put around it all again.
+    `tried` names the releases of the library that were tried. A function that another library has
+    since put around ours stays, with ours in it: without users, ours only calls the original, and
+    for the next user, ours is put around it all again.
     """
 
-    def __init__(self, patches: Sequence[Patch]) -> None:
+    def __init__(self, library: str, tried: str, patches: Sequence[Patch]) -> None:
+        self._library, self._tried = library, tried
         self._patches, self._lock = patches, make_lock()
         self._users: set[object] = set()
         self._ours: list[tuple[Patch, Callable[..., Any], Callable[..., Any]]] = []
@@ -102,9 +95,10 @@ class Replacement:
         return user in self._users
 
     def add(self, user: object) -> None:
-        """Replace all functions, or none; raise ImportError without a supported transformers."""
-        with from_extra("transformers", "models of transformers"):
-            from transformers import modeling_utils  # noqa: F401
+        """Replace all functions, or none; raise ImportError without a supported library."""
+        with from_extra(self._library, f"models of {self._library}"):
+            importlib.import_module(self._library)
+            importlib.import_module(self._patches[0].module)
         with self._lock:
             missing = [patch for patch in self._patches if not self._is_ours(patch.current)]
             signatures = [(patch, self._signature(patch)) for patch in missing]
@@ -135,11 +129,13 @@ class Replacement:
             function = getattr(function, "__wrapped__", None)
         return False
 
-    @staticmethod
-    def _signature(patch: Patch) -> inspect.Signature | None:
-        try:
-            return patch.signature()
-        except ImportError:
-            if patch.is_optional:
-                return None
-            raise
+    def _signature(self, patch: Patch) -> inspect.Signature | None:
+        signature = patch.signature()
+        if signature is None and not patch.is_optional:
+            version = importlib.import_module(self._library).__version__
+            raise ImportError(
+                f"{self._library} {version} loads models in a way that this release of bf16codecs"
+                f" does not know: {self._tried} were tried: install one of these",
+                name=self._library,
+            )
+        return signature

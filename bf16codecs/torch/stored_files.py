@@ -14,11 +14,11 @@ import torch
 from bf16codecs.convert.checks import stored_index
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.model.model import Model, open_model
-from bf16codecs.safetensors import Header, read_index
+from bf16codecs.safetensors import read_index
 from bf16codecs.store.kinds import STORE_SUFFIXES
 from bf16codecs.torch.tensors import TORCH_DTYPES
 
-__all__ = ["FileInStore", "Files", "ShardIndex", "files_in", "files_in_each"]
+__all__ = ["FileInStore", "Files", "ShardIndex", "all_in", "files_in", "files_in_each"]
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,12 @@ class FileInStore(str):
     names: list[str]
     metadata: Mapping[str, str]
 
-    def __new__(cls, model: Model, name: str, header: Header) -> FileInStore:
-        """Make the stand-in of the file of a name and a header."""
+    def __new__(
+        cls, model: Model, name: str, tensors: Iterable[str], metadata: Mapping[str, str]
+    ) -> FileInStore:
+        """Make the stand-in of a file."""
         file = super().__new__(cls, f"<{model.where}/{name}>")
-        file.model, file.names = model, sorted(tensor.name for tensor in header.tensors)
-        file.metadata = header.metadata if header.has_metadata else {}
+        file.model, file.names, file.metadata = model, sorted(tensors), metadata
         return file
 
     def slices(self) -> dict[str, Any]:
@@ -109,6 +110,12 @@ class FileInStore(str):
 Files = tuple[list[FileInStore], dict[str, Any] | None]
 
 
+def all_in(location: str, opening: Mapping[str, Any]) -> FileInStore:
+    """Return all files in a store as one."""
+    model = open_model(location, framework="torch", **opening)
+    return FileInStore(model, "*", model, {})
+
+
 def files_in(location: str, opening: Mapping[str, Any]) -> Files:
     """Return the files in a store, in the order of their names, and the entries of their index."""
     model = open_model(location, framework="torch", **opening)
@@ -116,7 +123,15 @@ def files_in(location: str, opening: Mapping[str, Any]) -> Files:
         reader = model._handle.opened
         stored = zip(reader.info.files, reader.headers, strict=True)
         headers = sorted(((file.name, header) for file, header in stored), key=lambda pair: pair[0])
-        files = [FileInStore(model, name, header) for name, header in headers]
+        files = [
+            FileInStore(
+                model,
+                name,
+                (tensor.name for tensor in header.tensors),
+                header.metadata if header.has_metadata else {},
+            )
+            for name, header in headers
+        ]
         if reader.info.index is None:
             return files, None
         index = json.loads(stored_index(reader))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from commands import package_environment
 from servers import FileServer, serving
 
 TOKEN = "hf_secret"
@@ -68,6 +71,13 @@ class Hub:
                 siblings.append(entry | self.lies.get(name, {}))
         return {"id": "owner/name", "sha": sha, "siblings": siblings}
 
+    def tree(self, revision: str) -> list[dict[str, Any]]:
+        """Return what the hub lists where programs ask for all of a revision."""
+        return [
+            {"type": "file", "path": entry["rfilename"], "size": entry["size"], "oid": "0"}
+            for entry in self.info(revision)["siblings"]
+        ]
+
     def _handler(hub) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -91,6 +101,8 @@ class Hub:
                 elif f"/{hub.old_name}" in path:
                     there = path.replace(hub.old_name, "owner/name")
                     self.reply(307, b"", {"Location": f"{there}?{urlsplit(self.path).query}"})
+                elif parts[:5] == ["api", "models", "owner", "name", "tree"]:
+                    self.reply(200, json.dumps(hub.tree(parts[5])).encode())
                 elif parts[:4] == ["api", "models", "owner", "name"]:
                     self.reply_info("/".join(parts[5:]) or "main")
                 elif parts[:3] == ["owner", "name", "resolve"]:
@@ -108,7 +120,8 @@ class Hub:
                 revision, _, rest = name.partition("/")
                 name = f"{hub.commits.get(revision, revision)}/{rest}"
                 path = hub.root / name
-                about = {"X-Repo-Commit": name.partition("/")[0], "ETag": f'"{quote(name)}"'}
+                digest = hashlib.sha1(path.read_bytes() if path.is_file() else b"").hexdigest()
+                about = {"X-Repo-Commit": name.partition("/")[0], "ETag": f'"{digest}"'}
                 if is_large(path) and path.is_file():
                     there = f"{hub.files.url}/{quote(name)}?signature=x"
                     self.reply(302, b"", {**about, "Location": there})
@@ -149,3 +162,16 @@ def hub_server(root: Path) -> Iterator[Hub]:
         stack.callback(hub.close)
         (root / hub.commits["main"]).mkdir()
         yield hub
+
+
+def run_at(hub: Hub, cache: Path, code: str, *args: object, **environment: str) -> tuple[int, str]:
+    """Run a program whose libraries know this hub alone; return its status and its output."""
+    known = {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        env=package_environment(**known, **environment),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return process.returncode, process.stdout + process.stderr

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bf16codecs.errors import StoreError
-from hub_server import TOKEN, Hub
+from hub_server import TOKEN, Hub, run_at
 from lazy_imports import lazily
 from tiny_llama import packed, same
 
@@ -99,26 +96,13 @@ for key, tensor in theirs.state_dict().items():
 """
 
 
-def bare(hub: Hub, cache: Path, *args: object, **environment: str) -> tuple[int, str]:
-    """Run the program; return its status and what it printed."""
-    tested = {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1"}
-    process = subprocess.run(
-        [sys.executable, "-c", BARE, *map(str, args)],
-        env={**os.environ, **tested, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return process.returncode, process.stdout + process.stderr
-
-
 def test_bare_names(hub: Hub, commit: Path, native: Path, tmp_path: Path) -> None:
     hub.is_private = True
-    status, out = bare(hub, tmp_path, "patched", "owner/name", native, HF_TOKEN=TOKEN)
+    status, out = run_at(hub, tmp_path, BARE, "patched", "owner/name", native, HF_TOKEN=TOKEN)
     assert status == 0, out
     chunks = [request for request in hub.requests if "model.zarr/" in request]
     assert chunks, hub.requests
-    status, out = bare(hub, tmp_path, "not", "owner/name", native, HF_TOKEN=TOKEN)
+    status, out = run_at(hub, tmp_path, BARE, "not", "owner/name", native, HF_TOKEN=TOKEN)
     assert "does not appear to have a file named" in out
 
 
@@ -129,9 +113,9 @@ def test_bare_names_of_other_stores(hub: Hub, commit: Path, native: Path, tmp_pa
         hub.root / hub.commits["v2"] / "sub" / "model.fp16.zarr"
     )
     options = "subfolder=sub", "variant=fp16", "revision=v2"
-    status, out = bare(hub, tmp_path, "patched", "owner/name", native, *options)
+    status, out = run_at(hub, tmp_path, BARE, "patched", "owner/name", native, *options)
     assert status == 0, out
-    status, out = bare(hub, tmp_path, "patched", "owner/name", native, *options[:2])
+    status, out = run_at(hub, tmp_path, BARE, "patched", "owner/name", native, *options[:2])
     assert "does not appear to have a file named" in out
 
 
@@ -139,6 +123,6 @@ def test_repositories_with_weights_are_loaded_as_before(
     hub: Hub, commit: Path, native: Path, tmp_path: Path
 ) -> None:
     shutil.copy(native / "model.safetensors", commit)
-    status, out = bare(hub, tmp_path, "patched", "owner/name", native)
+    status, out = run_at(hub, tmp_path, BARE, "patched", "owner/name", native)
     assert status == 0, out
     assert not any("model.zarr/" in request for request in hub.requests)
