@@ -198,7 +198,7 @@ def test_a_server_that_fails_in_a_zip_file(
 
 
 def test_blocks() -> None:
-    """Whatever ranges are read, each byte comes once, and neighbours with one request."""
+    """Of any ranges that are read, each byte comes once, and neighbours with one request."""
     data = bytes(range(256)) * 1200
     asked: list[tuple[int, int]] = []
 

@@ -36,6 +36,7 @@ NOT_RUN = {
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
     "needs the package gguf": 1,  # tests/convert/test_gguf_sources.py has a file of it
+    "needs diffusers": 2,  # run by tests/torch/test_pipelines.py
     "reads from the hub": 4,  # test_hub.py, test_hub_sources.py and test_on_hub.py have their own
 }
 #: Files that pages write into their working folder.
