@@ -52,7 +52,7 @@ __getattr__, __dir__ = _lazy_names(
         *("bench", "cli", "codecs", "convert", "errors", "hdf5", "model", "safetensors", "store"),
         "zarr",
     ],
-    unlisted=["dask", "torch"],
+    unlisted=["dask", "gguf", "torch"],
 )
 _register_when_imported()
 del TYPE_CHECKING

@@ -18,6 +18,7 @@ CASES = [
     ("torch", "model.get_tensor('model.norm.weight', framework='pt')", "torch"),
     ("dask.array", "model['model.norm.weight'].dask()", "dask"),
     ("distributed", "import bf16codecs.dask", "dask"),
+    ("gguf", "import bf16codecs.gguf", "gguf"),
     ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
     ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
     ("huggingface_hub", "safetensors_to_zarr('hf://owner/name', 'x.zarr')", "hub"),

@@ -35,14 +35,13 @@ NOT_RUN = {
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
-    "needs the package gguf": 1,  # tests/convert/test_gguf_sources.py has a file of it
     "needs diffusers": 2,  # run by tests/torch/test_pipelines.py
     "reads from the hub": 4,  # test_hub.py, test_hub_sources.py and test_on_hub.py have their own
 }
 #: Files that pages write into their working folder.
 WRITTEN = {"docs/howto/analysis.md": ["report.html", "figures", "exponents.png", "predictions.svg"]}
 #: Requirements of blocks that the tests do not install, at least not on every platform.
-NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "netCDF4", "torch", "transformers"}
+NEEDS = {"accelerate", "gguf", "h5dump", "h5repack", "jax", "netCDF4", "torch", "transformers"}
 
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

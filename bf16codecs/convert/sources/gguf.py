@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import named_errors
@@ -19,7 +20,7 @@ from bf16codecs.store.kinds import GGUF_SUFFIX
 from bf16codecs.store.outline import Layout, Region
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["is_source", "open_source"]
+__all__ = ["TensorPlace", "is_source", "open_source", "read_places"]
 
 KIND = "gguf"
 
@@ -87,7 +88,7 @@ def open_source(place: Place) -> ModelReader:
     """Open a file, or the only one in a folder; raise SafetensorsError if it is damaged."""
     name, names = place.name or _file_in(place), Names()
     with named_errors(place.label(name), SafetensorsError, OSError), place.open(name) as file:
-        tensors = _read_tensors(file)
+        tensors = _regions(file)
         shown = set(map(id, without_overlaps(tensors)))
         regions = [
             replace(tensor, name=names.unique(tensor.name))
@@ -169,8 +170,23 @@ class _Metadata:
         return 0
 
 
-def _read_tensors(file: FileBytes) -> list[Region]:
-    """Return the tensors of a file, in their order there."""
+class TensorPlace(NamedTuple):
+    """A tensor as a file describes it."""
+
+    name: str
+    #: In C order, in numbers.
+    shape: tuple[int, ...]
+    #: The number of its type.
+    type: int
+    #: The offset of its bytes in the file.
+    offset: int
+
+
+def read_places(file: FileBytes) -> tuple[list[TensorPlace], bool]:
+    """Return the tensors of a file in their order there, and whether it is little-endian.
+
+    ValueError is raised if it is damaged.
+    """
     metadata = _Metadata(file)
     count, entries = metadata.number(metadata.length), metadata.number(metadata.length)
     alignment = 32
@@ -181,37 +197,41 @@ def _read_tensors(file: FileBytes) -> list[Region]:
             alignment = value
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"an alignment of {alignment} bytes is not a power of two")
-    infos = [_read_info(metadata) for _ in range(count)]
+    relative = [_read_place(metadata) for _ in range(count)]
     start = -(-metadata.at // alignment) * alignment
-    found = [_placed(*info, start, metadata.is_little_endian) for info in infos]
-    tensors = [tensor for tensor in found if tensor is not None]
-    last = max((tensor.stop for tensor in tensors), default=0)
-    if last > file.size:
-        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {file.size}")
-    return tensors
+    places = [place._replace(offset=start + place.offset) for place in relative]
+    return places, metadata.is_little_endian
 
 
-def _read_info(metadata: _Metadata) -> tuple[str, tuple[int, ...], int, int]:
-    """Return the name, the shape in C order, the type and the relative offset of a tensor."""
+def _read_place(metadata: _Metadata) -> TensorPlace:
+    """Return the next tensor, with its offset behind the metadata."""
     name, count = metadata.text().decode("utf-8", "backslashreplace"), metadata.number("I")
     if count > _MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r:.80} has {count} dimensions")
     shape = tuple(metadata.number(metadata.length) for _ in range(count))[::-1]
     if prod(shape) >> 60:
         raise ValueError(f"tensor {name!r:.80} is larger than any file")
-    return name, shape, metadata.number("I"), metadata.number("Q")
+    return TensorPlace(name, shape, metadata.number("I"), metadata.number("Q"))
 
 
-def _placed(
-    name: str, shape: tuple[int, ...], kind: int, offset: int, start: int, is_little_endian: bool
-) -> Region | None:
-    """Return a tensor with its place in the file; None if its size is not known."""
-    at = start + offset
-    if not is_little_endian:
-        return None
+def _regions(file: FileBytes) -> list[Region]:
+    """Return the tensors of a file, in their order there."""
+    places, is_little_endian = read_places(file)
+    # The numbers of a big-endian file are bytes.
+    found = [_region(place) for place in places] if is_little_endian else []
+    regions = [region for region in found if region is not None]
+    last = max((region.stop for region in regions), default=0)
+    if last > file.size:
+        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {file.size}")
+    return regions
+
+
+def _region(place: TensorPlace) -> Region | None:
+    """Return a tensor of numbers, or of bytes; None if its size is not known."""
+    name, shape, kind, offset = place
     if kind in _PLAIN:
-        return Region(name, _PLAIN[kind], shape, at)
+        return Region(name, _PLAIN[kind], shape, offset)
     items, nbytes = _BLOCKS.get(kind, (0, 0))
     if not items or not shape or shape[-1] % items:
         return None
-    return Region(name, "U8", (*shape[:-1], shape[-1] // items * nbytes), at)
+    return Region(name, "U8", (*shape[:-1], shape[-1] // items * nbytes), offset)
