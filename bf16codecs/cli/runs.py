@@ -93,11 +93,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         if options["base"] is not None:
             _check_codec(options, CodecChoice.check_difference)
         return Job.MODEL
-    others = {
-        **others,
-        "--base": options.pop("base"),
-        "--storage-options": options.pop("storage_options"),
-    }
+    others = {**others, "--base": options.pop("base")}
     for name, value in others.items():
         if value is not None:
             raise click.UsageError(f"{name} does not go with --series and --append")

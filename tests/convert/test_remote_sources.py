@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -174,6 +175,22 @@ def test_runs(server: FileServer, tmp_path: Path) -> None:
     safetensors_to_run(urls[:2], tmp_path / "run.zarr")
     assert append_to_run(urls[2], tmp_path / "run.zarr").step == 300
     verify_store(tmp_path / "run.zarr", server.root)
+
+
+def test_runs_in_a_bucket(bucket: str, s3: dict[str, str], fsspec: Any, tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    for step in (100, 200, 300):
+        name = f"step-{step}.safetensors"
+        write_model(tmp_path / "steps" / name, [("a", "BF16", (64, 8))], step)
+    upload(tmp_path / "steps", bucket, s3, fsspec)
+    urls = [f"{bucket}/step-{step}.safetensors" for step in (100, 200, 300)]
+    run, options = tmp_path / "run.zarr", ("--storage-options", json.dumps(s3))
+    assert "2 checkpoints -> " in done("st2zarr", "--series", *urls[:2], run, *options)
+    done("st2zarr", urls[2], run, "--append", *options)
+    verify_store(run, tmp_path / "steps")
+    local = tmp_path / "steps" / "step-300.safetensors"
+    for args in (("--series", local, tmp_path / "r.zarr"), (local, run, "--append")):
+        assert "no source is at one" in refused("st2zarr", *args, *options)
 
 
 def test_what_is_wrong_is_said(server: FileServer, tmp_path: Path) -> None:

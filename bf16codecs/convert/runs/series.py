@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import argument
@@ -22,7 +23,7 @@ from bf16codecs.convert.runs.appending import NewStep, add_step
 from bf16codecs.convert.runs.members import check_series
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
 from bf16codecs.convert.runs.step_numbers import StepNumber, ordered_steps, step_of
-from bf16codecs.convert.sources import left_out, opened_source
+from bf16codecs.convert.sources import check_used, left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
@@ -73,6 +74,7 @@ def safetensors_to_run(
     overwrite: bool = False,
     sync: bool = True,
     allow_changed_tensors: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Convert the checkpoints of a run to one store, with the step as first axis.
@@ -80,7 +82,8 @@ def safetensors_to_run(
     Parameters
     ----------
     sources
-        Safetensors files, folders of shards, or their indexes, in any order.
+        Safetensors files, folders of shards, their indexes, or the addresses of these, in any
+        order.
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete.
@@ -98,7 +101,7 @@ def safetensors_to_run(
     allow_changed_tensors
         Let tensors have another dtype or shape than in the steps before. Over time, such a tensor
         is read in parts, each named after its first step; a `TensorChangeWarning` says so.
-    threads, zarr_format, sha256, verify, overwrite, sync, progress
+    threads, zarr_format, sha256, verify, overwrite, sync, storage_options, progress
         As for `safetensors_to_zarr`.
 
     Returns
@@ -131,7 +134,8 @@ def safetensors_to_run(
         allow_changed_tensors=allow_changed_tensors,
         progress=progress,
     )
-    return _new_run(ordered_steps(sources, steps), store, options)
+    check_used(storage_options, sources)
+    return _new_run(ordered_steps(sources, steps, storage_options), store, options)
 
 
 def _new_run(
@@ -162,7 +166,7 @@ def _new_run(
         elif is_packed:
             pack_hdf5(path, temporary, choice)
     return Summary(
-        len(paths),
+        sum(len(source.headers) for _, source in checkpoints),
         len(info.tensors),
         sum(source.total_nbytes() for _, source in checkpoints),
         disk_size(target),
@@ -216,6 +220,7 @@ def append_to_run(
     verify: bool = True,
     sync: bool = True,
     allow_changed_tensors: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Append a checkpoint to a run, in a Zarr folder or an HDF5 file, or begin a run.
@@ -226,7 +231,7 @@ def append_to_run(
     Parameters
     ----------
     src
-        A safetensors file, a folder of shards, or their index.
+        A safetensors file, a folder of shards, their index, or the address of one of these.
     store
         The run. It is made if nothing is there, as an HDF5 file if `as_hdf5` is true.
     step
@@ -235,7 +240,8 @@ def append_to_run(
     codec, level, keyframe_every, zarr_format
         As for `safetensors_to_run`, for a new run. For an existing run, values other than its own
         are refused.
-    chunk_size, threads, as_hdf5, sha256, verify, sync, allow_changed_tensors, progress
+    chunk_size, threads, as_hdf5, sha256, verify, sync, allow_changed_tensors, storage_options,
+    progress
         As for `safetensors_to_run`.
 
     Returns
@@ -269,7 +275,8 @@ def append_to_run(
         allow_changed_tensors=allow_changed_tensors,
         progress=progress,
     )
-    with closing(opened_source(src, to_store=True)) as source:
+    check_used(storage_options, [src])
+    with closing(opened_source(src, to_store=True, options=storage_options)) as source:
         target = Path(given_path(store, "run"))
         absolute_target(store, source.paths)
         find_number = partial(step_of, source, src) if step is None else partial(StepNumber, step)

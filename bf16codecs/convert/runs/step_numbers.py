@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bf16codecs._base.arguments import for_caller
 from bf16codecs.convert.sources import opened_source
@@ -139,15 +139,18 @@ def _names_in(path: str) -> list[str]:
 
 
 def ordered_steps(
-    paths: Iterable[str | os.PathLike[str]], given: Sequence[int] | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    given: Sequence[int] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[tuple[int, ModelReader]]:
     """Open checkpoints, and return them with their step numbers, ascending.
 
-    `step_of` finds steps if none are `given`. Raises SafetensorsError if two are equal or unclear.
+    `step_of` finds steps if none are `given`. `storage_options` are for addresses. Raises
+    SafetensorsError if two are equal or unclear.
     """
     found: dict[int, tuple[ModelReader, str]] = {}
     for i, path in enumerate(paths):
-        source = opened_source(path, to_store=True)
+        source = opened_source(path, to_store=True, options=storage_options)
         number = step_of(source, path).value if given is None else given[i]
         if number in found:
             other = found[number][1]

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._base.arguments import argument
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs.convert.places import LocalPlace, Place, RemotePlace
@@ -25,6 +26,7 @@ from bf16codecs.safetensors import check_names_to_store
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import (
     Kind,
+    address_scheme,
     detect,
     kind_of_address,
     path_of,
@@ -37,7 +39,7 @@ from bf16codecs.store.reader import ModelReader
 if TYPE_CHECKING:
     from bf16codecs.store.remote.safetensors import RemoteFolder
 
-__all__ = ["is_foreign", "left_out", "opened_source"]
+__all__ = ["check_used", "is_foreign", "left_out", "opened_source"]
 
 
 def opened_source(
@@ -124,6 +126,15 @@ def _opened(kind: Any, place: Place) -> ModelReader:
     with named_errors(place.where, SafetensorsError, OSError):
         reader: ModelReader = kind.open_source(place)
         return reader
+
+
+def check_used(
+    options: Mapping[str, Any] | None, sources: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Raise ValueError for options of file systems if none of the sources is at an address."""
+    if options and not any(address_scheme(os.fspath(source)) for source in sources):
+        name = argument("storage_options")
+        raise ValueError(f"{name} are for addresses: no source is at one")
 
 
 def is_foreign(path: str | os.PathLike[str]) -> bool:
