@@ -7,14 +7,11 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._base.threads import run_ahead
 from bf16codecs.safetensors import Header, SourceFile, open_file, read_index
 from bf16codecs.store.files import open_files
 from bf16codecs.store.reader import ModelReader
@@ -187,7 +184,7 @@ class RemotePlace(Place):
         """Open a file; what was read of it is kept."""
         if name not in self._opened:
             file = self._folder.file(name)
-            self._opened[name] = _RemoteBytes(file.read, file.size, self._folder.concurrency)
+            self._opened[name] = _RemoteBytes(file.read, file.size)
         return self._opened[name]
 
     def begins(self, name: str, nbytes: int) -> bytes:
@@ -221,24 +218,22 @@ _GAP_BLOCKS, _MOST_BLOCKS = 16, 1 << 10
 class _RemoteBytes(FileBytes):
     """A file at an address, of which blocks are kept: parts of it are read again and again."""
 
-    def __init__(self, read: Callable[[int, int], bytes], size: int, concurrency: int) -> None:
-        self._read, self.size, self._concurrency = read, size, concurrency
+    def __init__(self, read: Callable[[Sequence[Range]], Sequence[bytes]], size: int) -> None:
+        self._read, self.size = read, size
         self._blocks: dict[int, bytes] = {}
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        """Read ranges, several at a time."""
+        """Read ranges, all that are missing together."""
         ends = [(start, max(start, min(stop, self.size))) for start, stop in ranges]
         needed = {block for part in ends for block in _blocks_of(*part)}
         runs = list(_runs(sorted(needed - self._blocks.keys())))
-        jobs = (partial(self._read_run, run) for run in runs)
-        with closing(run_ahead(jobs, self._concurrency)) as parts:
-            for run, data in zip(runs, parts, strict=True):
-                for i, block in enumerate(run):
-                    self._blocks[block] = data[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
+        for run, data in zip(runs, self._read(list(map(self._bytes_of, runs))), strict=True):
+            for i, block in enumerate(run):
+                self._blocks[block] = data[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
         return [self._joined(*part) for part in ends]
 
-    def _read_run(self, run: range) -> bytes:
-        return self._read(run.start * _BLOCK_BYTES, min(run.stop * _BLOCK_BYTES, self.size))
+    def _bytes_of(self, run: range) -> Range:
+        return run.start * _BLOCK_BYTES, min(run.stop * _BLOCK_BYTES, self.size)
 
     def _joined(self, start: int, stop: int) -> bytes:
         blocks = _blocks_of(start, stop)

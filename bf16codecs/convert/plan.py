@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.half import round_to_bfloat16
 from bf16codecs._base.limits import is_addressable
-from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
@@ -179,17 +177,26 @@ class _Data:
 
     def read(self, start: int, part: Bytes) -> Bytes:
         """Fill `part` with the items from `start` on."""
-        offset = self.source.headers[self.file].data_start + self.tensor.start
-        self.source.read_range(self.file, offset + start * self.item_size, part)
+        self.source.read_range(self.file, self._offset(start), part)
         return part
 
     def sample(self) -> Bytes:
         """Read items from the middle, once."""
         if self._sample is None:
-            count = min(self.items, _SAMPLE_ITEMS)
-            start = (self.items - count) // 2
-            self._sample = self.read(start, np.empty(count * self.item_size, np.uint8))
+            offset, memory = self.place_of_sample()
+            self.source.read_range(self.file, offset, memory)
+        assert self._sample is not None
         return self._sample
+
+    def place_of_sample(self) -> tuple[int, Bytes]:
+        """Return the offset in the file of items in the middle, and memory for them."""
+        count = min(self.items, _SAMPLE_ITEMS)
+        self._sample = np.empty(count * self.item_size, np.uint8)
+        return self._offset((self.items - count) // 2), self._sample
+
+    def _offset(self, item: int) -> int:
+        start = self.source.headers[self.file].data_start + self.tensor.start
+        return start + item * self.item_size
 
     def parts(self) -> Iterator[Bytes]:
         """Yield all items part by part; each overwrites the one before."""
@@ -211,8 +218,7 @@ def find_repeated(source: ModelReader, among: Collection[str] | None = None) -> 
             is_wanted = among is None or tensor.name in among
             if is_wanted and tensor.nbytes >= _LEAST_BYTES:
                 alike[tensor.dtype, tensor.shape].append(_Data(source, file, tensor))
-    if source.stored.concurrency > 1:
-        _read_samples(alike, source.stored.concurrency)
+    _read_samples(source, alike)
     copies: dict[str, str] = {}
     for tensors in alike.values():
         if len(tensors) > 1:
@@ -245,17 +251,17 @@ def _with_aliases(
     return Repeated(copies, roundings)
 
 
-def _read_samples(alike: Mapping[tuple[str, tuple[int, ...]], list[_Data]], at_once: int) -> None:
-    """Read the samples that are compared, several at a time, since each takes a request."""
-    wanted = [
-        data
-        for (dtype, shape), tensors in alike.items()
-        if len(tensors) > 1 or (_OTHER_WIDTH.get(dtype), shape) in alike
-        for data in tensors
-    ]
-    with closing(run_ahead((data.sample for data in wanted), at_once)) as samples:
-        for _ in samples:
-            pass
+def _read_samples(
+    source: ModelReader, alike: Mapping[tuple[str, tuple[int, ...]], list[_Data]]
+) -> None:
+    """Read the samples that are compared, those of a file together."""
+    wanted: dict[int, list[_Data]] = defaultdict(list)
+    for (dtype, shape), tensors in alike.items():
+        if len(tensors) > 1 or (_OTHER_WIDTH.get(dtype), shape) in alike:
+            for data in tensors:
+                wanted[data.file].append(data)
+    for file, found in wanted.items():
+        source.read_ranges(file, [data.place_of_sample() for data in found])
 
 
 def _find_copies(tensors: list[_Data]) -> Iterator[tuple[str, str]]:

@@ -223,6 +223,17 @@ class FilesReader(ModelReader):
         if self.files[file].content.read_into(offset, out) < out.size:
             raise SafetensorsError(f"{self.file_path(file)}: truncated while it was read")
 
+    def read_ranges(self, file: int, parts: Sequence[tuple[int, Bytes]]) -> None:
+        """Read several parts of a file, together if it is at an address."""
+        if self.stored.concurrency <= 1:
+            super().read_ranges(file, parts)
+            return
+        replies = self.files[file].content.read([(at, at + out.size) for at, out in parts])
+        for (_, out), reply in zip(parts, replies, strict=True):
+            if reply.size < out.size:
+                raise SafetensorsError(f"{self.file_path(file)}: truncated while it was read")
+            out[:] = reply
+
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Compute the digests of each file."""
         return [self._digests(file, kinds) for file in range(len(self.files))]

@@ -334,6 +334,11 @@ class ModelReader:
             ranges.read_range(start, start + count, out[:count])
             offset, out = offset + count, out[count:]
 
+    def read_ranges(self, file: int, parts: Sequence[tuple[int, Bytes]]) -> None:
+        """Read several parts of a file, each from an offset on, as `read_range` does one."""
+        for offset, out in parts:
+            self.read_range(file, offset, out)
+
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
         """Refuse data that exceed the caller's limit, or by default a multiple of the store's size.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,11 +202,11 @@ def test_blocks() -> None:
     data = bytes(range(256)) * 1200
     asked: list[tuple[int, int]] = []
 
-    def read(start: int, stop: int) -> bytes:
-        asked.append((start, stop))
-        return data[start:stop]
+    def read(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        asked.extend(ranges)
+        return [data[start:stop] for start, stop in ranges]
 
-    file = places._RemoteBytes(read, len(data), 1)
+    file = places._RemoteBytes(read, len(data))
     ranges = [(5, 5), (0, 10), (299_999, 400_000), (100_000, 100_001), (100, 5000), (9000, 3)]
     assert file.read(ranges) == [data[start:stop] for start, stop in ranges]
     assert asked == [(0, 8192), (98304, 102400), (299008, 307200)]

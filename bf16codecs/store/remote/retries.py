@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
-from bf16codecs._arrays.storage import Request, StoredChunk
+from bf16codecs._arrays.storage import AtMost, Request, StoredChunk
 from bf16codecs._base import interrupt
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import causes, named_errors
@@ -18,6 +19,8 @@ __all__ = ["RetriedChunk", "retried"]
 # Seconds before a request is repeated; the last failure is an error. A server may ask for more.
 _WAITS = 1, 4, 15, 30
 _LONGEST_WAIT = 120
+# Ranges that are requested together, and again together.
+_AT_ONCE = 32
 # "Too many requests", and what gateways and servers answer for a while.
 _PASSING = {408, 429, 500, 502, 503, 504}
 # Errors of aiohttp about connections, which is not imported for this.
@@ -73,8 +76,12 @@ class RetriedChunk(StoredChunk):
         self.key, self.size = chunk.key, chunk.size
 
     def read(self, request: Request) -> Sequence[Bytes]:
-        """Ask for all ranges at once."""
-        return retried(self._url, lambda: self._chunk.read(request))
+        """Ask for all ranges, several at a time; a failure repeats few of them."""
+        if isinstance(request, AtMost):
+            return retried(self._url, lambda: self._chunk.read(request))
+        parts = (request[i : i + _AT_ONCE] for i in range(0, len(request), _AT_ONCE))
+        replies = (retried(self._url, partial(self._chunk.read, part)) for part in parts)
+        return [reply for part in replies for reply in part]
 
     def close(self) -> None:
         """Close connections."""

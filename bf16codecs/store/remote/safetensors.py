@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from bf16codecs._arrays.storage import StoredChunk
+from bf16codecs._arrays.storage import Range, StoredChunk
 from bf16codecs._base.limits import Limits, check_metadata
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_ahead
@@ -76,12 +76,18 @@ class RemoteFile(NamedTuple):
         """Its bytes."""
         return RetriedChunk(self.url, self.store.open(self.key))
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Read a range of it; refuse a shorter reply."""
-        (part,) = self.content.read([(start, stop)])
-        if part.size < stop - start:
-            raise SafetensorsError(f"{self.url}: truncated while it was read")
-        return part.tobytes()
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Read ranges of it; refuse a shorter reply."""
+        parts = self.content.read(ranges)
+        for part, (start, stop) in zip(parts, ranges, strict=True):
+            if part.size < stop - start:
+                raise SafetensorsError(f"{self.url}: truncated while it was read")
+        return [part.tobytes() for part in parts]
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Read one range of it."""
+        (part,) = self.read([(start, stop)])
+        return part
 
     def state(self) -> str:
         """Return what the server says of it, such as its ETag, which differs after a change."""
@@ -276,7 +282,7 @@ def open_remote_safetensors(
 def _read_document(file: RemoteFile) -> bytes:
     size = file.size
     check_metadata(size)
-    return file.read(0, size)
+    return file.part(0, size)
 
 
 def _source_files(headers: Iterable[tuple[str, Header]]) -> list[SourceFile]:
@@ -285,9 +291,9 @@ def _source_files(headers: Iterable[tuple[str, Header]]) -> list[SourceFile]:
 
 def _read_header(file: RemoteFile) -> Header:
     size = file.size
-    first = file.read(0, min(size, _FIRST_BYTES))
+    first = file.part(0, min(size, _FIRST_BYTES))
     length = header_nbytes(first, size, file.url)
     raw = first[8 : 8 + length]
     if len(raw) < length:
-        raw += file.read(8 + len(raw), 8 + length)
+        raw += file.part(8 + len(raw), 8 + length)
     return parse_header(raw, size - 8 - length, file.url)
