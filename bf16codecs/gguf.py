@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._arrays.storage import Range
+from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import from_extra, named_errors
 from bf16codecs.convert.places import FileBytes
-from bf16codecs.convert.sources.gguf import KIND, read_places
+from bf16codecs.convert.sources.gguf import KIND, read_tensors, region_of
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model
 from bf16codecs.safetensors import Header
@@ -43,12 +44,13 @@ class QuantizedTensor:
 
     def __init__(self, name: str, kind: int, shape: tuple[int, ...], blocks: Any) -> None:
         self.name, self.shape = name, shape
-        self._type, self._blocks = GGMLQuantizationType(kind), blocks
+        self._kind, self._blocks = kind, blocks
 
     @property
     def type(self) -> str:
-        """The type of its blocks."""
-        return str(self._type.name)
+        """The type of its blocks; a number if the installed package does not know it."""
+        known = self._kind in set(GGMLQuantizationType)
+        return str(GGMLQuantizationType(self._kind).name) if known else str(self._kind)
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         """Return a part, by integers, slices and an ellipsis; only the rows that it is in are read.
@@ -57,12 +59,18 @@ class QuantizedTensor:
         gguf does not multiply out.
         """
         *rows, numbers = self._whole_key(key if isinstance(key, tuple) else (key,))
+        if self._kind not in set(GGMLQuantizationType):
+            raise NotImplementedError(f"{self.name}: type {self.type}: upgrade the package gguf")
         blocks = np.asarray(self._blocks[tuple(rows)])
-        part: NDArray[np.float32] = dequantize(blocks, self._type)[..., numbers]
-        return part
+        if not blocks.size:
+            return np.empty((*blocks.shape[:-1], self.shape[-1]), np.float32)[..., numbers]
+        part: NDArray[np.float32] = dequantize(blocks, GGMLQuantizationType(self._kind))
+        return part[..., numbers]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all of it."""
+        if copy is False:
+            raise ValueError("multiplied out anew each time: there is nothing to return but a copy")
         return self[...].astype(dtype or self.dtype, copy=False)
 
     def _whole_key(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -120,19 +128,22 @@ def dequantized(model: Model) -> Mapping[str, QuantizedTensor]:
 def _quantized(model: Model, file: int, header: Header) -> Iterator[QuantizedTensor]:
     reader = model._handle.opened
     with named_errors(reader.file_path(file)):
-        places, _ = read_places(_Metadata(_beginning(reader, file, header)))
-    by_offset = {place.offset: place for place in places}
+        described, _ = read_tensors(_Metadata(_beginning(reader, file, header)))
+    # Several may begin at one offset, of which one is stored.
+    by_offset = {(t.offset, r.dtype, r.shape): t for t in described if (r := region_of(t))}
     for tensor in header.tensors:
-        place = by_offset.get(header.data_start + tensor.start)
-        if place is not None and place.shape != tensor.shape:
-            yield QuantizedTensor(tensor.name, place.type, place.shape, model[tensor.name])
+        offset = header.data_start + tensor.start
+        found = by_offset.get((offset, tensor.dtype, tensor.shape))
+        is_quantised = found is not None and found.shape != tensor.shape
+        if found is not None and is_quantised and tensor.name not in header.parts:
+            yield QuantizedTensor(tensor.name, found.type, found.shape, model[tensor.name])
 
 
 def _beginning(reader: ModelReader, file: int, header: Header) -> bytes:
     """Return what a file has before its first tensor, which is a tensor of bytes if it is long."""
     if header.prefix or not header.tensors:
         return header.prefix
-    beginning = np.empty(header.tensors[0].nbytes, np.uint8)
+    beginning = np.empty(min(header.tensors[0].nbytes, MAX_METADATA_BYTES), np.uint8)
     reader.read_range(file, 0, beginning)
     return beginning.tobytes()
 

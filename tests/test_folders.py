@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bf16codecs._files.folders import Folder, walk
+from bf16codecs._files.folders import Folder, walk, walk_tree
 from bf16codecs._files.locks import LifeLock, take_lock
 from bf16codecs.errors import StoreError
 
@@ -102,10 +102,25 @@ def test_links_of_huggingface_hub_are_files(tmp_path: Path) -> None:
                 folder.open(prefix + link)
         with pytest.raises(StoreError, match="symbolic link"):
             folder.open(f"{prefix}linked", os.O_RDWR)
-    (tmp_path / "elsewhere").symlink_to(inner.parent.parent)
     (inner.parent.parent / "again").symlink_to("m.zarr")
     with pytest.raises(StoreError, match="symbolic link"):
         Folder(inner.parent.parent).open("again/w/linked")
+    (tmp_path / "named.zarr").symlink_to(inner.parent)
+    assert read(Folder(tmp_path / "named.zarr", follow=True), "w/linked") == b"content"
+
+
+@posix
+def test_a_tree_in_the_cache_of_huggingface_hub(tmp_path: Path) -> None:
+    blobs, top = tmp_path / "blobs", tmp_path / "snapshots" / ("0" * 40)
+    top.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / ("1a" * 20)).write_bytes(b"content")
+    (top / "a").symlink_to(f"../../blobs/{'1a' * 20}")
+    assert [name for name, _ in walk_tree(top, follow=False)] == ["a"]
+    (top / "b").symlink_to("../../secret")
+    (tmp_path / "secret").write_bytes(b"secret")
+    with pytest.raises(StoreError, match="symbolic link"):
+        list(walk_tree(top, follow=False))
 
 
 @posix

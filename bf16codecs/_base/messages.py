@@ -229,7 +229,7 @@ def named_errors(
     """Say in one line what failed, and why. MemoryError passes unchanged.
 
     `what` is the store, tensor or chunk that the block of code is about. Errors that are not of
-    this package become `otherwise`, or `of_system` if the system or a server failed.
+    this package become `otherwise`; those that are `of_system` remain so, such as OSError.
     """
     try:
         yield
@@ -238,12 +238,19 @@ def named_errors(
     except Exception as e:
         if shortage := as_memory_error(e):
             raise shortage from e
-        other = of_system if of_system and isinstance(e, OSError) else otherwise
-        kind = type(e) if isinstance(e, BF16CodecsError) else other
+        is_of_system = of_system is not None and isinstance(e, of_system)
+        kind = of_system if of_system is not None and is_of_system else otherwise
+        if isinstance(e, BF16CodecsError) or (is_of_system and _is_builtin(e)):
+            kind = type(e)
         text = one_line(e)
         if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):
             text = system_text(e)
         raise kind(f"{what}: {text.removeprefix(f'{what}: ')}") from e
+
+
+def _is_builtin(error: Exception) -> bool:
+    """Return whether an error is of Python's own classes, which one text makes."""
+    return type(error).__module__ == "builtins"
 
 
 @contextmanager

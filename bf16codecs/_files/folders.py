@@ -1,4 +1,4 @@
-"""Folders that are held open: neither links in them nor later owners of their paths are reached."""
+"""Folders that are held open: no link in them, and no later owner of their path, is followed."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ Entry: TypeAlias = "os.DirEntry[str]"
 class Folder:
     """A folder that is held open, and through which nothing outside of it is ever reached.
 
+    Files of a snapshot in huggingface_hub's cache count as inside: see `hub_cache`.
+
     Where the system knows no names relative to a folder that is open, as on Windows, each step
     makes sure first that the path is still this folder's.
 
@@ -47,7 +49,7 @@ class Folder:
         The folder.
     follow
         Whether it may be a symbolic link, as where the caller has named it. In it, none are
-        followed but links to files in the cache of huggingface_hub: see `hub_cache`.
+        followed.
     lists
         Whether its names may be listed. Otherwise, the right to list them is not needed where the
         system has O_PATH.
@@ -179,7 +181,12 @@ class Folder:
     def _blob(self, key: str) -> Path | None:
         """Return the file that a link in huggingface_hub's cache stands for, if a path is one."""
         *folders, _ = key.split("/")
-        return None if self._has_link(folders) else blob_of(self.path / key)
+        return None if self._has_link(folders) else blob_of(self._real / key)
+
+    @property
+    def _real(self) -> Path:
+        """The path, of the folder itself where a link was named."""
+        return Path(os.path.realpath(self.path)) if self._follow else self.path
 
     def size_below(self, path: str) -> int:
         """Return the size of all regular files below a path in the folder.
@@ -231,9 +238,9 @@ class Folder:
                 for name in names:
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                        yield _status_of_blob(self.path / folder / name, status)
+                        yield _status_of_blob(self._real / folder / name, status)
             return
-        top = str(self.path / path)
+        top = str(self._real / path)
         for folder, folders, names in os.walk(top):
             self._refuse_depth(folder[len(top) :], folders)
             for name in names:
@@ -263,6 +270,8 @@ class Folder:
                 os.close(here)
 
     def _open_by_path(self, key: str, flags: int) -> int:
+        if os.path.islink(self.path / key):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), key)
         self.refuse_links(key)
         descriptor = require_regular(os.open(self.path / key, READ_FLAGS | flags, 0o666))
         try:

@@ -18,8 +18,8 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 def blob_of(link: Path) -> Path | None:
     """Return the file that a link in a snapshot stands for; None for any other link.
 
-    Whoever made the folder, the file is one of its own: a link that leads elsewhere, or with other
-    steps, is not one of a cache.
+    Only a link of exactly this form counts, so a stranger's folder reaches nothing but its own
+    files.
     """
     found = _IN_SNAPSHOT.fullmatch(link.as_posix())
     if found is None:

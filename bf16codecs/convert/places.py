@@ -7,11 +7,15 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar, cast
 
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.threads import run_ahead
+from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Header, SourceFile, open_file, read_index
 from bf16codecs.store.files import open_files
 from bf16codecs.store.reader import ModelReader
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileBytes", "LocalPlace", "Place", "RemotePlace"]
 
+Result = TypeVar("Result")
 #: The name and the content of an index.
 Index = tuple[str, bytes]
 
@@ -33,6 +38,9 @@ class FileBytes(ABC):
     @abstractmethod
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         """Read ranges, whose order does not matter; each is shorter only where the file ends."""
+
+    def prefetch(self, ranges: Iterable[Range]) -> None:  # noqa: B027
+        """Read ranges together that are read one by one soon, where that saves requests."""
 
     def part(self, start: int, stop: int) -> bytes:
         """Read one range."""
@@ -61,6 +69,14 @@ class Place(ABC):
 
     where: str
     name: str
+    #: How many files to read at a time pays off.
+    concurrency = 1
+
+    def each(self, work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+        """Call a function for each of some files, and return the results in their order."""
+        jobs = (partial(work, name) for name in names)
+        with closing(run_ahead(jobs, self.concurrency)) as results:
+            return list(results)
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -168,17 +184,17 @@ class RemotePlace(Place):
     """A place at an address."""
 
     def __init__(self, folder: RemoteFolder) -> None:
-        self._folder = folder
+        self._folder, self.concurrency = folder, folder.concurrency
         self.where, self.name = folder.where, folder.named[0]
         self._opened: dict[str, FileBytes] = {}
 
     def names(self) -> list[str]:
         """Return what is in the folder, as far as its server lists it."""
-        return sorted(self._folder.sizes or ())
+        return sorted((*(self._folder.sizes or ()), *self._folder.folders))
 
     def label(self, name: str) -> str:
         """Return the address of a file."""
-        return self._folder.file(name).url
+        return self._folder.url_of(name)
 
     def open(self, name: str) -> FileBytes:
         """Open a file; what was read of it is kept."""
@@ -188,7 +204,9 @@ class RemotePlace(Place):
         return self._opened[name]
 
     def begins(self, name: str, nbytes: int) -> bytes:
-        """Return the first bytes of a file, of which there is one."""
+        """Return the first bytes of a file."""
+        if (self._folder.sizes or {}).get(name) == 0:
+            return b""
         return self.open(name).part(0, nbytes)
 
     def index(self, name: str) -> bytes:
@@ -223,14 +241,22 @@ class _RemoteBytes(FileBytes):
         self._blocks: dict[int, bytes] = {}
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        """Read ranges, all that are missing together."""
-        ends = [(start, max(start, min(stop, self.size))) for start, stop in ranges]
+        """Read ranges."""
+        self.prefetch(ranges)
+        return [self._joined(*ends) for ends in map(self._clipped, ranges)]
+
+    def prefetch(self, ranges: Iterable[Range]) -> None:
+        """Read all blocks that are missing."""
+        ends = map(self._clipped, ranges)
         needed = {block for part in ends for block in _blocks_of(*part)}
         runs = list(_runs(sorted(needed - self._blocks.keys())))
         for run, data in zip(runs, self._read(list(map(self._bytes_of, runs))), strict=True):
             for i, block in enumerate(run):
                 self._blocks[block] = data[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
-        return [self._joined(*part) for part in ends]
+
+    def _clipped(self, ends: Range) -> Range:
+        start, stop = ends
+        return start, max(start, min(stop, self.size))
 
     def _bytes_of(self, run: range) -> Range:
         return run.start * _BLOCK_BYTES, min(run.stop * _BLOCK_BYTES, self.size)
@@ -291,7 +317,9 @@ class _Part(io.RawIOBase):
         left = max(0, self._size - self._at)
         count = left if n is None or n < 0 else min(n, left)
         if count > MAX_METADATA_BYTES:
-            raise EOFError(f"{count} bytes beside tensors, more than {MAX_METADATA_BYTES}")
+            raise SafetensorsError(
+                f"{count} bytes beside tensors, and the limit is {MAX_METADATA_BYTES}"
+            )
         start = self._begin + self._at
         part = self._file.part(start, start + count)
         self._at += len(part)

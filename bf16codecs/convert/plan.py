@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.half import round_to_bfloat16
 from bf16codecs._base.limits import is_addressable
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.attributes import ROUNDED, Difference
@@ -165,7 +168,7 @@ class _Data:
     source: ModelReader
     file: int
     tensor: TensorInfo
-    _sample: Bytes | None = None
+    known_sample: Bytes | None = None
 
     @property
     def item_size(self) -> int:
@@ -177,24 +180,18 @@ class _Data:
 
     def read(self, start: int, part: Bytes) -> Bytes:
         """Fill `part` with the items from `start` on."""
-        self.source.read_range(self.file, self._offset(start), part)
+        self.source.read_range(self.file, self.offset(start), part)
         return part
 
     def sample(self) -> Bytes:
         """Read items from the middle, once."""
-        if self._sample is None:
-            offset, memory = self.place_of_sample()
-            self.source.read_range(self.file, offset, memory)
-        assert self._sample is not None
-        return self._sample
+        if self.known_sample is None:
+            _read_samples_of(self.source, self.file, [self])
+        assert self.known_sample is not None
+        return self.known_sample
 
-    def place_of_sample(self) -> tuple[int, Bytes]:
-        """Return the offset in the file of items in the middle, and memory for them."""
-        count = min(self.items, _SAMPLE_ITEMS)
-        self._sample = np.empty(count * self.item_size, np.uint8)
-        return self._offset((self.items - count) // 2), self._sample
-
-    def _offset(self, item: int) -> int:
+    def offset(self, item: int) -> int:
+        """Return the offset of an item in the file."""
         start = self.source.headers[self.file].data_start + self.tensor.start
         return start + item * self.item_size
 
@@ -260,8 +257,21 @@ def _read_samples(
         if len(tensors) > 1 or (_OTHER_WIDTH.get(dtype), shape) in alike:
             for data in tensors:
                 wanted[data.file].append(data)
-    for file, found in wanted.items():
-        source.read_ranges(file, [data.place_of_sample() for data in found])
+    jobs = (partial(_read_samples_of, source, file, found) for file, found in wanted.items())
+    with closing(run_ahead(jobs, source.stored.concurrency)) as files:
+        for _ in files:
+            pass
+
+
+def _read_samples_of(source: ModelReader, file: int, tensors: Sequence[_Data]) -> None:
+    parts = []
+    for data in tensors:
+        count = min(data.items, _SAMPLE_ITEMS)
+        memory = np.empty(count * data.item_size, np.uint8)
+        parts.append((data.offset((data.items - count) // 2), memory))
+    source.read_ranges(file, parts)
+    for data, (_, memory) in zip(tensors, parts, strict=True):
+        data.known_sample = memory
 
 
 def _find_copies(tensors: list[_Data]) -> Iterator[tuple[str, str]]:

@@ -99,7 +99,7 @@ def verify_store(
         damages = Damages(reader.where, reader.location[0])
         try:
             if isinstance(reader, RunReader):
-                files, tensors, total = _verify_run(reader, src, damages, progress)
+                files, tensors, total = _verify_run(reader, src, storage_options, damages, progress)
                 steps, names = len(reader.run.steps), len(reader.names)
             else:
                 files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
@@ -147,11 +147,12 @@ def _opened(store: str | os.PathLike[str], opening: Opening) -> ModelReader:
 def _verify_run(
     run: RunReader,
     src: str | os.PathLike[str] | None,
+    options: Mapping[str, Any] | None,
     damages: Damages,
     progress: Progress | None,
 ) -> tuple[int, int, int]:
     """Verify all steps of a run; return the numbers of their files, tensors and bytes."""
-    steps, sources = run.run.steps, _sources(run, src, damages)
+    steps, sources = run.run.steps, _sources(run, src, options, damages)
     files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
     run.check_size(total, "the original files")
     try:
@@ -174,7 +175,10 @@ def _verify_run(
 
 
 def _sources(
-    run: RunReader, src: str | os.PathLike[str] | None, damages: Damages
+    run: RunReader,
+    src: str | os.PathLike[str] | None,
+    options: Mapping[str, Any] | None,
+    damages: Damages,
 ) -> Sequence[ModelReader | None]:
     """Open the source of each step of a run, and note files that belong to no step.
 
@@ -185,7 +189,7 @@ def _sources(
     if src is None:
         return [None] * len(steps)
     if len(steps) == 1:
-        return [opened_source(src)]
+        return [opened_source(src, options=options)]
     require_path(given_path(src, "source"))
     folders = [Path(src, folder) for folder in step_folders(run.run)]
     paths = [

@@ -200,7 +200,7 @@ def kind_of_address(address: str) -> Kind:
 
 def is_file_address(address: str) -> bool:
     """Return whether an address ends as a file of a model, or an index, does."""
-    name = address.lower()
+    name = _without_query(address).lower()
     others = (*PYTORCH_SUFFIXES, GGUF_SUFFIX, PYTORCH_INDEX_SUFFIX)
     return name.endswith(others) or suffix_of(name)[1] is Kind.SAFETENSORS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +74,9 @@ def store_on_hub(
     if cached := _CACHED.fullmatch(Path(name).as_posix()):
         name, revision = f"{cached['owner']}/{cached['name']}", cached["commit"]
         names = [posixpath.join(cached["folder"] or "", store) for store in names]
-    if not _NAME.fullmatch(str(name)):
+    elif os.path.lexists(name):  # a folder on this disk, which lacks a store
+        return None
+    if not names or not _NAME.fullmatch(str(name)):
         return None
     from bf16codecs.store.remote.hub import find_on_hub
 

@@ -27,6 +27,7 @@ from bf16codecs.torch.stored_files import FileInStore, Files, ShardIndex, files_
 
 __all__ = [
     "PATCHES",
+    "REPLACEMENT",
     "Chosen",
     "patch_transformers",
     "transformers_loads",
@@ -78,7 +79,7 @@ def patch_transformers() -> None:
     >>> bf16codecs.torch.patch_transformers()  # doctest: +SKIP
     >>> AutoModelForCausalLM.from_pretrained("packed")  # doctest: +SKIP
     """
-    _replacement.add(patch_transformers)
+    REPLACEMENT.add(patch_transformers)
 
 
 def unpatch_transformers() -> None:
@@ -86,7 +87,7 @@ def unpatch_transformers() -> None:
 
     Later replacements by other libraries stay.
     """
-    _replacement.remove(patch_transformers)
+    REPLACEMENT.remove(patch_transformers)
 
 
 @contextmanager
@@ -96,13 +97,13 @@ def transformers_loads(chosen: Chosen) -> Iterator[None]:
     It may also load other folders with stores, such as that of an adapter's model.
     """
     user = object()
-    _replacement.add(user)
+    REPLACEMENT.add(user, lasts=False)
     token = _chosen.set(chosen)
     try:
         yield
     finally:
         _chosen.reset(token)
-        _replacement.remove(user)
+        REPLACEMENT.remove(user)
 
 
 # --- finding --------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def _finding_named_files(
 
 def _may_have_stores(path: Any) -> bool:
     """Tell whether to look for stores at the path that transformers is given."""
-    is_wanted = _chosen.get() is not None or _replacement.is_wanted_by(patch_transformers)
+    is_wanted = _chosen.get() is not None or REPLACEMENT.lasts
     return is_wanted and path is not None and os.path.isdir(path)
 
 
@@ -180,7 +181,7 @@ def _on_hub(arguments: Mapping[str, Any]) -> Files | None:
     """Return the files in a store of a repository on a hub; None if it has none."""
     name, download = arguments["pretrained_model_name_or_path"], arguments["download_kwargs"] or {}
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
-    is_wanted = _replacement.is_wanted_by(patch_transformers)
+    is_wanted = REPLACEMENT.lasts
     if not is_wanted or is_other or download.get("local_files_only"):
         return None
     folder = Path(download.get("subfolder") or "")
@@ -365,4 +366,5 @@ PATCHES = (
         True,
     ),
 )
-_replacement = Replacement("transformers", "5.0, 5.23 and 5.24", PATCHES)
+#: Ours in place of these.
+REPLACEMENT = Replacement("transformers", "5.0, 5.23 and 5.24", PATCHES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bf16codecs.store.kinds import STORE_SUFFIXES
 from bf16codecs.torch.on_hub import store_on_hub
-from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
+from bf16codecs.torch.patching import REPLACEMENT as TRANSFORMERS
 from bf16codecs.torch.replacing import Patch, Replacement
 from bf16codecs.torch.stored_files import FileInStore, all_in
 
@@ -27,9 +27,10 @@ def patch_diffusers() -> None:
     take what `bf16codecs.convert.pack_hugging_face` makes of a pipeline: in each folder,
     ``config.json`` and ``diffusion_pytorch_model.zarr`` (``.zarr.zip``, ``.h5``), or with a variant
     ``diffusion_pytorch_model.fp16.zarr``. Of names on the hub, ``owner/name``, stores are read
-    there, by ranges (extra ``hub``). Where weights are, they are loaded as before. Text encoders
-    are models of transformers: if that is installed, this also calls `patch_transformers`. Calling
-    this again changes nothing; `unpatch_diffusers` undoes it.
+    there, by ranges (extra ``hub``). Where safetensors files are, they are loaded as before, and a
+    store goes before pickled weights. Text encoders are models of transformers: if that is
+    installed, this also does what `patch_transformers` does. Calling this again changes nothing;
+    `unpatch_diffusers` undoes it.
 
     Raises
     ------
@@ -42,15 +43,19 @@ def patch_diffusers() -> None:
     >>> bf16codecs.torch.patch_diffusers()  # doctest: +SKIP
     >>> DiffusionPipeline.from_pretrained("packed")  # doctest: +SKIP
     """
-    _replacement.add(patch_diffusers)
     if find_spec("transformers") is not None:
-        patch_transformers()
+        TRANSFORMERS.add(patch_diffusers)
+    try:
+        _replacement.add(patch_diffusers)
+    except ImportError:
+        TRANSFORMERS.remove(patch_diffusers)
+        raise
 
 
 def unpatch_diffusers() -> None:
-    """Undo `patch_diffusers`, and `patch_transformers`, if they were called."""
+    """Undo `patch_diffusers`, if it was called; not `patch_transformers`, if that was, too."""
     _replacement.remove(patch_diffusers)
-    unpatch_transformers()
+    TRANSFORMERS.remove(patch_diffusers)
 
 
 def _finding_stores(
@@ -76,7 +81,7 @@ def _finding_stores(
 def _found(arguments: Mapping[str, Any]) -> FileInStore | None:
     """Return the files in the store that a model has instead of one that diffusers looks for."""
     path, file = arguments["pretrained_model_name_or_path"], str(arguments["weights_name"])
-    if not _replacement.is_wanted_by(patch_diffusers) or not file.endswith(_FILE):
+    if not _replacement.lasts or not file.endswith(_FILE):
         return None
     subfolder = arguments["subfolder"] or ""
     stores = [Path(f"{file.removesuffix(_FILE)}{suffix}") for suffix in STORE_SUFFIXES]
@@ -88,7 +93,8 @@ def _found(arguments: Mapping[str, Any]) -> FileInStore | None:
     if arguments["local_files_only"]:
         return None
     stores = [Path(subfolder, store) for store in stores]
-    on_hub = store_on_hub(path, arguments["revision"], stores, arguments["token"])
+    commit = arguments["revision"] or arguments["commit_hash"]
+    on_hub = store_on_hub(path, commit, stores, arguments["token"])
     return None if on_hub is None else all_in(*on_hub)
 
 
@@ -123,6 +129,7 @@ _replacement = Replacement(
                 "subfolder",
                 "local_files_only",
                 "revision",
+                "commit_hash",
                 "token",
             ),
             _finding_stores,

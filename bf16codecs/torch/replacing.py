@@ -87,14 +87,15 @@ class Replacement:
     def __init__(self, library: str, tried: str, patches: Sequence[Patch]) -> None:
         self._library, self._tried = library, tried
         self._patches, self._lock = patches, make_lock()
-        self._users: set[object] = set()
+        self._users: dict[object, bool] = {}
         self._ours: list[tuple[Patch, Callable[..., Any], Callable[..., Any]]] = []
 
-    def is_wanted_by(self, user: object) -> bool:
-        """Tell whether this user was added."""
-        return user in self._users
+    @property
+    def lasts(self) -> bool:
+        """Whether a user was added that is no block of code."""
+        return any(self._users.values())
 
-    def add(self, user: object) -> None:
+    def add(self, user: object, lasts: bool = True) -> None:
         """Replace all functions, or none; raise ImportError without a supported library."""
         with from_extra(self._library, f"models of {self._library}"):
             importlib.import_module(self._library)
@@ -108,12 +109,12 @@ class Replacement:
                     ours = patch.wrap(original, signature)
                     self._ours.append((patch, ours, original))
                     patch.assign(ours)
-            self._users.add(user)
+            self._users[user] = lasts
 
     def remove(self, user: object) -> None:
         """Assign the originals again, unless another user remains."""
         with self._lock:
-            self._users.discard(user)
+            self._users.pop(user, None)
             if self._users:
                 return
             for patch, ours, original in reversed(self._ours):

@@ -51,12 +51,17 @@ def test_parts(tmp_path: Path) -> None:
         for key in (
             *(0, -1, slice(2, 4), slice(None, None, 2), ..., (3, 7), (..., 5), (1, slice(3, 40))),
             *((slice(1, 3), ...), (slice(None), slice(None, 9)), (..., slice(0, 3), 1)),
+            *(slice(0, 0), slice(3, 1), (slice(0, 0), 4), (2, slice(0, 0))),
         ):
             assert np.array_equal(tensor[key], numbers[key]), key
         assert repr(tensor) == f"QuantizedTensor('{name}', Q8_0, shape=(6, 256))"
         for odd in ((0, 0, 0), (..., ...), [1, 2], None, (0, "a")):
             with pytest.raises(IndexError):
                 tensor[odd]
+        with pytest.raises(ValueError, match="copy"):
+            np.array(tensor, copy=False)
+        for other in bf16codecs.gguf.dequantized(model).values():
+            assert other[:0].shape == (0, 256)
 
 
 def test_long_metadata_and_one_dimension(tmp_path: Path) -> None:
@@ -76,6 +81,27 @@ def test_long_metadata_and_one_dimension(tmp_path: Path) -> None:
         tensor = bf16codecs.gguf.dequantized(model)["vector"]
         assert np.array_equal(tensor[...], expected(path)["vector"])
         assert np.array_equal(tensor[5:7], expected(path)["vector"][5:7])
+
+
+def test_types_and_offsets_that_contradict(tmp_path: Path) -> None:
+    """A tensor of an unknown type is bytes, and one that another begins with is not shown."""
+    raw = bytearray(FILE.read_bytes())
+    at = raw.index(b"blk.0.Q4_1.weight") + len("blk.0.Q4_1.weight") + 4 + 2 * 8
+    raw[at : at + 4] = (99).to_bytes(4, "little")
+    first = raw.index(b"blk.0.Q5_0.weight") + len("blk.0.Q5_0.weight") + 4 + 2 * 8
+    other = raw.index(b"blk.0.Q4_0.weight") + len("blk.0.Q4_0.weight") + 4 + 2 * 8
+    raw[first + 4 : first + 12] = raw[other + 4 : other + 12]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(raw)
+    safetensors_to_zarr(path, tmp_path / "m.zarr")
+    numbers = expected(FILE)
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        found = bf16codecs.gguf.dequantized(model)
+        assert "blk.0.Q4_1.weight" not in found
+        assert not {"blk.0.Q4_0.weight", "blk.0.Q5_0.weight"} <= found.keys()
+        assert np.array_equal(found["blk.0.Q8_0.weight"][...], numbers["blk.0.Q8_0.weight"])
+        for name, tensor in found.items():
+            assert tensor.type in name
 
 
 def test_other_stores_have_none(tmp_path: Path) -> None:

@@ -201,3 +201,41 @@ def test_calls_with_many_arguments_copy_nothing(tmp_path: Path) -> None:
             tmp_path / f"{name}.pt", pickled(b"(" + many + content + b"t"), {"0": DATA}
         )
         assert refusal(path, tmp_path / f"{name}.zarr") == ""
+
+
+def test_a_line_without_an_end(tmp_path: Path) -> None:
+    """The older form of a file of gigabytes, whose pickles would be all of it."""
+    path = write_older(tmp_path / "m.bin", b"", {})
+    start = path.read_bytes()
+    with open(path, "wb") as file:
+        file.write(start[: start.index(b"]")] + b"cthe name of a module")
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SafetensorsError, match="it is longer than 100000000 bytes"):
+            safetensors_to_zarr(path, tmp_path / "m.zarr")
+        assert tracemalloc.get_traced_memory()[1] < 500 << 20
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_zip_files_whose_directory_lies(tmp_path: Path) -> None:
+    good = write_zip(tmp_path / "good.bin", pickled({"w": GOOD}), {"0": DATA}).read_bytes()
+    end = good.rindex(b"PK\5\6")
+    offset = int.from_bytes(good[end + 16 : end + 20], "little")
+
+    def refused(size: int, offset: int, message: str, at: int = end) -> None:
+        path = tmp_path / "m.bin"
+        with open(path, "wb") as file:
+            file.write(good[:end])
+            file.seek(at)
+            numbers = size.to_bytes(4, "little") + offset.to_bytes(4, "little")
+            file.write(good[end : end + 12] + numbers + good[end + 20 :])
+        with pytest.raises(SafetensorsError, match=message):
+            safetensors_to_zarr(path, tmp_path / "m.zarr")
+
+    # Members would lie before the file.
+    refused(end - offset, offset + 100_000, "damaged or truncated ZIP file")
+    # A directory of 200 MB, which is never read.
+    refused(200_000_000, 0, r"m\.bin: ", at=300_000_000)

@@ -37,7 +37,9 @@ def is_source(place):
 
 def open_source(place):
     path = place.where
-    lines = [line.split() for line in open(path)]
+    with place.open(place.name) as file:
+        text = file.part(0, file.size).decode()
+    lines = [line.split() for line in text.splitlines()]
     tensors = {name: np.array(numbers, np.float32) for name, *numbers in lines}
     forms = {name: ("F32", array.shape) for name, array in tensors.items()}
     header = make_header(forms, {"made by": "numbers"}, path)

@@ -170,10 +170,10 @@ def test_a_packed_folder_in_the_cache_of_huggingface_hub(folder: Path, tmp_path:
     unpack_hugging_face(cached, tmp_path / "again")
     assert content_of(tmp_path / "again") == content_of(folder)
     link = cached / "config.json"
-    (cached.parent / link.readlink().name).write_text("{}")
+    (cached.parent / ("1" * 40)).write_bytes(link.read_bytes())
     link.unlink()
-    link.symlink_to(f"../../{'0' * 40}/{'1' * 40}")
-    with pytest.raises((StoreError, OSError), match=r"config\.json"):
+    link.symlink_to(f"../{'1' * 40}")
+    with pytest.raises(StoreError, match=r"config\.json: a symbolic link"):
         unpack_hugging_face(cached, tmp_path / "never")
     assert not (tmp_path / "never").exists()
 

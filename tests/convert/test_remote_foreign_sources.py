@@ -13,6 +13,7 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.convert import places, safetensors_to_zarr, verify_store, zarr_to_safetensors
+from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.store.remote import retries
 from folders import content_of
 from hub_server import Hub
@@ -135,13 +136,12 @@ def many_tensors(folder: Path, write: Any) -> Path:
 
 
 @pytest.mark.parametrize("write", [write_zip, write_older])
-def test_parts_are_read_once(server: FileServer, tmp_path: Path, write: Any) -> None:
-    """No part that is needed again is requested again, and neighbours take one request."""
+def test_few_requests_for_many_tensors(server: FileServer, tmp_path: Path, write: Any) -> None:
+    """A tensor takes one for its place, one for a sample, and few for the data of many."""
     path = many_tensors(server.root, write)
     server.clear()
     safetensors_to_zarr(f"{server.url}/{path.name}", tmp_path / "m.zarr")
     assert sum(server.sent) < 3 * path.stat().st_size
-    # One for each tensor's place, one for its sample, and few for the data.
     assert len(server.requests) < 2 * 64 + 20
     with open_model(tmp_path / "m.zarr") as model:
         assert model["w9"][0, :3].tolist() == [9, 10, 11]
@@ -195,6 +195,35 @@ def test_a_server_that_fails_in_a_zip_file(
         with pytest.raises(OSError, match=url) as raised:
             safetensors_to_zarr(url, tmp_path / "m.zarr")
         assert "damaged" not in str(raised.value)
+
+
+def test_folders_with_other_files(
+    bucket: str, s3: dict[str, str], fsspec: Any, tmp_path: Path
+) -> None:
+    """An empty file is none of PyTorch's, and what lies beside a store is no model."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    shutil.copy(GOLDENS / "torch_files" / "state.bin", folder)
+    (folder / "empty.pt").touch()
+    fsspec.filesystem("s3", **s3).put(f"{folder}/", f"{bucket}/", recursive=True)
+    for source, options in ((bucket, s3), (folder, None)):
+        store = tmp_path / "m.zarr"
+        summary = safetensors_to_zarr(source, store, overwrite=True, storage_options=options)
+        assert summary.left_out == ("empty.pt",)
+    safetensors_to_zarr(folder, folder / "model.zarr")
+    with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
+        safetensors_to_zarr(folder, tmp_path / "n.zarr")
+
+
+def test_repositories_with_stores(hub: Hub, tmp_path: Path) -> None:
+    root = hub.root / hub.commits["main"]
+    shutil.copy(GOLDENS / "torch_files" / "state.bin", root / "training_args.bin")
+    (root / "model.zarr").mkdir()
+    (root / "model.zarr" / "zarr.json").write_text("{}")
+    options = {"storage_options": {"endpoint": hub.url}}
+    with pytest.raises(StoreError, match=r"name what is in it, such as 'model\.zarr'"):
+        safetensors_to_zarr("hf://owner/name", tmp_path / "m.zarr", **options)
+    safetensors_to_zarr("hf://owner/name/training_args.bin", tmp_path / "m.zarr", **options)
 
 
 def test_blocks() -> None:

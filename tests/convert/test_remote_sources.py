@@ -188,6 +188,9 @@ def test_runs_in_a_bucket(bucket: str, s3: dict[str, str], fsspec: Any, tmp_path
     assert "2 checkpoints -> " in done("st2zarr", "--series", *urls[:2], run, *options)
     done("st2zarr", urls[2], run, "--append", *options)
     verify_store(run, tmp_path / "steps")
+    done("bf16codecs", "verify", f"{run}@200", urls[1], *options)
+    safetensors_to_run(urls[:1], tmp_path / "one.zarr", storage_options=s3)
+    verify_store(tmp_path / "one.zarr", urls[0], storage_options=s3)
     local = tmp_path / "steps" / "step-300.safetensors"
     for args in (("--series", local, tmp_path / "r.zarr"), (local, run, "--append")):
         assert "no source is at one" in refused("st2zarr", *args, *options)

@@ -110,6 +110,39 @@ def test_pipelines(saved: Path, packed: Path, patch: None, options: dict[str, An
     assert bits_of(ours) == bits_of(theirs)
 
 
+def test_patches_of_two_users(packed: Path) -> None:
+    """Each goes on until its own user ends it."""
+    encoder = transformers.CLIPTextModel
+    bf16torch.patch_transformers()
+    bf16torch.patch_diffusers()
+    bf16torch.unpatch_diffusers()
+    encoder.from_pretrained(packed / "text_encoder")
+    bf16torch.unpatch_transformers()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        encoder.from_pretrained(packed / "text_encoder")
+
+
+def test_a_local_folder_is_not_looked_for_on_a_hub(
+    packed: Path, tmp_path: Path, patch: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has its name there would choose the weights."""
+
+    def ask(*args: Any) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr("bf16codecs.store.remote.hub.find_on_hub", ask)
+    monkeypatch.chdir(tmp_path)
+    for name, model in {
+        "vae": diffusers.AutoencoderKL,
+        "text_encoder": transformers.CLIPTextModel,
+    }.items():
+        folder = Path("owner", name)
+        folder.mkdir(parents=True)
+        shutil.copy(packed / name / "config.json", folder)
+        with pytest.raises(OSError, match="no file named"):
+            model.from_pretrained(str(folder))
+
+
 def test_without_stores_all_is_as_before(saved: Path, packed: Path, tmp_path: Path) -> None:
     model = diffusers.AutoencoderKL
     with pytest.raises(OSError, match="no file named"):

@@ -20,7 +20,7 @@ from bf16codecs.store.kinds import GGUF_SUFFIX
 from bf16codecs.store.outline import Layout, Region
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["TensorPlace", "is_source", "open_source", "read_places"]
+__all__ = ["GGUFTensor", "is_source", "open_source", "read_tensors", "region_of"]
 
 KIND = "gguf"
 
@@ -170,7 +170,7 @@ class _Metadata:
         return 0
 
 
-class TensorPlace(NamedTuple):
+class GGUFTensor(NamedTuple):
     """A tensor as a file describes it."""
 
     name: str
@@ -182,7 +182,7 @@ class TensorPlace(NamedTuple):
     offset: int
 
 
-def read_places(file: FileBytes) -> tuple[list[TensorPlace], bool]:
+def read_tensors(file: FileBytes) -> tuple[list[GGUFTensor], bool]:
     """Return the tensors of a file in their order there, and whether it is little-endian.
 
     ValueError is raised if it is damaged.
@@ -197,13 +197,13 @@ def read_places(file: FileBytes) -> tuple[list[TensorPlace], bool]:
             alignment = value
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"an alignment of {alignment} bytes is not a power of two")
-    relative = [_read_place(metadata) for _ in range(count)]
+    relative = [_read_tensor(metadata) for _ in range(count)]
     start = -(-metadata.at // alignment) * alignment
-    places = [place._replace(offset=start + place.offset) for place in relative]
-    return places, metadata.is_little_endian
+    tensors = [tensor._replace(offset=start + tensor.offset) for tensor in relative]
+    return tensors, metadata.is_little_endian
 
 
-def _read_place(metadata: _Metadata) -> TensorPlace:
+def _read_tensor(metadata: _Metadata) -> GGUFTensor:
     """Return the next tensor, with its offset behind the metadata."""
     name, count = metadata.text().decode("utf-8", "backslashreplace"), metadata.number("I")
     if count > _MOST_DIMENSIONS:
@@ -211,14 +211,14 @@ def _read_place(metadata: _Metadata) -> TensorPlace:
     shape = tuple(metadata.number(metadata.length) for _ in range(count))[::-1]
     if prod(shape) >> 60:
         raise ValueError(f"tensor {name!r:.80} is larger than any file")
-    return TensorPlace(name, shape, metadata.number("I"), metadata.number("Q"))
+    return GGUFTensor(name, shape, metadata.number("I"), metadata.number("Q"))
 
 
 def _regions(file: FileBytes) -> list[Region]:
     """Return the tensors of a file, in their order there."""
-    places, is_little_endian = read_places(file)
+    tensors, is_little_endian = read_tensors(file)
     # The numbers of a big-endian file are bytes.
-    found = [_region(place) for place in places] if is_little_endian else []
+    found = [region_of(tensor) for tensor in tensors] if is_little_endian else []
     regions = [region for region in found if region is not None]
     last = max((region.stop for region in regions), default=0)
     if last > file.size:
@@ -226,9 +226,9 @@ def _regions(file: FileBytes) -> list[Region]:
     return regions
 
 
-def _region(place: TensorPlace) -> Region | None:
-    """Return a tensor of numbers, or of bytes; None if its size is not known."""
-    name, shape, kind, offset = place
+def region_of(tensor: GGUFTensor) -> Region | None:
+    """Return where a tensor lies, of numbers or of bytes; None if its size is not known."""
+    name, shape, kind, offset = tensor
     if kind in _PLAIN:
         return Region(name, _PLAIN[kind], shape, offset)
     items, nbytes = _BLOCKS.get(kind, (0, 0))

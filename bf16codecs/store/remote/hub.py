@@ -20,7 +20,6 @@ from bf16codecs._arrays.http import open_session
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import from_extra, named_errors, near_names, one_line
 from bf16codecs.errors import StoreError
-from bf16codecs.store.files import FilesReader
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind, suffix_of
 from bf16codecs.store.remote.retries import retried
 from bf16codecs.store.remote.safetensors import RemoteFolder
@@ -138,21 +137,12 @@ class HubPlace:
             limits,
             (self.name, ""),
             sizes={name: self.sizes[name] for name in self._files},
+            folders=tuple(
+                sorted(f"{part}/" for part in _first_parts(self.sizes) if part not in self.sizes)
+            ),
             sha256=self.sha256,
             is_fixed=True,
         )
-
-    def open_safetensors(self, limits: Limits) -> FilesReader:
-        """Open the safetensors file, the index or the folder.
-
-        Raises SafetensorsError if it is none of these, or a file is damaged.
-        """
-        reader = self.files_in(limits).open()
-        if self.name:
-            return reader
-        folders = {f"{name.partition('/')[0]}/" for name in self.sizes if "/" in name}
-        reader.left_out += tuple(sorted(folders))
-        return reader
 
 
 def find_on_hub(text: str, options: Mapping[str, Any]) -> HubPlace:

@@ -93,7 +93,7 @@ def _open_on_hub(place: HubPlace, options: dict[str, Any], limits: Limits) -> Mo
         refuse_hdf5(place.where)
     reader: ModelReader
     if kind is Kind.SAFETENSORS:
-        reader = place.open_safetensors(limits)
+        reader = place.files_in(limits).open()
     elif kind is Kind.ZIP:
         with named_errors(place.where, OSError):
             store = remote_store(f"{place.url}/{place.name}", place.options)

@@ -20,7 +20,7 @@ __all__ = ["RetriedChunk", "retried"]
 _WAITS = 1, 4, 15, 30
 _LONGEST_WAIT = 120
 # Ranges that are requested together, and again together.
-_AT_ONCE = 32
+_AT_ONCE = 16
 # "Too many requests", and what gateways and servers answer for a while.
 _PASSING = {408, 429, 500, 502, 503, 504}
 # Errors of aiohttp about connections, which is not imported for this.

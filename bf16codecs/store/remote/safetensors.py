@@ -119,7 +119,10 @@ class RemoteFolder:
     named
         A file that the caller named, and the query of its address.
     sizes
-        The sizes of all files in it; None if its server does not list them.
+        The sizes of the files in it, or of those that are known; None if its server does not list
+        them.
+    folders
+        The names of folders in it, as far as they are known, with a slash at their ends.
     sha256
         The digests of those that the server knows.
     is_fixed
@@ -132,6 +135,7 @@ class RemoteFolder:
     limits: Limits
     named: tuple[str, str] = "", ""
     sizes: Mapping[str, int] | None = None
+    folders: tuple[str, ...] = ()
     sha256: Mapping[str, str] = field(default_factory=dict)
     is_fixed: bool = False
 
@@ -148,7 +152,7 @@ class RemoteFolder:
         return self._open_listed()
 
     def usual(self) -> RemoteFolder:
-        """Return this, or of a folder that is not listed, the first file that models usually have.
+        """Return the place of a model: this, unless the folder has to be searched for usual names.
 
         Raises SafetensorsError if there is none, and OSError if the server refuses.
         """
@@ -164,8 +168,8 @@ class RemoteFolder:
         if refusal:
             raise OSError(f"{self.where}: {refusal}")
         raise SafetensorsError(
-            f"{self.where}: none of {', '.join(_USUAL_NAMES)} is there, and its server lists no"
-            " folders: name the file, or the index"
+            f"{self.where}: none of {', '.join((*_USUAL_NAMES, *_OTHER_NAMES))} is there, and its"
+            " server lists no folders: name the file, or the index"
         )
 
     def _open_listed(self) -> FilesReader:
@@ -189,13 +193,18 @@ class RemoteFolder:
             found = [(file.name, file.header) for file in reader.files]
             check_listed(self.where, index, shards, _source_files(found))
         used = {index, *(file.name for file in reader.files)}
-        reader.left_out = tuple(name for name in sorted(names) if name not in used)
+        others = [name for name in sorted(names) if name not in used]
+        reader.left_out = (*others, *self.folders)
         return reader
+
+    def url_of(self, name: str) -> str:
+        """Return the address of a file in the folder."""
+        query = self.named[1] if name == self.named[0] else ""
+        return f"{self.url}/{quote(name) if _is_web(self.url) else name}{query}"
 
     def file(self, name: str) -> RemoteFile:
         """Return a file in the folder, which may not exist."""
-        query = self.named[1] if name == self.named[0] else ""
-        url = f"{self.url}/{quote(name) if _is_web(self.url) else name}{query}"
+        url = self.url_of(name)
         store, key = remote_file(url, dict(self.options))
         size = None if self.sizes is None else self.sizes.get(name)
         return RemoteFile(url, RemoteStorage(store), key, size)

@@ -148,7 +148,7 @@ class _RemoteChunk(StoredChunk):
         self._store, self.key = store, key
 
     def read(self, request: Request) -> Sequence[Bytes]:
-        """Ask for all ranges, several at a time."""
+        """Ask for all ranges at once."""
         replies = ask(_get, self._store, self.key, request)
         if any(reply is None for reply in replies):
             raise StoreError(advised("it is missing"))
@@ -156,20 +156,15 @@ class _RemoteChunk(StoredChunk):
 
 
 async def _get(store: Store, key: str, request: Request) -> list[Any]:
-    """Request all ranges, some at a time; results are None if the key is missing."""
-    prototype, few = default_buffer_prototype(), asyncio.Semaphore(RemoteStorage.concurrency)
-
-    async def reply_to(asked: RangeByteRequest) -> Any:
-        async with few:
-            return await store.get(key, prototype, asked)
-
+    """Request all ranges at once; results are None if the key is missing."""
+    prototype = default_buffer_prototype()
     if isinstance(request, AtMost) and has_bounded_replies(store):
         with largest_body(request.nbytes):
             return [await store.get(key, prototype)]
     # Ask other stores for one byte more than allowed, so that callers notice larger keys.
     wanted = [(0, request.nbytes + 1)] if isinstance(request, AtMost) else request
     ranges = [RangeByteRequest(*r) for r in wanted]
-    replies = await asyncio.gather(*map(reply_to, ranges))
+    replies = await asyncio.gather(*(store.get(key, prototype, r) for r in ranges))
     for reply, asked in zip(replies, ranges, strict=True):
         if reply is not None:
             check_range(len(reply), asked.start, asked.end)

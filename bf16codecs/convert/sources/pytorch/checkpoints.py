@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bf16codecs._arrays.storage import Range
 from bf16codecs._base.messages import named_errors
 from bf16codecs.convert.places import FileBytes, Place
 from bf16codecs.convert.regions import Names, outline_of
@@ -99,25 +100,24 @@ def _read(
     """Read all of a file but its tensors; shards of one are named by their places."""
     layout, where = Layout.empty(), place.label(name)
     with named_errors(where, SafetensorsError, OSError), place.open(name) as file:
-        _read_ends(file, entries)
-        end = 0
-        for entry in sorted(entries, key=lambda entry: entry.begin):
+        for entry in entries:
             if entry.begin + entry.size > file.size:
                 raise SafetensorsError(f"truncated: {entry.name!r:.80} ends behind the file")
+        file.prefetch(_ends(entries))
+        end = 0
+        for entry in sorted(entries, key=lambda entry: entry.begin):
             if entry.begin >= end and (found := _layout(file, where, entry, shards, names)):
                 layout.add(found)
             end = max(end, entry.begin + entry.size)
         return outline_of(file, KIND, layout, names)
 
 
-def _read_ends(file: FileBytes, entries: list[_Entry]) -> None:
-    """Read the beginnings and the ends of parts all at once: all of them but the tensors.
-
-    A file at an address keeps what was read, and one by one takes a request each.
-    """
-    ends = [(entry.begin, entry.begin + entry.size) for entry in entries]
-    file.read([(begin, min(begin + _END_BYTES, end)) for begin, end in ends])
-    file.read([(max(begin, end - _END_BYTES), end) for begin, end in ends])
+def _ends(entries: list[_Entry]) -> Iterator[Range]:
+    """Yield the beginnings and the ends of parts: most have nothing else but tensors."""
+    for entry in entries:
+        end = entry.begin + entry.size
+        yield entry.begin, min(entry.begin + _END_BYTES, end)
+        yield max(entry.begin, end - _END_BYTES), end
 
 
 def _layout(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, BinaryIO, cast
 
+from bf16codecs._arrays.storage import Range
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs.convert.places import FileBytes
 from bf16codecs.convert.sources.pytorch.detection import MAGIC_NUMBER, RECORD, ZIP_START
@@ -26,7 +27,7 @@ _ENCRYPTED = 1
 # A ZIP file ends with a record and a comment, of 64 KiB at most.
 _DIRECTORY_END_BYTES = (1 << 16) + 22
 _COUNT_BYTES = 8
-# Of pickles that are not in memory.
+# Pickles are read in parts of at least this size.
 _WINDOW_BYTES = 1 << 18
 
 
@@ -55,8 +56,8 @@ def read_small_pickle(file: FileBytes, where: str) -> Any:
 
 def read_zip(file: FileBytes, where: str, begin: int, size: int) -> Contents:
     """Read all of a ZIP file but its storages; it is `size` bytes of a file from `begin` on."""
-    # In front of zipfile, which takes an error of a server for the end of the file.
-    file.part(begin + max(0, size - _DIRECTORY_END_BYTES), begin + size)
+    # Before zipfile does, which takes an error of a server for the end of the file.
+    file.prefetch([(begin + max(0, size - _DIRECTORY_END_BYTES), begin + size)])
     try:
         with zipfile.ZipFile(file.as_file(begin, size)) as archive:
             members = archive.infolist()
@@ -115,6 +116,9 @@ def _data_offsets(
     file: FileBytes, begin: int, members: Mapping[str, zipfile.ZipInfo]
 ) -> Iterator[int]:
     """Yield where members' data begin, which their local headers say and no directory."""
+    for name, member in members.items():
+        if member.header_offset < 0:
+            raise SafetensorsError(f"storage {name!r:.80} is not where it should be")
     starts = [begin + member.header_offset for member in members.values()]
     headers = file.read([(start, start + _LOCAL_HEADER_BYTES) for start in starts])
     for start, header, name in zip(starts, headers, members, strict=True):
@@ -126,14 +130,16 @@ def _data_offsets(
 
 
 class _Pickles:
-    """Bytes to be read in order like a file, but never more at once than the largest pickle has."""
+    """Pickles that are read in order like a file, and are not longer than metadata may be."""
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read, self._at = read, 0
         self._window, self._begin = b"", 0
 
     def _fill(self, nbytes: int) -> int:
-        """Have the next bytes in the window, if there are so many; return where they begin."""
+        """Read the next bytes into the window unless they are there; return where they begin."""
+        if self._at + nbytes > MAX_METADATA_BYTES:
+            raise ValueError(f"it is longer than {MAX_METADATA_BYTES} bytes")
         at = self._at - self._begin
         if at + nbytes > len(self._window):
             self._window = self._read(self._at, self._at + max(nbytes, _WINDOW_BYTES))
@@ -142,8 +148,6 @@ class _Pickles:
 
     def read(self, n: int) -> bytes:
         """Return the next bytes, fewer at the end."""
-        if n > MAX_METADATA_BYTES:
-            raise ValueError(f"a value of {n} bytes, the limit is {MAX_METADATA_BYTES}")
         at = self._fill(n)
         part = self._window[at : at + n]
         self._at += len(part)
@@ -183,7 +187,7 @@ def _read_older(file: FileBytes, where: str) -> Contents:
         raise SafetensorsError(f"{where}: the key of a storage is no text")
     order, storages, at = list(map(str, keys.value)), {}, data.tell()
     items = {storage.key: storage for storage in content.storages}
-    _read_counts(file, at, [items[key] for key in order if key in items])
+    file.prefetch(_ranges_of_counts(at, [items[key] for key in order if key in items]))
     for key in order:
         count = int.from_bytes(file.part(at, at + _COUNT_BYTES), "little")
         start = at + _COUNT_BYTES
@@ -195,11 +199,8 @@ def _read_older(file: FileBytes, where: str) -> Contents:
     return Contents(content.value, storages, ("little_endian", False) not in about)
 
 
-def _read_counts(file: FileBytes, at: int, storages: Sequence[Storage]) -> None:
-    """Read the numbers before storages all at once, where they are in a sound file.
-
-    A file at an address keeps what was read, and one by one takes a request each.
-    """
+def _ranges_of_counts(at: int, storages: Sequence[Storage]) -> list[Range]:
+    """Return where the numbers before storages are in a sound file."""
     sizes = (_COUNT_BYTES + storage.items * item_size(storage.type) for storage in storages)
     starts = list(accumulate(sizes, initial=at))[:-1]
-    file.read([(start, start + _COUNT_BYTES) for start in starts if start < file.size])
+    return [(start, start + _COUNT_BYTES) for start in starts]

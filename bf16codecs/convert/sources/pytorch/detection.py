@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from functools import partial
 
 from bf16codecs.convert.places import Place
-from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX, PYTORCH_SUFFIXES
+from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX, PYTORCH_SUFFIXES, suffix_of
 
 __all__ = [
     "MAGIC_NUMBER",
@@ -51,16 +52,17 @@ def is_pytorch_file(place: Place, name: str) -> bool:
 
 
 def models_in(place: Place) -> list[str]:
-    """Return the indexes, or else the files of `torch.save`, in a folder without safetensors."""
+    """Return the indexes, or else the files of `torch.save`, in a folder without other models."""
     names = [name for name in place.names() if not name.startswith(".")]
-    if any(name.endswith(".safetensors") for name in names):
+    # transformers puts training_args.bin beside a model of any kind.
+    if any(suffix_of(name.rstrip("/"))[1] is not None for name in names):
         return []
     indexes = [name for name in names if name.endswith(PYTORCH_INDEX_SUFFIX)]
-    return indexes or [
-        name
-        for name in names
-        if name.lower().endswith(PYTORCH_SUFFIXES) and is_pytorch_file(place, name)
-    ]
+    if indexes:
+        return indexes
+    found = [name for name in names if name.lower().endswith(PYTORCH_SUFFIXES)]
+    are_saved = place.each(partial(is_pytorch_file, place), found)
+    return [name for name, is_saved in zip(found, are_saved, strict=True) if is_saved]
 
 
 def is_checkpoint(place: Place) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bf16codecs._base.messages import few, named_errors
 from bf16codecs.convert.places import Place
 from bf16codecs.convert.regions import Names, outline_of
-from bf16codecs.convert.sources.pytorch.containers import read_contents
+from bf16codecs.convert.sources.pytorch.containers import Contents, read_contents
 from bf16codecs.convert.sources.pytorch.detection import models_in
 from bf16codecs.convert.sources.pytorch.naming import find_tensors
 from bf16codecs.errors import SafetensorsError
@@ -29,7 +31,11 @@ def open_saved(place: Place) -> ModelReader:
     if main.endswith(PYTORCH_INDEX_SUFFIX):
         raw = place.index(main)
         shards, index = sorted(shard_names(raw, place.label(main))), (main, raw)
-    headers = [(name, _read(place, name, names)) for name in shards]
+    contents = place.each(partial(_contents, place), shards)
+    headers = [
+        (name, _outline(place, name, found, names))
+        for name, found in zip(shards, contents, strict=True)
+    ]
     used = {main, *shards}
     others = [] if place.name else [name for name in place.names() if name not in used]
     return place.reader(headers, index, others)
@@ -47,10 +53,15 @@ def _model_in(place: Place) -> str:
     return name
 
 
-def _read(place: Place, name: str, names: Names) -> Header:
-    """Read all of a file but its tensors, whose names are among those of the whole model."""
+def _contents(place: Place, name: str) -> Contents:
+    """Read all of a file but its storages."""
     where = place.label(name)
     with named_errors(where, SafetensorsError, OSError), place.open(name) as file:
-        contents = read_contents(file, where)
+        return read_contents(file, where)
+
+
+def _outline(place: Place, name: str, contents: Contents, names: Names) -> Header:
+    """Return the outline of a file, whose tensors have names among those of the whole model."""
+    with named_errors(place.label(name), SafetensorsError, OSError), place.open(name) as file:
         layout = find_tensors(contents.value, contents.storages, contents.is_little_endian, names)
         return outline_of(file, KIND, layout, names)
