@@ -186,12 +186,28 @@ def _refuse_missing_shards(path: str | os.PathLike[str], names: Iterable[str]) -
 def _open_folder(path: Path) -> Source:
     # Hidden files are temporary files of other programs.
     entries = sorted(entry for entry in path.iterdir() if entry.name[0] != ".")
-    source = _open_entries(path, [entry for entry in entries if not entry.is_dir()])
+    try:
+        source = _open_entries(path, [entry for entry in entries if not entry.is_dir()])
+    except SafetensorsError as e:
+        if unfinished := _unfinished_download(path):
+            raise SafetensorsError(
+                f"{e}; a download has not ended, {unfinished.name}: repeat it to get the rest"
+            ) from e
+        raise
     used = set(source.paths)
     others = [entry.name + "/" * entry.is_dir() for entry in entries if entry not in used]
     # Indexes first, which would be missed: of many names, a message has a few.
     others.sort(key=lambda name: not index_suffix(name))
     return replace(source, left_out=tuple(others))
+
+
+def _unfinished_download(folder: Path) -> Path | None:
+    """Return a file that huggingface_hub has begun to download into a folder, or a snapshot."""
+    places = [folder, folder / ".cache" / "huggingface" / "download"]
+    if folder.parent.name == "snapshots":
+        places.append(folder.parent.parent / "blobs")
+    found = (path for place in places for path in place.glob("*.incomplete"))
+    return next(found, None)
 
 
 def _open_entries(path: Path, files: Iterable[Path]) -> Source:

@@ -18,9 +18,9 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import SourceMismatchError
 from folders import files_in
-from invoked import CONVERTERS, done
+from invoked import CONVERTERS, done, refused
 from looping import noted
-from model_folders import write_sharded
+from model_folders import SHARDS, write_sharded
 
 INDEX = "model.safetensors.index.fp16.json"
 
@@ -97,3 +97,19 @@ def test_the_command_names_a_few(folder: Path, tmp_path: Path) -> None:
     assert out["left_out"] == ["a", "b", "c", "d\n", "e", "f"]
     back = json.loads(done("zarr2st", tmp_path / "n.zarr", tmp_path / "back", "--json"))
     assert back["left_out"] == []
+
+
+@pytest.mark.parametrize("place", ["", ".cache/huggingface/download", "../../blobs"])
+def test_downloads_that_have_not_ended(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    write_sharded(folder)
+    for name in ("model.safetensors.index.json", SHARDS[1]):
+        (folder / name).unlink()
+    assert "a download" not in refused("st2zarr", folder, tmp_path / "m.zarr")
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    (folder / place / "1a2b.incomplete").touch()
+    line = refused("st2zarr", folder, tmp_path / "m.zarr")
+    assert line.endswith("; a download has not ended, 1a2b.incomplete: repeat it to get the rest")
+    (folder / SHARDS[0]).unlink()
+    assert "a download has not ended" in refused("st2zarr", folder, tmp_path / "m.zarr")
