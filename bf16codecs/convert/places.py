@@ -6,7 +6,7 @@ import errno
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -227,10 +227,8 @@ class RemotePlace(Place):
         return reader
 
 
-# Blocks are read whole, and what lies between two of them if it is cheaper than another request;
-# a request asks for so much at most.
+# Blocks are read whole.
 _BLOCK_BYTES = 1 << 12
-_GAP_BLOCKS, _MOST_BLOCKS = 16, 1 << 10
 
 
 class _RemoteBytes(FileBytes):
@@ -249,17 +247,17 @@ class _RemoteBytes(FileBytes):
         """Read all blocks that are missing."""
         ends = map(self._clipped, ranges)
         needed = {block for part in ends for block in _blocks_of(*part)}
-        runs = list(_runs(sorted(needed - self._blocks.keys())))
-        for run, data in zip(runs, self._read(list(map(self._bytes_of, runs))), strict=True):
-            for i, block in enumerate(run):
-                self._blocks[block] = data[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
+        missing = sorted(needed - self._blocks.keys())
+        self._blocks.update(
+            zip(missing, self._read(list(map(self._bytes_of, missing))), strict=True)
+        )
 
     def _clipped(self, ends: Range) -> Range:
         start, stop = ends
         return start, max(start, min(stop, self.size))
 
-    def _bytes_of(self, run: range) -> Range:
-        return run.start * _BLOCK_BYTES, min(run.stop * _BLOCK_BYTES, self.size)
+    def _bytes_of(self, block: int) -> Range:
+        return block * _BLOCK_BYTES, min((block + 1) * _BLOCK_BYTES, self.size)
 
     def _joined(self, start: int, stop: int) -> bytes:
         blocks = _blocks_of(start, stop)
@@ -269,20 +267,6 @@ class _RemoteBytes(FileBytes):
 
 def _blocks_of(start: int, stop: int) -> range:
     return range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES) if stop > start else 0)
-
-
-def _runs(blocks: Iterable[int]) -> Iterator[range]:
-    """Group ascending blocks into the runs that are read with one request each."""
-    run = range(0)
-    for block in blocks:
-        if run and block - run.stop <= _GAP_BLOCKS and block - run.start < _MOST_BLOCKS:
-            run = range(run.start, block + 1)
-            continue
-        if run:
-            yield run
-        run = range(block, block + 1)
-    if run:
-        yield run
 
 
 class _Part(io.RawIOBase):

@@ -227,7 +227,7 @@ def test_repositories_with_stores(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_blocks() -> None:
-    """Of any ranges that are read, each byte comes once, and neighbours with one request."""
+    """Of any ranges that are read, each byte comes once."""
     data = bytes(range(256)) * 1200
     asked: list[tuple[int, int]] = []
 
@@ -238,7 +238,6 @@ def test_blocks() -> None:
     file = places._RemoteBytes(read, len(data))
     ranges = [(5, 5), (0, 10), (299_999, 400_000), (100_000, 100_001), (100, 5000), (9000, 3)]
     assert file.read(ranges) == [data[start:stop] for start, stop in ranges]
-    assert asked == [(0, 8192), (98304, 102400), (299008, 307200)]
-    asked.clear()
+    assert [start >> 12 for start, _ in asked] == [0, 1, 24, 73, 74]
     assert file.part(0, len(data)) == data
-    assert asked == [(8192, 299008)]
+    assert sorted(asked) == [(at, min(at + 4096, len(data))) for at in range(0, len(data), 4096)]

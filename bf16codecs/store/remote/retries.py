@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from bf16codecs._arrays.storage import AtMost, Request, StoredChunk
+from bf16codecs._arrays.storage import AtMost, Range, Request, StoredChunk
 from bf16codecs._base import interrupt
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import causes, named_errors
@@ -21,6 +21,8 @@ _WAITS = 1, 4, 15, 30
 _LONGEST_WAIT = 120
 # Ranges that are requested together, and again together.
 _AT_ONCE = 16
+# Ranges are read together if what lies between them is cheaper than another request, up to a size.
+_GAP_BYTES, _MOST_BYTES = 1 << 16, 1 << 22
 # "Too many requests", and what gateways and servers answer for a while.
 _PASSING = {408, 429, 500, 502, 503, 504}
 # Errors of aiohttp about connections, which is not imported for this.
@@ -76,13 +78,33 @@ class RetriedChunk(StoredChunk):
         self.key, self.size = chunk.key, chunk.size
 
     def read(self, request: Request) -> Sequence[Bytes]:
-        """Ask for all ranges, several at a time; a failure repeats few of them."""
+        """Ask for all ranges, several at a time, and for near ones together."""
         if isinstance(request, AtMost):
             return retried(self._url, lambda: self._chunk.read(request))
-        parts = (request[i : i + _AT_ONCE] for i in range(0, len(request), _AT_ONCE))
-        replies = (retried(self._url, partial(self._chunk.read, part)) for part in parts)
-        return [reply for part in replies for reply in part]
+        spans, numbers = _merged(request)
+        groups = (spans[i : i + _AT_ONCE] for i in range(0, len(spans), _AT_ONCE))
+        replies = (retried(self._url, partial(self._chunk.read, group)) for group in groups)
+        read = [reply for group in replies for reply in group]
+        return [
+            read[number][start - spans[number][0] : stop - spans[number][0]]
+            for (start, stop), number in zip(request, numbers, strict=True)
+        ]
 
     def close(self) -> None:
         """Close connections."""
         self._chunk.close()
+
+
+def _merged(ranges: Sequence[Range]) -> tuple[list[Range], list[int]]:
+    """Return ranges that have all of these, near ones in one, and the number of that for each."""
+    spans: list[Range] = []
+    numbers = [0] * len(ranges)
+    for i in sorted(range(len(ranges)), key=lambda i: ranges[i]):
+        start, stop = ranges[i]
+        first, last = spans[-1] if spans else (0, -1)
+        if spans and start - last <= _GAP_BYTES and stop - first <= _MOST_BYTES:
+            spans[-1] = first, max(last, stop)
+        else:
+            spans.append((start, stop))
+        numbers[i] = len(spans) - 1
+    return spans, numbers
