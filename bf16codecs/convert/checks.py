@@ -11,7 +11,7 @@ from bf16codecs._arrays.grid import ArrayPlan, chunk_counts
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.limits import MANY_FILES
 from bf16codecs._base.messages import few
-from bf16codecs._files.digests import Digests
+from bf16codecs._files.digests import Digests, kinds_of
 from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError
 from bf16codecs.safetensors import Header, SafetensorsError, shard_names
 from bf16codecs.store.bases import work_with_bases
@@ -21,9 +21,11 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "check_chunk_count",
+    "check_digests",
     "check_restored_size",
     "check_unchanged",
     "differing_names",
+    "digest_kinds",
     "stored_index",
 ]
 
@@ -102,6 +104,21 @@ def stored_index(reader: ModelReader) -> bytes:
     return raw
 
 
+def digest_kinds(source: ModelReader, sha256: bool) -> Sequence[str]:
+    """Return the kinds of digests to compute: with the SHA-256, if a hub states it."""
+    return kinds_of(sha256 or any(file.digests.sha256 for file in source.info.files))
+
+
+def check_digests(source: ModelReader, found: Sequence[Digests]) -> None:
+    """Raise CorruptDataError if files have other digests than a hub states."""
+    for file, digests in zip(source.info.files, found, strict=True):
+        difference = file.digests.difference(digests)
+        if difference is not None:
+            raise CorruptDataError(
+                f"{source.where}: {file.name} has another {difference[0]} than the original"
+            )
+
+
 def differing_names(
     reader: ModelReader, headers: Sequence[Header], index: bytes, source: ModelReader
 ) -> str | None:
@@ -119,7 +136,8 @@ def differing_names(
         return None
     if not other:
         return f"it has an index, and {source.where} has none: name the folder or the index"
-    index_path = source.paths[-1]
+    name = "" if source.info.index is None else source.info.index.name
+    index_path = source.paths[-1] if source.paths else f"{name} of {source.where}"
     if not index:
         return f"it has no index, and {source.where} has {index_path}: name the file alone"
     return f"its index differs from {index_path}"

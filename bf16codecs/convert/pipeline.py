@@ -15,7 +15,12 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import causes, counted, one_line
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
-from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
+from bf16codecs.convert.checks import (
+    check_chunk_count,
+    check_digests,
+    check_unchanged,
+    stored_index,
+)
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_pieces
 from bf16codecs.convert.plan import ModelPlan, plan_model
@@ -138,12 +143,7 @@ def pack(
     ]
     encoded = engine.encode(source, writer, plan, kinds, keep_checksums, progress)
     check_unchanged(source, before)
-    for file, digests in zip(source.info.files, encoded.digests, strict=True):
-        difference = file.digests.difference(digests)
-        if difference is not None:
-            raise CorruptDataError(
-                f"{source.where}: {file.name} has another {difference[0]} than the original"
-            )
+    check_digests(source, encoded.digests)
     files = _stored_files(source, encoded.digests, measured)
     index, raw = None, stored_index(source)
     if source.info.index is not None:

@@ -14,9 +14,8 @@ from typing import Any
 from bf16codecs._base.messages import counted
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import kinds_of
 from bf16codecs.convert.bases import Base, check_not_base, opened_base, options_of_base
-from bf16codecs.convert.checks import differing_names, stored_index
+from bf16codecs.convert.checks import differing_names, digest_kinds, stored_index
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, Packed, pack
@@ -218,9 +217,8 @@ def convert_model(
     """
     start = time.perf_counter()
     options.check_kind(kind)
-    # Hubs state SHA-256, which is compared.
-    is_known = any(file.digests.sha256 for file in source.info.files)
-    kinds, progress, choice = kinds_of(options.sha256 or is_known), options.progress, options.choice
+    kinds = digest_kinds(source, options.sha256)
+    progress, choice = options.progress, options.choice
     measure: Measure | None = None
     if options.lossy is not None:
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))

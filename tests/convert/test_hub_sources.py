@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bf16codecs.convert import safetensors_to_zarr, verify_store
+from bf16codecs.convert import (
+    append_to_run,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+)
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.store.opening import open_store
 from commands import ended, start
@@ -176,3 +182,24 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"pip install 'bf16codecs\[hub\]'"):
         safetensors_to_zarr("hf://owner/name", tmp_path / "m.zarr")
+
+
+def test_runs_compare_digests(hub: Hub, tmp_path: Path) -> None:
+    root = hub.root / hub.commits["main"]
+    urls = []
+    for step in (100, 200):
+        name = f"step-{step}.safetensors"
+        write_model(root / name, [("a", "BF16", (64, 8))], step)
+        urls.append(f"hf://owner/name/{name}")
+    run, options = tmp_path / "run.zarr", {"storage_options": {"endpoint": hub.url}}
+    safetensors_to_run(urls[:1], run, **options)
+    with closing(open_store(f"{run}@100")) as reader:
+        assert reader.info.files[0].digests.sha256
+    hub.lies = {"step-200.safetensors": {"lfs": {"sha256": "0" * 64, "size": 9, "pointerSize": 9}}}
+    before = content_of(run)
+    with pytest.raises(CorruptDataError, match="another SHA-256 than the original"):
+        append_to_run(urls[1], run, **options)
+    assert content_of(run) == before
+    hub.lies = {}
+    append_to_run(urls[1], run, **options)
+    verify_store(run, root)

@@ -98,6 +98,10 @@ def test_shards_on_a_web_server(server: FileServer, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         safetensors_to_zarr(address, tmp_path / name / "m.zarr")
         assert restored(tmp_path / name / "m.zarr") == expected
+    index = server.root / INDEX
+    index.write_bytes(expected[INDEX] + b" ")
+    line = refused("bf16codecs", "verify", tmp_path / "a" / "m.zarr", server.url)
+    assert f"its index differs from {INDEX} of {server.url}" in line
 
 
 @pytest.mark.parametrize("has_index", [True, False])

@@ -14,11 +14,17 @@ from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._arrays.views import StepView
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._files.digests import Digests, kinds_of
+from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.bases import coded_nbytes, take_samples
-from bf16codecs.convert.checks import check_chunk_count, check_unchanged, stored_index
+from bf16codecs.convert.checks import (
+    check_chunk_count,
+    check_digests,
+    check_unchanged,
+    digest_kinds,
+    stored_index,
+)
 from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.pieces import file_hash, read_pieces
 from bf16codecs.convert.plan import read_base
@@ -69,7 +75,7 @@ class NewStep:
     @property
     def digests(self) -> Sequence[str]:
         """Kinds of the files' digests."""
-        return kinds_of(self.options.sha256)
+        return digest_kinds(self.source, self.options.sha256)
 
 
 def add_step(
@@ -108,6 +114,7 @@ def _add_step(
     if run is not None:
         nbytes += _fill_up(writer, run, info.grown() - plan.arrays.keys(), step.choice)
     check_unchanged(source, before)
+    check_digests(source, digests)
     files, index_file, header_nbytes = _write_files(writer, info, run, step, digests)
     parent_index = None if parent is None else parent.index
     info = info.with_step(RunStep(step.number, files, index_file, parent_index), plan.paths)
