@@ -129,7 +129,7 @@ def pack(
 
     `measure` makes the store lossy. `levels` override the writer's level for some tensors.
     """
-    before = source.state()
+    before = source.opened_state()
     base_model = None if base is None else base.model
     plan = plan_model(source, chunk_size, base_model, measure is not None, levels)
     check_chunk_count((array for array in plan.arrays if array.is_written), chunk_size)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, cast
 
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Header, SourceFile, open_file, read_index
-from bf16codecs.store.files import open_files
+from bf16codecs.store.files import open_files, state_of
 from bf16codecs.store.reader import ModelReader
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class LocalPlace(Place):
         is_folder = found.is_dir()
         self._folder = found if is_folder else found.parent
         self.name = "" if is_folder else found.name
+        self._opened: dict[str, Any] = {}
 
     def names(self) -> list[str]:
         """Return what is in the folder."""
@@ -130,8 +131,12 @@ class LocalPlace(Place):
         return str(self._folder / name)
 
     def open(self, name: str) -> FileBytes:
-        """Open a file."""
-        return _LocalBytes(self._folder / name)
+        """Open a file, and note its state at first."""
+        path = self._folder / name
+        opened = _LocalBytes(path)
+        if str(path) not in self._opened:
+            self._opened |= state_of([path])
+        return opened
 
     def begins(self, name: str, nbytes: int) -> bytes:
         """Return the first bytes of a file."""
@@ -156,7 +161,14 @@ class LocalPlace(Place):
         paths = [file.path for file in files]
         if index is not None:
             paths.append(self._folder / index[0])
-        return open_files(self.where, files, index=index, paths=paths, left_out=tuple(left_out))
+        return open_files(
+            self.where,
+            files,
+            index=index,
+            paths=paths,
+            left_out=tuple(left_out),
+            opened={str(file.path): self._opened[str(file.path)] for file in files},
+        )
 
 
 class _LocalBytes(FileBytes):
@@ -187,6 +199,7 @@ class RemotePlace(Place):
         self._folder, self.concurrency = folder, folder.concurrency
         self.where, self.name = folder.where, folder.named[0]
         self._opened: dict[str, FileBytes] = {}
+        self._states: dict[str, str] = {}
 
     def names(self) -> list[str]:
         """Return what is in the folder, as far as its server lists it."""
@@ -197,10 +210,12 @@ class RemotePlace(Place):
         return self._folder.url_of(name)
 
     def open(self, name: str) -> FileBytes:
-        """Open a file; what was read of it is kept."""
+        """Open a file, and note its state at first; what was read of it is kept."""
         if name not in self._opened:
             file = self._folder.file(name)
-            self._opened[name] = _RemoteBytes(file.read, file.size)
+            size = file.size
+            self._states |= self._folder.state([file])
+            self._opened[name] = _RemoteBytes(file.read, size)
         return self._opened[name]
 
     def begins(self, name: str, nbytes: int) -> bytes:
@@ -222,7 +237,9 @@ class RemotePlace(Place):
         left_out: Iterable[str] = (),
     ) -> ModelReader:
         """Return a reader of files, by requests."""
-        reader = self._folder.reader(headers, index)
+        urls = {self.label(name) for name, _ in headers}
+        opened = {url: state for url, state in self._states.items() if url in urls}
+        reader = self._folder.reader(headers, index, opened)
         reader.left_out = tuple(left_out)
         return reader
 

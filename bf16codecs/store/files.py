@@ -39,7 +39,7 @@ from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_files", "open_safetensors"]
+__all__ = ["FilesReader", "ModelFile", "ReadBytes", "open_files", "open_safetensors", "state_of"]
 
 # Bytes of the chunks that a file is read in.
 _PIECE_BYTES = 1 << 22
@@ -159,7 +159,7 @@ class FilesReader(ModelReader):
     of a checkpoint of a training job. `paths` are those of them that are on a local disk, the index
     last, and `left_out` is what else is in the folder that was named. `concurrency` is how many
     reads at a time pay off. `state` returns something for each file, by its path, that differs
-    once the file has changed.
+    once the file has changed, and `opened` is that from before the headers were read.
     """
 
     def __init__(
@@ -174,8 +174,10 @@ class FilesReader(ModelReader):
         left_out: tuple[str, ...] = (),
         concurrency: int = 1,
         state: Callable[[], Mapping[str, Any]] = dict,
+        opened: Mapping[str, Any] | None = None,
     ) -> None:
         self.files, self.left_out, self._paths, self._state = files, left_out, list(paths), state
+        self._opened = opened
         tensors = array_paths(name for file in files for name in file.header.entries)
         aliases = [alias for file in files for alias in file.header.aliases.items()]
         tensors |= {alias: tensors[name] for alias, name in aliases}
@@ -241,6 +243,10 @@ class FilesReader(ModelReader):
     def state(self) -> Mapping[str, Any]:
         """Return a token for each file, by its path, that differs once it has changed."""
         return self._state()
+
+    def opened_state(self) -> Mapping[str, Any]:
+        """Return the state from before the headers were read, if it was noted."""
+        return self.state() if self._opened is None else self._opened
 
     def _digests(self, file: int, kinds: Sequence[str]) -> Digests:
         header = self.files[file].header
@@ -322,6 +328,7 @@ def open_files(
     index: tuple[str, bytes] | None = None,
     paths: Iterable[Path] = (),
     left_out: tuple[str, ...] = (),
+    opened: Mapping[str, Any] | None = None,
 ) -> FilesReader:
     """Open files on a disk whose headers were read; the parameters are those of `FilesReader`."""
     buffer = ThreadBuffer()
@@ -329,7 +336,7 @@ def open_files(
         ModelFile(file.name, file.header, _LocalFile(file, buffer, is_held), str(file.path))
         for file in files
     ]
-    state = partial(_state, [file.path for file in files])
+    state = partial(state_of, [file.path for file in files])
     return FilesReader(
         os.fspath(path),
         contents,
@@ -338,10 +345,12 @@ def open_files(
         paths=paths,
         left_out=left_out,
         state=state,
+        opened=opened,
     )
 
 
-def _state(paths: Sequence[Path]) -> dict[str, Any]:
+def state_of(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return something for each file, by its path, that differs once the file has changed."""
     status = {str(path): os.stat(path) for path in paths}
     return {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in status.items()}
 

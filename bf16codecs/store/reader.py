@@ -313,6 +313,10 @@ class ModelReader:
         """
         return {}
 
+    def opened_state(self) -> Mapping[str, Any]:
+        """Return the state from before anything was read, as far as it was noted."""
+        return self.state()
+
     @property
     def paths(self) -> list[Path]:
         """The model's files, or its store, on a local disk."""

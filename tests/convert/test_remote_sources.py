@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -271,6 +272,31 @@ def test_a_file_that_changes_meanwhile(server: FileServer, tmp_path: Path) -> No
 
     with pytest.raises(SafetensorsError, match=r"model\.safetensors: changed while it was read"):
         safetensors_to_zarr(server.url, tmp_path / "m.zarr", progress=replace)
+    assert os.listdir(tmp_path) == ["served"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.bin"])
+def test_a_file_that_changes_while_it_is_opened(
+    server: FileServer, tmp_path: Path, name: str
+) -> None:
+    """After its beginning was read, and before its data are."""
+    path = server.root / name
+    golden = Path(__file__).parent / "goldens" / "torch_files" / "state.bin"
+    if name == golden.name:
+        shutil.copy(golden, path)
+    else:
+        write_model(path, [("a", "BF16", (640, 80))])
+    server.has_etags = True
+    changed = path.read_bytes()[:-1] + b"\x01"
+
+    def replace(headers: Mapping[str, str]) -> None:
+        if any(method == "GET" for method, _, _ in server.requests):
+            server.note_headers = lambda headers: None
+            path.write_bytes(changed)
+
+    server.note_headers = replace
+    with pytest.raises(SafetensorsError, match=f"{name}: changed while it was read"):
+        safetensors_to_zarr(f"{server.url}/{name}", tmp_path / "m.zarr")
     assert os.listdir(tmp_path) == ["served"]
 
 

@@ -96,7 +96,7 @@ def _add_step(
     writer: RunWriter, run: RunReader | None, info: RunInfo, step: NewStep
 ) -> tuple[RunInfo, int]:
     source = step.source
-    before = source.state()
+    before = source.opened_state()
     plan = plan_step(
         source,
         run,

@@ -82,7 +82,7 @@ def open_remote_source(
     else:
         with _advised_options(url, options):
             folder = remote_folder(url, options, DEFAULT_LIMITS).usual()
-            reader = open_other(folder) or folder.open()
+            reader = open_other(folder) or folder.open(notes_state=True)
     reader.storage_options = options
     return reader
 

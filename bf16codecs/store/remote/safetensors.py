@@ -142,14 +142,16 @@ class RemoteFolder:
     #: How many requests at a time pay off.
     concurrency = RemoteStorage.concurrency
 
-    def open(self) -> FilesReader:
-        """Open the safetensors file or index that was named, or the model in the folder."""
-        name = self.named[0]
+    def open(self, notes_state: bool = False) -> FilesReader:
+        """Open the safetensors file or index that was named, or the model in the folder.
+
+        Its state is noted before the headers are read, with a request for each file, if
+        `notes_state`.
+        """
+        name, opening = self.named[0], _Opening(self, {} if notes_state else None)
         if name.endswith(".json"):
-            return self._open_index(name)
-        if name:
-            return self.reader(self._read_headers([name]))
-        return self._open_listed()
+            return opening.index(name)
+        return opening.files([name]) if name else opening.listed()
 
     def usual(self) -> RemoteFolder:
         """Return the place of a model: this, unless the folder has to be searched for usual names.
@@ -172,31 +174,6 @@ class RemoteFolder:
             " server lists no folders: name the file, or the index"
         )
 
-    def _open_listed(self) -> FilesReader:
-        assert self.sizes is not None
-        names = {name for name in self.sizes if name[:1] != "."}
-
-        def has_files(index: str) -> bool:
-            try:
-                shards = shard_names(_read_document(self.file(index)), index)
-            except SafetensorsError:
-                return True  # it is damaged, which must be reported
-            return not names.isdisjoint(shards)
-
-        index, shards = choose_files(self.where, sorted(names), has_files)
-        if index is None:
-            headers = self._read_headers(shards)
-            check_together(self.where, _source_files(headers))
-            reader = self.reader(headers)
-        else:
-            reader = self._open_index(index)
-            found = [(file.name, file.header) for file in reader.files]
-            check_listed(self.where, index, shards, _source_files(found))
-        used = {index, *(file.name for file in reader.files)}
-        others = [name for name in sorted(names) if name not in used]
-        reader.left_out = (*others, *self.folders)
-        return reader
-
     def url_of(self, name: str) -> str:
         """Return the address of a file in the folder."""
         query = self.named[1] if name == self.named[0] else ""
@@ -209,47 +186,98 @@ class RemoteFolder:
         size = None if self.sizes is None else self.sizes.get(name)
         return RemoteFile(url, RemoteStorage(store), key, size)
 
-    def _open_index(self, name: str) -> FilesReader:
-        document = self.file(name)
-        raw = _read_document(document)
-        shards = shard_names(raw, document.url)
-        headers = self._read_headers(sorted(shards))
-        check_index(document.url, shards, _source_files(headers))
-        return self.reader(headers, (name, raw))
-
-    def _read_headers(self, names: Sequence[str]) -> list[tuple[str, Header]]:
-        jobs = (partial(_read_header, self.file(name)) for name in names)
-        with closing(run_ahead(jobs, self.concurrency)) as headers:
-            return list(zip(names, headers, strict=True))
+    def state(self, files: Iterable[RemoteFile]) -> dict[str, str]:
+        """Return what the server says of files, by address, which differs after a change."""
+        return {} if self.is_fixed else {file.url: file.state() for file in files}
 
     def reader(
-        self, headers: Sequence[tuple[str, Header]], index: tuple[str, bytes] | None = None
+        self,
+        headers: Sequence[tuple[str, Header]],
+        index: tuple[str, bytes] | None = None,
+        opened: Mapping[str, str] | None = None,
     ) -> FilesReader:
-        """Return a reader of files in the folder, given by names and headers."""
+        """Return a reader of files in the folder, given by names and headers.
+
+        `opened` is their state from before the headers were read.
+        """
         files = [
             ModelFile(name, header, file.content, file.url)
             for name, header in headers
             for file in [self.file(name)]
         ]
-
-        def state() -> dict[str, str]:
-            if self.is_fixed:
-                return {}
-            return {file.location: self.file(file.name).state() for file in files}
-
         reader = FilesReader(
             self.where,
             files,
             self.limits,
             index=index,
             concurrency=self.concurrency,
-            state=state,
+            state=lambda: self.state(self.file(file.name) for file in files),
+            opened=opened,
         )
         known = [
             replace(file, digests=Digests(sha256=self.sha256.get(file.name)))
             for file in reader.info.files
         ]
         reader.info = replace(reader.info, files=tuple(known))
+        return reader
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Opens the safetensors files in a folder, and notes their state before, unless it is None."""
+
+    folder: RemoteFolder
+    states: dict[str, str] | None
+
+    def files(self, names: Sequence[str], index: tuple[str, bytes] | None = None) -> FilesReader:
+        """Open files."""
+        return self.folder.reader(self.headers(names), index, self.states)
+
+    def headers(self, names: Sequence[str]) -> list[tuple[str, Header]]:
+        """Read the headers of files, several at a time."""
+        jobs = (partial(self._header, self.folder.file(name)) for name in names)
+        with closing(run_ahead(jobs, self.folder.concurrency)) as headers:
+            return list(zip(names, headers, strict=True))
+
+    def _header(self, file: RemoteFile) -> Header:
+        file = file._replace(known_size=file.size)
+        if self.states is not None:
+            self.states.update(self.folder.state([file]))
+        return _read_header(file)
+
+    def index(self, name: str) -> FilesReader:
+        """Open the files of an index."""
+        document = self.folder.file(name)
+        raw = _read_document(document)
+        shards = shard_names(raw, document.url)
+        headers = self.headers(sorted(shards))
+        check_index(document.url, shards, _source_files(headers))
+        return self.folder.reader(headers, (name, raw), self.states)
+
+    def listed(self) -> FilesReader:
+        """Open the model in a folder that is listed."""
+        where, sizes = self.folder.where, self.folder.sizes or {}
+        names = {name for name in sizes if name[:1] != "."}
+
+        def has_files(index: str) -> bool:
+            try:
+                shards = shard_names(_read_document(self.folder.file(index)), index)
+            except SafetensorsError:
+                return True  # it is damaged, which must be reported
+            return not names.isdisjoint(shards)
+
+        index, shards = choose_files(where, sorted(names), has_files)
+        if index is None:
+            headers = self.headers(shards)
+            check_together(where, _source_files(headers))
+            reader = self.folder.reader(headers, None, self.states)
+        else:
+            reader = self.index(index)
+            found = [(file.name, file.header) for file in reader.files]
+            check_listed(where, index, shards, _source_files(found))
+        used = {index, *(file.name for file in reader.files)}
+        others = [name for name in sorted(names) if name not in used]
+        reader.left_out = (*others, *self.folder.folders)
         return reader
 
 
