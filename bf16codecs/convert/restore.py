@@ -333,12 +333,16 @@ def _target(
 
 def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: str) -> None:
     """Refuse a target whose name does not fit what it becomes, a file or a folder."""
+    first = None if as_folder else reader.info.files[0]
+    original = "" if first is None else os.path.splitext(first.name)[1]
+    if first is not None and first.kind == file_kind and target.suffix == original:
+        return  # as it was called, whatever that says
     suffix, kind = suffix_of(target.name)
     stem = target.name.removesuffix(suffix) or "model"
     if not as_folder and file_kind != SAFETENSORS:
         if kind is not None:
             to = for_caller('to="safetensors"', "--to safetensors")
-            name = stem + os.path.splitext(reader.info.files[0].name)[1]
+            name = stem + original
             raise ValueError(
                 f"{target}: by its name {kind.value}, but {reader.where} restores"
                 f" {_named(file_kind)}: choose another name, such as {name}, or make a safetensors"
@@ -350,7 +354,7 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
             raise ValueError(
                 f"{target}: by its name a file of another kind, {suffix}, but {reader.where}"
                 f" restores {_named(file_kind)}: choose another name, such as"
-                f" {target.stem}{os.path.splitext(reader.info.files[0].name)[1]}"
+                f" {target.stem}{original}"
             )
         return
     if as_folder and kind is Kind.SAFETENSORS:

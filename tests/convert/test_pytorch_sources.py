@@ -400,6 +400,11 @@ def test_folders_of_several_files(tmp_path: Path) -> None:
 def test_targets_of_other_kinds(tmp_path: Path) -> None:
     store = stored(FILES / "state.bin", tmp_path)
     assert "of another kind, .gguf" in refused("zarr2st", store, tmp_path / "x.gguf")
+    for name in ("odd.gguf", "odd.safetensors"):  # each may be called as it was
+        shutil.copy(FILES / "state.bin", tmp_path / name)
+        odd = stored(tmp_path / name, tmp_path)
+        done("zarr2st", odd, tmp_path / f"again-{name}")
+        assert f"such as x{Path(name).suffix}" in refused("zarr2st", odd, tmp_path / "x.npz")
 
 
 def test_names_that_differ_by_case_or_are_folders(tmp_path: Path) -> None:
