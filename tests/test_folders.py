@@ -116,7 +116,9 @@ def test_a_tree_in_the_cache_of_huggingface_hub(tmp_path: Path) -> None:
     blobs.mkdir()
     (blobs / ("1a" * 20)).write_bytes(b"content")
     (top / "a").symlink_to(f"../../blobs/{'1a' * 20}")
-    assert [name for name, _ in walk_tree(top, follow=False)] == ["a"]
+    (tmp_path / "named").symlink_to(top)
+    for named in (top, tmp_path / "named", top / ".." / top.name):
+        assert [name for name, _ in walk_tree(named, follow=False)] == ["a"]
     (top / "b").symlink_to("../../secret")
     (tmp_path / "secret").write_bytes(b"secret")
     with pytest.raises(StoreError, match="symbolic link"):

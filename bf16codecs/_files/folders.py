@@ -323,13 +323,14 @@ def walk_tree(
     OSError
         If something cannot be read, or a link leads nowhere.
     """
+    real = Path(os.path.realpath(top))
 
     def below(folder: str | Path, prefix: str) -> Iterator[tuple[str, Entry]]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             name = prefix + entry.name
-            if fault := _fault(entry, name, follow):
+            if fault := _fault(entry, real / name, name, follow):
                 raise StoreError(f"{entry.path}: {fault}")
             if not skip(name, entry):
                 yield name, entry
@@ -339,10 +340,10 @@ def walk_tree(
     return below(top, "")
 
 
-def _fault(entry: Entry, name: str, follow: bool) -> str:
+def _fault(entry: Entry, real: Path, name: str, follow: bool) -> str:
     """Say why an entry is neither read nor written; empty if it may be."""
     if entry.is_symlink():
-        if not follow and blob_of(Path(entry.path)) is None:
+        if not follow and blob_of(real) is None:
             return _LINK_REFUSAL
         if entry.is_dir():
             return (

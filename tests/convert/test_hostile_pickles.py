@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,17 @@ def test_zip_files_whose_directory_lies(tmp_path: Path) -> None:
     refused(end - offset, offset + 100_000, "damaged or truncated ZIP file")
     # A directory of 200 MB, which is never read.
     refused(200_000_000, 0, r"m\.bin: ", at=300_000_000)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressed_pickles_that_are_damaged(tmp_path: Path, method: int) -> None:
+    path = write_zip(tmp_path / "m.bin", pickled({"w": GOOD}), {"0": DATA}, compression=method)
+    with zipfile.ZipFile(path) as archive:
+        (record,) = (m for m in archive.infolist() if m.filename.endswith("data.pkl"))
+    content = bytearray(path.read_bytes())
+    start = record.header_offset + 30 + len(record.filename)
+    for at in range(start + 12, start + record.compress_size, 7):
+        content[at] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(SafetensorsError, match=r"m\.bin: a damaged or truncated ZIP file"):
+        safetensors_to_zarr(path, tmp_path / "m.zarr")

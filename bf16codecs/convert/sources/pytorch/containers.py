@@ -6,7 +6,9 @@ The older form is a sequence of pickles, with the bytes of each storage behind t
 from __future__ import annotations
 
 import errno
+import lzma
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -27,6 +29,11 @@ _ENCRYPTED = 1
 # A ZIP file ends with a record and a comment, of 64 KiB at most.
 _DIRECTORY_END_BYTES = (1 << 16) + 22
 _COUNT_BYTES = 8
+# What zipfile raises for damaged data, some of it by its decompressors.
+_OF_ZIP = (
+    *(zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError),
+    *(UnicodeDecodeError, lzma.LZMAError, zlib.error),
+)
 # Pickles are read in parts of at least this size.
 _WINDOW_BYTES = 1 << 18
 
@@ -67,8 +74,10 @@ def read_zip(file: FileBytes, where: str, begin: int, size: int) -> Contents:
             folder = record.filename.removesuffix("data.pkl")
             raw = _member(archive, record, where)
             order = _text(archive, folder + "byteorder", where)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError) as e:
-        if isinstance(e, OSError) and e.errno != errno.EINVAL:  # not of a position
+    except _OF_ZIP as e:
+        # Of a position, or of bzip2; others are of the disk, or of a server.
+        is_of_data = getattr(e, "errno", None) == errno.EINVAL or str(e) == "Invalid data stream"
+        if isinstance(e, OSError) and not is_of_data:
             raise
         raise SafetensorsError(
             f"{where}: a damaged or truncated ZIP file ({e}): get it again from where it came"
