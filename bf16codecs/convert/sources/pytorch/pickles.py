@@ -17,7 +17,7 @@ from bf16codecs.errors import SafetensorsError
 
 __all__ = ["Mapped", "Name", "Pickle", "Storage", "Tensor", "Unknown", "read_pickle"]
 
-# No state of a model has more instructions: 2^24 take 45 s (Zen 3) and 1 GB.
+# No state of a model has more instructions: 2^24 take 45 s (Zen 3) and up to 2 GB.
 _MOST_INSTRUCTIONS = 1 << 24
 _MOST_DIMENSIONS = 64
 
