@@ -1,12 +1,15 @@
-"""Two models of the same tensors, and a folder for targets."""
+"""Two models of the same tensors, a folder for targets, and servers of sources."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from models import write_model
+from servers import FileServer, serving
 
 
 @pytest.fixture
@@ -24,3 +27,20 @@ def new(tmp_path: Path, old: Path) -> Path:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "targets").mkdir()
     return tmp_path / "targets"
+
+
+@pytest.fixture
+def server(tmp_path: Path, aiohttp: Any) -> Iterator[FileServer]:
+    (tmp_path / "served").mkdir()
+    with serving(tmp_path / "served") as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(s3: dict[str, str], tmp_path: Path, fsspec: Any) -> Iterator[str]:
+    """Return the address of an empty folder in a bucket."""
+    address = f"s3://bucket/{tmp_path.name}"
+    yield address
+    fs = fsspec.filesystem("s3", **s3)
+    if fs.exists(address):
+        fs.rm(address, recursive=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from bf16codecs.store.remote import retries
 from folders import content_of
 from hub_server import Hub
 from invoked import done, refused
-from servers import FileServer, serving
+from servers import FileServer
 from torch_files import call, pickled, tensor, write_older, write_zip
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -28,23 +28,6 @@ FILES = sorted(
 NAMES = [path.name for path in FILES]
 INDEX = "pytorch_model.bin.index.json"
 SHARDS = "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"
-
-
-@pytest.fixture
-def server(tmp_path: Path, aiohttp: Any) -> Iterator[FileServer]:
-    (tmp_path / "served").mkdir()
-    with serving(tmp_path / "served") as running:
-        yield running
-
-
-@pytest.fixture
-def bucket(s3: dict[str, str], tmp_path: Path, fsspec: Any) -> Iterator[str]:
-    """Return the address of an empty folder in a bucket."""
-    address = f"s3://bucket/{tmp_path.name}"
-    yield address
-    fs = fsspec.filesystem("s3", **s3)
-    if fs.exists(address):
-        fs.rm(address, recursive=True)
 
 
 def write_shards(folder: Path) -> None:
@@ -137,7 +120,7 @@ def many_tensors(folder: Path, write: Any) -> Path:
 
 @pytest.mark.parametrize("write", [write_zip, write_older])
 def test_few_requests_for_many_tensors(server: FileServer, tmp_path: Path, write: Any) -> None:
-    """Near tensors, of which all are here, take a request together."""
+    """One request reads several tensors that are near each other."""
     path = many_tensors(server.root, write)
     server.clear()
     safetensors_to_zarr(f"{server.url}/{path.name}", tmp_path / "m.zarr")

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +28,9 @@ from invoked import done, refused
 from lazy_models import weights, write_safetensors
 from model_folders import SHARDS, write_sharded
 from models import every_dtype, write_model
-from servers import FileServer, serving
+from servers import FileServer
 
 INDEX = "model.safetensors.index.json"
-
-
-@pytest.fixture
-def server(tmp_path: Path, aiohttp: Any) -> Iterator[FileServer]:
-    (tmp_path / "served").mkdir()
-    with serving(tmp_path / "served") as running:
-        yield running
-
-
-@pytest.fixture
-def bucket(s3: dict[str, str], tmp_path: Path, fsspec: Any) -> Iterator[str]:
-    """Return the address of an empty folder in a bucket."""
-    address = f"s3://bucket/{tmp_path.name}"
-    yield address
-    fs = fsspec.filesystem("s3", **s3)
-    if fs.exists(address):
-        fs.rm(address, recursive=True)
 
 
 def upload(folder: Path, address: str, s3: dict[str, str], fsspec: Any) -> None:
