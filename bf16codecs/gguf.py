@@ -129,7 +129,7 @@ def _quantized(model: Model, file: int, header: Header) -> Iterator[QuantizedTen
     reader = model._handle.opened
     with named_errors(reader.file_path(file)):
         described, _ = read_tensors(_Metadata(_beginning(reader, file, header)))
-    # Several may begin at one offset, of which one is stored.
+    # Several tensors may begin at one offset; the store has one of them.
     by_offset = {(t.offset, r.dtype, r.shape): t for t in described if (r := region_of(t))}
     for tensor in header.tensors:
         offset = header.data_start + tensor.start

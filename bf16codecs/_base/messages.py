@@ -238,19 +238,16 @@ def named_errors(
     except Exception as e:
         if shortage := as_memory_error(e):
             raise shortage from e
-        is_of_system = of_system is not None and isinstance(e, of_system)
-        kind = of_system if of_system is not None and is_of_system else otherwise
-        if isinstance(e, BF16CodecsError) or (is_of_system and _is_builtin(e)):
+        kind = otherwise
+        if isinstance(e, BF16CodecsError):
             kind = type(e)
+        elif of_system is not None and isinstance(e, of_system):
+            # Python's own classes are made of one text; those of other packages may not be.
+            kind = type(e) if type(e).__module__ == "builtins" else of_system
         text = one_line(e)
         if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):
             text = system_text(e)
         raise kind(f"{what}: {text.removeprefix(f'{what}: ')}") from e
-
-
-def _is_builtin(error: Exception) -> bool:
-    """Return whether an error is of Python's own classes, which one text makes."""
-    return type(error).__module__ == "builtins"
 
 
 @contextmanager

@@ -227,6 +227,7 @@ class Folder:
 
     def _statuses(self, path: str) -> Iterator[os.stat_result]:
         """Yield the status of every entry but folders, below a path in the folder."""
+        real = self._real  # found once: it takes a call to the system for each folder above
         if self._descriptor is not None and hasattr(os, "fwalk"):
             top = path or "."
             with suppress(FileNotFoundError):
@@ -238,15 +239,14 @@ class Folder:
                 for name in names:
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                        yield _status_of_blob(self._real / folder / name, status)
+                        yield _status(status, real, folder, name)
             return
-        top = str(self._real / path)
+        top = str(real / path)
         for folder, folders, names in os.walk(top):
             self._refuse_depth(folder[len(top) :], folders)
             for name in names:
                 with suppress(FileNotFoundError):
-                    whole = Path(folder, name)
-                    yield _status_of_blob(whole, os.lstat(whole))
+                    yield _status(os.lstat(os.path.join(folder, name)), real, folder, name)
 
     def _refuse_depth(self, below: str, folders: list[str]) -> None:
         """Refuse folders that are nested too deep, before they are walked through."""
@@ -282,9 +282,9 @@ class Folder:
         return descriptor
 
 
-def _status_of_blob(path: Path, status: os.stat_result) -> os.stat_result:
-    """Return the status of a file, of one in huggingface_hub's cache behind its link."""
-    blob = blob_of(path) if stat.S_ISLNK(status.st_mode) else None
+def _status(status: os.stat_result, top: Path, folder: str, name: str) -> os.stat_result:
+    """Return the status of a file; of a link in huggingface_hub's cache, that of its file."""
+    blob = blob_of(top / folder / name) if stat.S_ISLNK(status.st_mode) else None
     return status if blob is None else os.lstat(blob)
 
 
@@ -330,7 +330,7 @@ def walk_tree(
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             name = prefix + entry.name
-            if fault := _fault(entry, real / name, name, follow):
+            if fault := _fault(entry, real, name, follow):
                 raise StoreError(f"{entry.path}: {fault}")
             if not skip(name, entry):
                 yield name, entry
@@ -343,7 +343,7 @@ def walk_tree(
 def _fault(entry: Entry, real: Path, name: str, follow: bool) -> str:
     """Say why an entry is neither read nor written; empty if it may be."""
     if entry.is_symlink():
-        if not follow and blob_of(real) is None:
+        if not follow and blob_of(real / name) is None:
             return _LINK_REFUSAL
         if entry.is_dir():
             return (

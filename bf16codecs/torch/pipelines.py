@@ -53,7 +53,7 @@ def patch_diffusers() -> None:
 
 
 def unpatch_diffusers() -> None:
-    """Undo `patch_diffusers`, if it was called; not `patch_transformers`, if that was, too."""
+    """Undo `patch_diffusers`, if it was called. A call of `patch_transformers` stays in force."""
     _replacement.remove(patch_diffusers)
     TRANSFORMERS.remove(patch_diffusers)
 

@@ -92,7 +92,7 @@ class Replacement:
 
     @property
     def lasts(self) -> bool:
-        """Whether a user was added that is no block of code."""
+        """Whether a user wants the replacement until its removal, not for a block of code alone."""
         return any(self._users.values())
 
     def add(self, user: object, lasts: bool = True) -> None:
