@@ -12,12 +12,14 @@ from typing import TypeVar
 import numpy as np
 
 from bf16codecs._arrays.grid import ArrayPlan, Piece
-from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.limits import IN_FLIGHT_BYTES
+from bf16codecs._base.messages import one_line
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.digests import FileHash
 from bf16codecs.convert.plan import pad
 from bf16codecs.convert.summary import BytesDone
+from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.reader import ModelReader
 
@@ -47,25 +49,39 @@ def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
 
 
 def do_pieces(
-    work: Callable[[Piece, Bytes], Result],
+    work: Callable[[Piece, Bytes, Bytes | None], Result],
     arrays: Sequence[ArrayPlan],
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
     at_once: int = 1,
+    original: ModelReader | None = None,
 ) -> Generator[tuple[Piece, Result], None, None]:
     """Call `work` for all pieces in several threads, and yield pieces and results.
 
     The pieces of one file come in the order of its bytes, as its digest requires; files take turns,
     so that no digest holds up the others. `work` stores its piece in the first bytes of memory for
-    a whole chunk; they are hashed unless `hashes` is empty. `at_once` is how many reads at a time
-    pay off, which is more than there are processors if a server answers them.
+    a whole chunk; they are hashed unless `hashes` is empty. Its third argument are the bytes of the
+    piece in `original`, if that is given. `at_once` is how many reads at a time pay off, which is
+    more than there are processors if a server answers them.
     """
+    buffer = ThreadBuffer()
 
     def work_on(span: Sequence[Piece], memory: Bytes) -> list[Result]:
-        (piece,) = span
-        return [work(piece, memory[: piece.array.chunk_nbytes])]
+        chunks = _chunks(span, memory)
+        if original is None:
+            return [work(piece, chunk, None) for piece, chunk in chunks]
+        copies = [part for _, part in _parts(span, buffer.get(sum(piece.nbytes for piece in span)))]
+        try:
+            _read_span(original, span, copies)
+        except SafetensorsError as e:  # the file was truncated meanwhile, not the store
+            raise OSError(one_line(e)) from e
+        return [work(*chunk, copy) for chunk, copy in zip(chunks, copies, strict=True)]
 
-    return _do_spans(work_on, arrays, hashes, progress, at_once, 0)
+    span_nbytes = 0
+    if original is not None:
+        at_once = max(at_once, original.stored.concurrency)
+        span_nbytes = _span_nbytes(original)
+    return _do_spans(work_on, arrays, hashes, progress, at_once, span_nbytes)
 
 
 def read_pieces(
@@ -81,18 +97,28 @@ def read_pieces(
     """
 
     def work_on(span: Sequence[Piece], memory: Bytes) -> list[Result]:
-        first = span[0]
-        if len(span) == 1:
-            chunk = memory[: first.array.chunk_nbytes]
-            read_chunk(source, first, chunk)
-            return [work(first, chunk)]
-        parts = list(_parts(span, memory))
-        source.read_ranges(first.array.file, [(piece.offset, part) for piece, part in parts])
-        return [work(piece, part) for piece, part in parts]
+        _read_span(source, span, [part for _, part in _parts(span, memory)])
+        chunks = _chunks(span, memory)
+        for piece, chunk in chunks:
+            pad(piece, chunk)
+        return [work(piece, chunk) for piece, chunk in chunks]
 
     at_once = source.stored.concurrency
-    span_nbytes = _SPAN_BYTES if at_once > 1 else 0
-    return _do_spans(work_on, arrays, hashes, progress, at_once, span_nbytes)
+    return _do_spans(work_on, arrays, hashes, progress, at_once, _span_nbytes(source))
+
+
+def _span_nbytes(source: ModelReader) -> int:
+    """Return how many bytes of a source to read together at most; 0 for piece by piece."""
+    return _SPAN_BYTES if source.stored.concurrency > 1 else 0
+
+
+def _read_span(source: ModelReader, span: Sequence[Piece], parts: Sequence[Bytes]) -> None:
+    """Read pieces of one file, each into memory of its own."""
+    if len(span) == 1:
+        source.read_range(span[0].array.file, span[0].offset, parts[0])
+        return
+    offsets = [piece.offset for piece in span]
+    source.read_ranges(span[0].array.file, list(zip(offsets, parts, strict=True)))
 
 
 def _do_spans(
@@ -160,6 +186,13 @@ def _parts(span: Sequence[Piece], memory: Bytes) -> Iterator[tuple[Piece, Bytes]
     for piece in span:
         yield piece, memory[start : start + piece.nbytes]
         start += piece.nbytes
+
+
+def _chunks(span: Sequence[Piece], memory: Bytes) -> list[tuple[Piece, Bytes]]:
+    """Return the pieces of a span with memory for their whole chunks: one alone may be padded."""
+    if len(span) == 1:
+        return [(span[0], memory[: span[0].array.chunk_nbytes])]
+    return list(_parts(span, memory))
 
 
 def _after(calls: int, function: Callable[[], object]) -> Callable[[], None]:

@@ -48,8 +48,9 @@ __all__ = [
     "verify_packed",
 ]
 
-#: Called by several threads with the number of a file, a piece of it, and the decoded bytes.
-Consume = Callable[[int, Piece, Bytes], None]
+#: Called by several threads with a piece, its decoded bytes, and its bytes in the original model,
+#: if that was given.
+Consume = Callable[[Piece, Bytes, Bytes | None], None]
 #: Called with an error, and with the damaged piece, None if the error concerns a whole file.
 Failed = Callable[[BF16CodecsError, Piece | None], None]
 
@@ -195,8 +196,9 @@ def unpack(
     expected: Sequence[Digests],
     progress: BytesDone | None = None,
     failed: Failed | None = None,
+    original: ModelReader | None = None,
 ) -> None:
-    """Decode a whole store, each file in the order of its bytes.
+    """Decode a whole store, each file in the order of its bytes, and read `original` beside it.
 
     The calling thread passes damage to `failed`, and the rest is decoded; without `failed`, damage
     is raised. `expected` has the digests of each file, or is empty. Raises CorruptDataError if a
@@ -207,7 +209,7 @@ def unpack(
         for digests, header in zip(expected, headers, strict=bool(expected))
     ]
 
-    def work(piece: Piece, chunk: Bytes) -> BF16CodecsError | None:
+    def work(piece: Piece, chunk: Bytes, copy: Bytes | None) -> BF16CodecsError | None:
         try:
             reader.read(piece, chunk)
         except OSError as e:
@@ -218,13 +220,13 @@ def unpack(
             if failed is None or isinstance(e, NO_DAMAGE):
                 raise
             return e
-        consume(piece.array.file, piece, chunk[: piece.nbytes])
+        consume(piece, chunk[: piece.nbytes], copy)
         return None
 
     is_on_disk = failed is not None and bool(path_of(reader.location[0]))
     arrays, damaged = stored_arrays(reader, headers), set[int]()
     at_once = reader.stored.concurrency
-    with closing(do_pieces(work, arrays, hashes, progress, at_once)) as pieces:
+    with closing(do_pieces(work, arrays, hashes, progress, at_once, original)) as pieces:
         for piece, error in pieces:
             if error is not None and failed is not None:
                 damaged.add(piece.array.file)
@@ -235,8 +237,8 @@ def unpack(
             continue
         difference = digests.difference(hasher.digests())
         if difference is not None:
-            original = "the original" if reader.info.loss is None else "when it was stored"
-            text = f"{reader.where}: {file.name} has another {difference[0]} than {original}"
+            then = "the original" if reader.info.loss is None else "when it was stored"
+            text = f"{reader.where}: {file.name} has another {difference[0]} than {then}"
             if failed is None:
                 raise CorruptDataError(text)
             failed(CorruptDataError(text), None)
@@ -257,8 +259,8 @@ def verify_packed(
     """Decode a new store, and compare each piece with the checksum of its source."""
     remaining = dict(packed.checksums)
 
-    def consume(file: int, piece: Piece, data: Bytes) -> None:
-        if remaining.pop((file, piece.offset), None) != _core.checksum(data):
+    def consume(piece: Piece, data: Bytes, _: Bytes | None) -> None:
+        if remaining.pop((piece.array.file, piece.offset), None) != _core.checksum(data):
             raise CorruptDataError(f"{reader.label(piece.array.path)} differs from its source")
 
     unpack(reader, headers, consume, [], progress)

@@ -12,8 +12,11 @@ from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs.convert.places import FileBytes
 from bf16codecs.store.outline import Layout, Outline, Region, make_outline
 
-__all__ = ["Names", "flat_region", "free_parts", "outline_of", "without_overlaps"]
+__all__ = ["MOST_NAMES", "Names", "flat_region", "free_parts", "outline_of", "without_overlaps"]
 
+#: Names of tensors that are not shown, and further names of one tensor, each of which is compared
+#: with the others when the store is read.
+MOST_NAMES = 1000
 # Bytes that are worth an array of their own: fewer are kept with the outline.
 _WORTH_AN_ARRAY = 1 << 12
 

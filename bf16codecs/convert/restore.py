@@ -383,8 +383,8 @@ def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> 
     if files.index is not None:
         paths[-1].write_bytes(files.index)
 
-    def consume(number: int, piece: Piece, data: Bytes) -> None:
-        with open(paths[number], "r+b", buffering=0) as file:
+    def consume(piece: Piece, data: Bytes, _: Bytes | None) -> None:
+        with open(paths[piece.array.file], "r+b", buffering=0) as file:
             file.seek(piece.offset)
             write_all(file, data)
 

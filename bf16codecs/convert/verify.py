@@ -22,7 +22,6 @@ from bf16codecs._base.messages import (
     RESTORE_ADVICE,
     counted,
     named_errors,
-    one_line,
 )
 from bf16codecs._base.paths import given_path, require_path
 from bf16codecs._base.threads import codec_threads
@@ -33,7 +32,7 @@ from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.store.arrays import faults
 from bf16codecs.store.attributes import ROUNDED, array_loss
 from bf16codecs.store.kinds import address_scheme
@@ -334,15 +333,8 @@ def _verify_data(
     }
     differing: list[Piece] = []
 
-    def consume(file: int, piece: Piece, data: Bytes) -> None:
-        if source is None:
-            return
-        original = np.empty_like(data)
-        try:
-            source.read_range(file, piece.offset, original)
-        except SafetensorsError as e:  # the source was truncated meanwhile, not the store
-            raise OSError(one_line(e)) from e
-        if not np.array_equal(data, original):
+    def consume(piece: Piece, data: Bytes, original: Bytes | None) -> None:
+        if original is not None and not np.array_equal(data, original):
             differing.append(piece)
 
     def failed(error: BF16CodecsError, piece: Piece | None) -> None:
@@ -350,7 +342,7 @@ def _verify_data(
         damages.add(error, step, name, None if piece is None else piece.index)
 
     expected = [file.restored for file in reader.info.files]
-    unpack(reader, headers, consume, expected, progress, failed)
+    unpack(reader, headers, consume, expected, progress, failed, source)
     if source is None:
         return
     # In the order of the files: several threads have collected them.

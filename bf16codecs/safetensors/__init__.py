@@ -18,22 +18,26 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors.header import (
     MAX_HEADER_BYTES,
     SAFETENSORS,
+    START_BYTES,
     Header,
     TensorInfo,
     header_nbytes,
     is_plain_name,
+    is_safetensors,
     json_object,
     make_header,
     name_fault,
     open_file,
     parse_header,
     read_header,
+    unlike,
 )
 
 __all__ = [
     "DTYPE_BITS",
     "MAX_HEADER_BYTES",
     "SAFETENSORS",
+    "START_BYTES",
     "Header",
     "SafetensorsError",
     "Source",
@@ -46,6 +50,7 @@ __all__ = [
     "choose_files",
     "header_nbytes",
     "is_plain_name",
+    "is_safetensors",
     "json_object",
     "make_header",
     "open_file",
@@ -54,6 +59,7 @@ __all__ = [
     "read_header",
     "read_index",
     "shard_names",
+    "unlike",
     "weight_map",
 ]
 
@@ -245,7 +251,9 @@ def choose_files(
         )
     if not indexes:
         if not shards:
-            raise SafetensorsError(f"{path}: no .safetensors file in this folder")
+            raise SafetensorsError(
+                f"{path}: no model in this folder: no safetensors, PyTorch or GGUF file"
+            )
         _refuse_missing_shards(path, shards)
     return (indexes[0] if indexes else None), shards
 

@@ -27,16 +27,19 @@ from bf16codecs.errors import SafetensorsError, StoreError
 __all__ = [
     "MAX_HEADER_BYTES",
     "SAFETENSORS",
+    "START_BYTES",
     "Header",
     "TensorInfo",
     "header_nbytes",
     "is_plain_name",
+    "is_safetensors",
     "json_object",
     "make_header",
     "name_fault",
     "open_file",
     "parse_header",
     "read_header",
+    "unlike",
 ]
 
 MAX_HEADER_BYTES = MAX_METADATA_BYTES
@@ -308,13 +311,34 @@ _BEGINNINGS = {
 }
 
 
+#: How many of a file's first bytes tell what it looks like.
+START_BYTES = 9
+
+
+def unlike(kind: str, start: bytes, otherwise: str = "") -> str:
+    """Say that a file is not of a kind, and what it looks like by its first bytes, for a message.
+
+    `otherwise` is said of one that looks like nothing known.
+    """
+    if not start:
+        return "it is empty"
+    return f"not {kind} ({like})" if (like := _likeness(start)) else f"not {kind}{otherwise}"
+
+
 def _likeness(start: bytes) -> str:
-    """Say what a file that begins like this may be, for a message; empty if that is unknown."""
+    """Say what a file that begins like this may be; empty if that is unknown."""
     for beginning, what in _BEGINNINGS.items():
         if start.startswith(beginning):
             return f"it looks like {what}"
-    text = start.decode("ascii") if start.isascii() else ""
+    if is_safetensors(start):
+        return "it looks like a safetensors file"
+    text = start[:8].decode("ascii") if start[:8].isascii() else ""
     return "it looks like text" if text and text.replace("\n", " ").isprintable() else ""
+
+
+def is_safetensors(start: bytes) -> bool:
+    """Return whether a file begins as safetensors files do."""
+    return int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES and start[8:9] == b"{"
 
 
 def header_nbytes(start: bytes, size: int, where: str) -> int:
@@ -323,18 +347,14 @@ def header_nbytes(start: bytes, size: int, where: str) -> int:
     SafetensorsError is raised for another file, and for one that is truncated. `size` is the
     file's.
     """
+    length, why = int.from_bytes(start[:8], "little"), ""
     if size < 8:
-        what = f"not a safetensors file ({like})" if (like := _likeness(start)) else "truncated"
         has_no = "has no" if size == 1 else "have no"
-        raise SafetensorsError(
-            f"{where}: {what}: {counted(size, 'byte')} {has_no} room for a safetensors header"
-        )
-    length = int.from_bytes(start[:8], "little")
-    if length > MAX_HEADER_BYTES:
+        why = f": {counted(size, 'byte')} {has_no} room for a safetensors header"
+    elif length > MAX_HEADER_BYTES:
         why = f": its header would have {length} bytes, the limit is {MAX_HEADER_BYTES}"
-        if like := _likeness(start):
-            why = f" ({like})"
-        raise SafetensorsError(f"{where}: not a safetensors file{why}")
+    if why:
+        raise SafetensorsError(f"{where}: {unlike('a safetensors file', start, why)}")
     if length > size - 8:
         raise SafetensorsError(
             f"{where}: truncated: header of {counted(length, 'byte')} in a file of {size}"

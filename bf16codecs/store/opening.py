@@ -188,8 +188,8 @@ def _check_options(what: str, opening: Opening) -> None:
     is_remote = isinstance(base, (str, os.PathLike)) and path_of(os.fspath(base)) is None
     if opening.options and not is_remote:
         raise ValueError(
-            f"{what}: {argument('storage_options')} apply to addresses only: neither it nor a base"
-            " is at one"
+            f"{what}: {argument('storage_options')} apply to addresses only: neither it nor"
+            f" {argument('base')} is at one, and a base that a store names gets none"
         )
 
 

@@ -65,7 +65,7 @@ def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     line = refused("bf16codecs", "verify", demo_model, empty)
-    assert line.endswith("no .safetensors file in this folder")
+    assert line.endswith("no model in this folder: no safetensors, PyTorch or GGUF file")
     shutil.copytree(store, tmp_path / "x.safetensors")
     line = misused("st2zarr", demo_model, tmp_path / "x.safetensors", "--overwrite")
     assert "Missing argument 'STORE'" in line
@@ -106,11 +106,60 @@ def test_mistakes_of_newcomers(demo_model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_files_that_are_not_safetensors(tmp_path: Path, content: bytes, like: str) -> None:
-    source = tmp_path / "m.bin"
+    source = tmp_path / "m.weights"
     source.write_bytes(content)
     line = refused("st2zarr", source, tmp_path / "m.zarr")
     assert line.startswith(f"st2zarr: {source}: not a safetensors file")
     assert like in line
+
+
+_LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "like"),
+    [
+        (b"", ": it is empty"),
+        (b"\xff" * 20, "{kind}"),
+        (_LFS, "{kind} (it looks like a pointer of Git LFS: get the file with git lfs pull)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("m.gguf", ": not a GGUF file"),
+        ("m.bin", ": not a file of torch.save"),
+        ("shard", ": not a file of torch.save"),
+        (".metadata", ": not a file of torch.save"),
+    ],
+)
+def test_files_that_are_not_what_their_names_say(
+    tmp_path: Path, name: str, kind: str, content: bytes, like: str
+) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    file = source = folder / name
+    if name == "shard":
+        source = folder / "pytorch_model.bin.index.json"
+        source.write_text('{"weight_map": {"w": "shard"}}')
+    elif name == ".metadata":
+        source = folder
+        (folder / "__0_0.distcp").write_bytes(b"")
+    file.write_bytes(content)
+    line = refused("st2zarr", source, tmp_path / "m.zarr")
+    assert line.endswith(f"{file}{like.format(kind=kind)}")
+
+
+def test_a_checkpoint_without_metadata(tmp_path: Path) -> None:
+    (tmp_path / "__0_0.distcp").write_bytes(b"")
+    line = refused("st2zarr", tmp_path, tmp_path / "m.zarr")
+    assert f"{tmp_path / '.metadata'}: No such file" in line
+
+
+def test_safetensors_files_may_have_other_names(demo_model: Path, tmp_path: Path) -> None:
+    for name in ("m.bin", "m.gguf"):
+        shutil.copy(demo_model, tmp_path / name)
+        done("st2zarr", tmp_path / name, tmp_path / f"{name}.zarr")
 
 
 def test_help_explains_the_figures_of_level_best() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bf16codecs import open_model
+from bf16codecs.convert import safetensors_to_zarr
 from invoked import done, refused
 from looping import noted
 from reference_store import ReferenceStore
@@ -121,6 +122,12 @@ def test_strange_files_come_back(tmp_path: Path) -> None:
     for name, (content, expected) in cases.items():
         with noted(name):
             assert names_of(content, tmp_path) == expected
+    for name, hidden in (("overlapping", ("b",)), ("unknown", ("a",)), ("aligned", ())):
+        with noted(name):
+            (tmp_path / "x.gguf").write_bytes(cases[name][0])
+            assert (
+                safetensors_to_zarr(tmp_path / "x.gguf", tmp_path / f"{name}.zarr").hidden == hidden
+            )
 
 
 def test_files_that_claim_too_much(tmp_path: Path) -> None:
@@ -177,6 +184,7 @@ def test_folders(tmp_path: Path) -> None:
 
 
 def test_big_endian_numbers_are_not_shown(tmp_path: Path) -> None:
-    done("st2zarr", FILES / "big.gguf", tmp_path / "m.zarr")
+    report = done("st2zarr", FILES / "big.gguf", tmp_path / "m.zarr")
+    assert "not shown by name: " in report
     with open_model(tmp_path / "m.zarr") as model:
         assert list(model) == ["bytes 0"]

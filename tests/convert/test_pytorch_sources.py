@@ -297,7 +297,9 @@ def test_messages_name_the_kind(tmp_path: Path) -> None:
     plain_zip = tmp_path / "x.pt"
     with zipfile.ZipFile(plain_zip, "w") as archive:
         archive.writestr("a", "b")
-    assert "not a safetensors file" in refused("st2zarr", plain_zip, tmp_path / "m.zarr")
+    assert "not a file of torch.save: a ZIP file without" in refused(
+        "st2zarr", plain_zip, tmp_path / "m.zarr"
+    )
 
 
 def dictionary(**values: object) -> bytes:
@@ -331,6 +333,8 @@ def test_tensors_without_a_name_are_listed(tmp_path: Path) -> None:
     assert "not shown by name: part, turned" in report
     report = done("zarr2st", tmp_path / "m.zarr", tmp_path / "m.safetensors", "--to", "safetensors")
     assert "not in the file: part, turned" in report
+    report = done("st2zarr", FILES / "quantized.pt", tmp_path / "q.zarr")
+    assert "not shown by name: " in report
 
 
 def test_safetensors_files_have_tensors_alone(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_folders_with_other_files(
         summary = safetensors_to_zarr(source, store, overwrite=True, storage_options=options)
         assert summary.left_out == ("empty.pt",)
     safetensors_to_zarr(folder, folder / "model.zarr")
-    with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
+    with pytest.raises(SafetensorsError, match=r"no model in this folder"):
         safetensors_to_zarr(folder, tmp_path / "n.zarr")
 
 

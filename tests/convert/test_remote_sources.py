@@ -20,7 +20,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.errors import SafetensorsError, SourceMismatchError, StoreError
 from bf16codecs.store.opening import open_store
 from bf16codecs.store.remote import retries
 from folders import content_of
@@ -75,6 +75,20 @@ def test_the_store_is_that_of_the_local_file(server: FileServer, tmp_path: Path)
     assert content_of(tmp_path / "half2.zarr") == content_of(tmp_path / "half.zarr")
 
 
+def test_verifying_reads_many_small_tensors_together(server: FileServer, tmp_path: Path) -> None:
+    values = {f"t{i}": weights((i + 1, 3)) for i in range(200)}
+    path = write_safetensors(server.root / "m.safetensors", values)
+    safetensors_to_zarr(path, tmp_path / "m.zarr")
+    address = f"{server.url}/m.safetensors"
+    verify_store(tmp_path / "m.zarr", address)
+    assert len(server.requests) < 20
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(SourceMismatchError, match=f"tensor 't[0-9]+'.* differs from {address}"):
+        verify_store(tmp_path / "m.zarr", address)
+
+
 def test_shards_on_a_web_server(server: FileServer, tmp_path: Path) -> None:
     write_sharded(server.root)
     expected = {path.name: path.read_bytes() for path in server.root.iterdir()}
@@ -118,7 +132,7 @@ def test_a_folder_in_a_bucket_that_is_no_model(
     def convert() -> None:
         safetensors_to_zarr(bucket, tmp_path / "m.zarr", storage_options=s3)
 
-    with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
+    with pytest.raises(SafetensorsError, match=r"no model in this folder"):
         convert()
     write_sharded(folder)
     (folder / INDEX).unlink()

@@ -1,10 +1,10 @@
 """Sources of conversions: models of any kind.
 
 Safetensors is built in. Any other kind of source is a module in this folder, which needs no
-registration. It has two functions. ``is_source(place: Place) -> bool`` recognizes a place of its
-kind, by the names or the first bytes of files. ``open_source(place: Place) -> ModelReader`` opens
-it by `Place.reader` where tensors lie in the files as they are, or else as a `FilesReader` whose
-contents are `ReadBytes`.
+registration. It has the suffixes of its files, ``SUFFIXES``, and two functions. ``is_source(place:
+Place) -> bool`` recognizes a place of its kind, by the names or the first bytes of files.
+``open_source(place: Place) -> ModelReader`` opens it by `Place.reader` where tensors lie in the
+files as they are, or else as a `FilesReader` whose contents are `ReadBytes`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bf16codecs._base.messages import named_errors
 from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs.convert.places import LocalPlace, Place, RemotePlace
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import check_names_to_store
+from bf16codecs.safetensors import START_BYTES, check_names_to_store, is_safetensors
 from bf16codecs.store.files import open_safetensors
 from bf16codecs.store.kinds import (
     Kind,
@@ -83,7 +83,7 @@ def _open_other(folder: RemoteFolder) -> ModelReader | None:
     place = RemotePlace(folder)
     if suffix_of(place.name)[1] is not None:
         return None
-    found = _module_for(place)
+    found = _module_for(place) or _module_by_name(place)
     return None if found is None else _opened(found, place)
 
 
@@ -97,7 +97,7 @@ def _is_store(text: str, kind: Kind) -> SafetensorsError:
 def _open_path(text: str, path: str) -> ModelReader:
     try:
         place = LocalPlace(path)
-        if (found := _module_for(place)) is not None:
+        if (found := _module_for(place) or _module_by_name(place)) is not None:
             return _opened(found, place)
         return open_safetensors(path, is_held=False)
     except (SafetensorsError, FileNotFoundError) as e:
@@ -113,13 +113,22 @@ def _open_path(text: str, path: str) -> ModelReader:
         raise
 
 
+def _modules() -> Iterator[Any]:
+    for found in pkgutil.iter_modules(__path__):
+        yield import_module(f"{__name__}.{found.name}")
+
+
 def _module_for(place: Place) -> Any | None:
     """Return the module for a kind of source; None for safetensors."""
-    for found in pkgutil.iter_modules(__path__):
-        kind = import_module(f"{__name__}.{found.name}")
-        if kind.is_source(place):
-            return kind
-    return None
+    return next((kind for kind in _modules() if kind.is_source(place)), None)
+
+
+def _module_by_name(place: Place) -> Any | None:
+    """Return the module that files of this name belong to, which says what is wrong with it."""
+    name = place.name.lower()
+    found = next((kind for kind in _modules() if name.endswith(kind.SUFFIXES)), None)
+    is_other = found is not None and is_safetensors(place.begins(place.name, START_BYTES))
+    return None if is_other else found
 
 
 def _opened(kind: Any, place: Place) -> ModelReader:

@@ -14,15 +14,17 @@ from typing import NamedTuple
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import named_errors
 from bf16codecs.convert.places import FileBytes, Place
-from bf16codecs.convert.regions import Names, outline_of, without_overlaps
+from bf16codecs.convert.regions import MOST_NAMES, Names, outline_of, without_overlaps
 from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import START_BYTES, unlike
 from bf16codecs.store.kinds import GGUF_SUFFIX
 from bf16codecs.store.outline import Layout, Region
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["GGUFTensor", "is_source", "open_source", "read_tensors", "region_of"]
+__all__ = ["SUFFIXES", "GGUFTensor", "is_source", "open_source", "read_tensors", "region_of"]
 
 KIND = "gguf"
+SUFFIXES = (GGUF_SUFFIX,)
 
 _MAGIC = b"GGUF"
 _VERSIONS = (1, 2, 3)
@@ -88,16 +90,32 @@ def open_source(place: Place) -> ModelReader:
     """Open a file, or the only one in a folder; raise SafetensorsError if it is damaged."""
     name, names = place.name or _file_in(place), Names()
     with named_errors(place.label(name), SafetensorsError, OSError), place.open(name) as file:
-        tensors = _regions(file)
-        shown = set(map(id, without_overlaps(tensors)))
-        regions = [
-            replace(tensor, name=names.unique(tensor.name))
-            for tensor in tensors
-            if id(tensor) in shown
-        ]
-        outline = outline_of(file, KIND, Layout(regions, {}, [], []), names)
+        outline = outline_of(file, KIND, _layout(file, names), names)
     others = [] if place.name else [other for other in place.names() if other != name]
     return place.reader([(name, outline)], None, others)
+
+
+def _layout(file: FileBytes, names: Names) -> Layout:
+    """Find the tensors of a file.
+
+    Those that overlap larger ones, are of unknown types, or are big-endian, are hidden: their bytes
+    are shown without their names.
+    """
+    tensors, is_little_endian = read_tensors(file)
+    found = [region_of(tensor) if is_little_endian else None for tensor in tensors]
+    regions = [region for region in found if region is not None]
+    last = max((region.stop for region in regions), default=0)
+    if last > file.size:
+        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {file.size}")
+    shown = set(map(id, without_overlaps(regions)))
+    layout = Layout.empty()
+    for tensor, region in zip(tensors, found, strict=True):
+        name = names.unique(tensor.name)
+        if region is not None and id(region) in shown:
+            layout.regions.append(replace(region, name=name))
+        elif len(layout.hidden) < MOST_NAMES:
+            layout.hidden.append(name)
+    return layout
 
 
 def _file_in(place: Place) -> str:
@@ -117,6 +135,9 @@ class _Metadata:
     def __init__(self, file: FileBytes) -> None:
         self._file, self._data = file, bytearray()
         self.at = 0
+        start = file.part(0, START_BYTES)
+        if not start.startswith(_MAGIC):
+            raise ValueError(unlike("a GGUF file", start))
         version = int.from_bytes(self.take(8)[len(_MAGIC) :], "little")
         self.at = len(_MAGIC)
         # The other order of bytes puts the version into the highest of them.
@@ -212,18 +233,6 @@ def _read_tensor(metadata: _Metadata) -> GGUFTensor:
     if prod(shape) >> 60:
         raise ValueError(f"tensor {name!r:.80} is larger than any file")
     return GGUFTensor(name, shape, metadata.number("I"), metadata.number("Q"))
-
-
-def _regions(file: FileBytes) -> list[Region]:
-    """Return the tensors of a file, in their order there."""
-    tensors, is_little_endian = read_tensors(file)
-    # The numbers of a big-endian file are bytes.
-    found = [region_of(tensor) for tensor in tensors] if is_little_endian else []
-    regions = [region for region in found if region is not None]
-    last = max((region.stop for region in regions), default=0)
-    if last > file.size:
-        raise ValueError(f"truncated: its tensors end at byte {last}, and the file at {file.size}")
-    return regions
 
 
 def region_of(tensor: GGUFTensor) -> Region | None:

@@ -365,11 +365,14 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
             f"its Zarr group is in the folder {folder!r:.80} of the ZIP file: zip the content of"
             " that folder, and not the folder (cd there; zip -r0 ../new.zarr.zip .)"
         )
+    maker = for_caller("safetensors_to_zarr", "st2zarr")
     if any(name.endswith("/data.pkl") for name in zip_names):
-        maker = for_caller("safetensors_to_zarr", "st2zarr")
         return f"a ZIP file that torch.save wrote: make a store of it ({maker})"
     is_local = path_of(where) is not None
-    advice = "; addresses of safetensors files end in .safetensors or .index.json"
+    advice = (
+        "; addresses of safetensors files end in .safetensors or .index.json; of files of PyTorch"
+        f" and GGUF, {maker} makes stores"
+    )
     if "?" in where:
         advice += ", and queries (?...) go with addresses of files, not with those of folders"
     return f"no Zarr group is there{'' if is_local else advice}"

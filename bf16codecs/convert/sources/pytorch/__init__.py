@@ -12,10 +12,12 @@ from bf16codecs.convert.sources.pytorch.detection import (
     is_pytorch_file,
     models_in,
 )
-from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX
+from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX, PYTORCH_SUFFIXES
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["is_source", "open_source"]
+__all__ = ["SUFFIXES", "is_source", "open_source"]
+
+SUFFIXES = PYTORCH_SUFFIXES
 
 
 def is_source(place: Place) -> bool:

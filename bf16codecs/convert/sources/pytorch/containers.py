@@ -17,10 +17,16 @@ from typing import Any, BinaryIO, cast
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs.convert.places import FileBytes
-from bf16codecs.convert.sources.pytorch.detection import MAGIC_NUMBER, RECORD, ZIP_START
+from bf16codecs.convert.sources.pytorch.detection import (
+    MAGIC_NUMBER,
+    PICKLE_START,
+    RECORD,
+    ZIP_START,
+)
 from bf16codecs.convert.sources.pytorch.naming import item_size
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Storage, read_pickle
 from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import START_BYTES, unlike
 
 __all__ = ["Contents", "read_contents", "read_small_pickle", "read_zip"]
 
@@ -49,8 +55,10 @@ class Contents:
 
 def read_contents(file: FileBytes, where: str) -> Contents:
     """Read all of a file but its storages; raise SafetensorsError if it is damaged."""
-    if file.part(0, len(ZIP_START)) == ZIP_START:
+    start = file.part(0, START_BYTES)
+    if start.startswith(ZIP_START):
         return read_zip(file, where, 0, file.size)
+    _check_pickle(start, where)
     return _read_older(file, where)
 
 
@@ -58,7 +66,14 @@ def read_small_pickle(file: FileBytes, where: str) -> Any:
     """Return the value of a pickle that is a file of its own."""
     if file.size > MAX_METADATA_BYTES:
         raise SafetensorsError(f"{where}: larger than {MAX_METADATA_BYTES} bytes")
+    _check_pickle(file.part(0, START_BYTES), where)
     return read_pickle(_in_memory(file.part(0, file.size)), where).value
+
+
+def _check_pickle(start: bytes, where: str) -> None:
+    """Refuse a file that does not begin as pickles of PyTorch do."""
+    if not start.startswith(PICKLE_START):
+        raise SafetensorsError(f"{where}: {unlike('a file of torch.save', start)}")
 
 
 def read_zip(file: FileBytes, where: str, begin: int, size: int) -> Contents:
@@ -70,7 +85,9 @@ def read_zip(file: FileBytes, where: str, begin: int, size: int) -> Contents:
             members = archive.infolist()
             record = next((m for m in members if m.filename.endswith(RECORD)), None)
             if record is None:
-                raise SafetensorsError(f"{where}: a ZIP file without data.pkl: not of torch.save")
+                raise SafetensorsError(
+                    f"{where}: not a file of torch.save: a ZIP file without data.pkl"
+                )
             folder = record.filename.removesuffix("data.pkl")
             raw = _member(archive, record, where)
             order = _text(archive, folder + "byteorder", where)

@@ -11,6 +11,7 @@ from bf16codecs.store.kinds import PYTORCH_INDEX_SUFFIX, PYTORCH_SUFFIXES, suffi
 __all__ = [
     "MAGIC_NUMBER",
     "METADATA",
+    "PICKLE_START",
     "RECORD",
     "ZIP_START",
     "is_checkpoint",
@@ -23,6 +24,8 @@ METADATA = ".metadata"
 #: The first bytes of a ZIP file, and the end of the name of the pickle in it.
 ZIP_START = b"PK\x03\x04"
 RECORD = "/data.pkl"
+#: The first byte of a pickle of protocol 2 or later; PyTorch writes no other.
+PICKLE_START = b"\x80"
 #: The number that the older form begins with.
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 # Its pickle, of the second protocol, and of later ones.
@@ -70,4 +73,6 @@ def is_checkpoint(place: Place) -> bool:
     if place.name:
         return False
     names = place.names()
-    return METADATA in names and any(name.endswith(_PART_SUFFIX) for name in names)
+    has_others = any(name.endswith(".safetensors") for name in names)
+    has_parts = any(name.endswith(_PART_SUFFIX) for name in names)
+    return has_parts and (METADATA in names or not has_others)

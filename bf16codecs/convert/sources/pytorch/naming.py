@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bf16codecs._base.dtypes import DTYPE_BITS
-from bf16codecs.convert.regions import Names, flat_region, free_parts, without_overlaps
+from bf16codecs.convert.regions import MOST_NAMES, Names, flat_region, free_parts, without_overlaps
 from bf16codecs.convert.sources.pytorch.pickles import Mapped, Name, Storage, Tensor, Unknown
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.store.outline import Layout, Region
@@ -27,9 +27,6 @@ _LONGEST_NAME = 256
 _MOST_PLACES = 8
 # Containers and tensors that are looked at, each time that a container leads to them.
 _MOST_LOOKED_AT = 1 << 22
-# Further names of one tensor, each of which is compared with the others when the store is read;
-# and names of tensors that are not shown.
-_MOST_NAMES = 1000
 _LOOKED_INTO = (Mapped, Unknown, Tensor, Storage, list, tuple)
 _PARTS_OF_MODULES = {"_parameters", "_buffers", "_modules"}
 
@@ -94,7 +91,7 @@ def find_tensors(
     regions, aliases = _choose(views)
     shown = {region.name for region in regions} | aliases.keys()
     hidden = [name for name in found_names if name not in shown]
-    layout = Layout(regions, aliases, [], hidden[:_MOST_NAMES])
+    layout = Layout(regions, aliases, [], hidden[:MOST_NAMES])
     _add_storages(layout, storages, kinds, names, root)
     return layout
 
@@ -170,9 +167,9 @@ def _choose(views: Iterable[Region]) -> tuple[list[Region], dict[str, str]]:
     for first, *others in by_place.values():
         candidates.append(first)
         if first.nbytes:
-            aliases |= {other.name: first.name for other in others[:_MOST_NAMES]}
+            aliases |= {other.name: first.name for other in others[:MOST_NAMES]}
         else:  # empty tensors have no data to share
-            candidates += others[:_MOST_NAMES]
+            candidates += others[:MOST_NAMES]
     chosen = without_overlaps(candidates)
     shown = {view.name for view in chosen}
     return chosen, {alias: name for alias, name in aliases.items() if name in shown}

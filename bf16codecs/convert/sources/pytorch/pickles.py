@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
 from bf16codecs._base.messages import one_line
@@ -93,6 +93,13 @@ def _typed_tensor(*args: Any) -> Any:
     return _checked(storage, offset, shape, strides, dtype, args[7:8])
 
 
+def _quantised(*args: Any) -> Any:
+    tensor = replace(_tensor(*args[:4]), is_plain=False)
+    quantiser = args[4]
+    has_tensors = any(isinstance(value, Tensor) for value in quantiser)
+    return Unknown("a quantised tensor", (tensor, *quantiser)) if has_tensors else tensor
+
+
 def _checked(
     storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any, bits: tuple[Any, ...]
 ) -> Tensor:
@@ -125,6 +132,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
+    "torch._utils._rebuild_qtensor": _quantised,
     "torch._utils._rebuild_parameter": _first,
     "torch._utils._rebuild_parameter_with_state": _first,
     "torch._tensor._rebuild_from_type_v2": _of_subclass,
