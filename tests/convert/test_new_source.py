@@ -31,6 +31,9 @@ from bf16codecs.safetensors import make_header
 from bf16codecs.store.files import FilesReader, ModelFile, ReadBytes
 
 
+SUFFIXES = (".numbers",)
+
+
 def is_source(place):
     return place.name.endswith(".numbers")
 
