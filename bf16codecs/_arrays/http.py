@@ -164,7 +164,9 @@ class _Asked(NamedTuple):
         if self.nbytes is not None:
             return ServerError(f"asked for {counted(limit, 'byte')}, got more: {IGNORES_RANGES}")
         if not limit:
-            return ServerError("the server does not report its size: download it, or serve it otherwise")
+            return ServerError(
+                "the server does not report its size: download it, or serve it otherwise"
+            )
         return StoreError(f"asked for {counted(limit, 'byte')}, got more: it may have no end")
 
 

@@ -90,6 +90,7 @@ def read_pieces(
     arrays: Sequence[ArrayPlan],
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
+    at_once: int = 1,
 ) -> Generator[tuple[Piece, Result], None, None]:
     """Call `work` for all pieces of a source as `do_pieces` does, with their chunks.
 
@@ -103,7 +104,7 @@ def read_pieces(
             pad(piece, chunk)
         return [work(piece, chunk) for piece, chunk in chunks]
 
-    at_once = source.stored.concurrency
+    at_once = max(at_once, source.stored.concurrency)
     return _do_spans(work_on, arrays, hashes, progress, at_once, _span_nbytes(source))
 
 

@@ -105,7 +105,8 @@ def encode(
     hashes = [file_hash(header, kinds) for header in source.headers]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    with closing(read_pieces(source, work, plan.arrays, hashes, progress)) as pieces:
+    at_once = writer.concurrency
+    with closing(read_pieces(source, work, plan.arrays, hashes, progress, at_once)) as pieces:
         for piece, (size, checksum) in pieces:
             stored += size
             if checksum is not None:

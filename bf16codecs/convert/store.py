@@ -35,6 +35,7 @@ from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.writer import ModelWriter
+from bf16codecs.store.zarr.sinks import FolderSink, ZipSink
 from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = [
@@ -273,8 +274,10 @@ def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> Mo
         from bf16codecs.store.hdf5.writer import Hdf5Writer
 
         return Hdf5Writer(path, choice)
-    as_zip = kind is Kind.ZIP
-    return ZarrWriter(path, choice, options.zarr_format, as_zip, sync_shared=options.sync)
+    if kind is Kind.ZIP:
+        return ZarrWriter(ZipSink(path), choice, options.zarr_format)
+    path.mkdir()
+    return ZarrWriter(FolderSink(path, options.sync), choice, options.zarr_format)
 
 
 def _verify(

@@ -16,7 +16,15 @@ __all__ = ["ModelWriter", "write_bytes", "write_checkpoint"]
 
 
 class ModelWriter(Protocol):
-    """A store being written; `write` may be called by several threads."""
+    """A store being written; `write` may be called by several threads.
+
+    Attributes
+    ----------
+    concurrency
+        How many chunks at a time to write pays off, beyond one for each processor.
+    """
+
+    concurrency: int
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array."""

@@ -320,9 +320,11 @@ def test_a_process_that_was_abandoned_does_no_harm(tmp_path, shards):
     """Once a store is finished, no writer that was sent to a worker can change it."""
     from bf16codecs.store.choice import CodecChoice
     from bf16codecs.store.plan import plan_bytes
+    from bf16codecs.store.zarr.sinks import FolderSink
     from bf16codecs.store.zarr.writer import ZarrWriter
 
-    writer = ZarrWriter(tmp_path / "m.zarr", CodecChoice(), 3, as_zip=False)
+    (tmp_path / "m.zarr").mkdir()
+    writer = ZarrWriter(FolderSink(tmp_path / "m.zarr"), CodecChoice(), 3)
     shared = pickle.loads(pickle.dumps(writer.shared()))
     (piece,) = plan_bytes("x", 5, 100).pieces()
     shared.write(piece, np.arange(5, dtype="u1"))

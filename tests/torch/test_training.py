@@ -260,7 +260,7 @@ def test_checkpoints_without_safetensors(tmp_path):
     (tmp_path / "checkpoint-2").mkdir()
     state = SimpleNamespace(is_world_process_zero=True, global_step=2)
     for name, error, told in (
-        ("optimizer.pt", SafetensorsError, r"no \.safetensors file in this folder"),
+        ("optimizer.pt", SafetensorsError, r"no model in this folder"),
         ("pytorch_model.bin", StoreError, r"this folder alone, and not pytorch_model\.bin"),
     ):
         (tmp_path / "checkpoint-2" / name).touch()

@@ -51,6 +51,8 @@ def hdf5_errors(path: Path) -> Iterator[None]:
 class Hdf5Writer:
     """Writes a model store into a new HDF5 file."""
 
+    concurrency = 1
+
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path
         self._choice = choice

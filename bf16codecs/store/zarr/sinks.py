@@ -7,7 +7,7 @@ import secrets
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from bf16codecs._base.forks import make_lock
 from bf16codecs._files.folders import Folder
@@ -18,20 +18,39 @@ __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
 
 
 class Sink(Protocol):
-    """Target of a Zarr store's keys, which several threads write."""
+    """Target of a Zarr store's keys, which several threads write.
+
+    Attributes
+    ----------
+    concurrency
+        How many keys at a time to write pays off, beyond one for each processor.
+    """
+
+    concurrency: int
 
     def put(self, key: str, data: Any) -> None:
         """Write the value of a key: a chunk or a document."""
+
+    def remove(self, path: str) -> None:
+        """Remove all keys below a path."""
+
+    def shared(self) -> Sink:
+        """Return the target for other processes to write keys to, until this one is closed.
+
+        Raises ValueError if only one process can write it.
+        """
 
     def close(self) -> None:
         """Finish writing."""
 
 
 class FolderSink:
-    """Keys as files in an existing folder."""
+    """Keys as files in an existing folder; other processes flush each file if `flush` is true."""
 
-    def __init__(self, path: Path) -> None:
-        self._root = path
+    concurrency = 1
+
+    def __init__(self, path: Path, flush: bool = False) -> None:
+        self._root, self._flush = path, flush
 
     def put(self, key: str, data: Any) -> None:
         """Write a file."""
@@ -42,10 +61,10 @@ class FolderSink:
         """Remove all keys below a path."""
         Folder(self._root).remove(path)
 
-    def shared(self, flush: bool) -> SharedFolder:
+    def shared(self) -> SharedFolder:
         """Return this folder for other processes to write keys to, until it is closed."""
         (self._root / SharedFolder.UNFINISHED).mkdir(exist_ok=True)
-        return SharedFolder(self._root, flush)
+        return SharedFolder(self._root, self._flush)
 
     def close(self) -> None:
         """Let no other process write from now on."""
@@ -59,6 +78,7 @@ class FolderSink:
 class SharedFolder:
     """Keys as files in a folder, written by processes that may die or be abandoned."""
 
+    concurrency = 1
     UNFINISHED = ".unfinished"
 
     def __init__(self, root: Path, flush: bool) -> None:
@@ -75,6 +95,14 @@ class SharedFolder:
             sync(unfinished)
         make_folder(self._root, os.path.dirname(key))
         os.replace(unfinished, os.path.join(self._root, key))
+
+    def remove(self, path: str) -> None:
+        """Remove all keys below a path."""
+        Folder(self._root).remove(path)
+
+    def shared(self) -> SharedFolder:
+        """Return this."""
+        return self
 
     def close(self) -> None:
         """Do nothing: every file is complete."""
@@ -105,6 +133,8 @@ def _write_file(path: str, data: Any) -> None:
 class ZipSink:
     """Keys as the uncompressed members of a ZIP file."""
 
+    concurrency = 1
+
     def __init__(self, path: Path) -> None:
         self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
         self._lock = make_lock()
@@ -117,6 +147,14 @@ class ZipSink:
         member.external_attr = 0o644 << 16
         with self._lock, self._zip.open(member, "w") as file:
             file.write(data)
+
+    def remove(self, path: str) -> NoReturn:
+        """Raise ValueError: members stay where they are."""
+        raise ValueError(f"{path}: nothing can be removed from a ZIP file that is being written")
+
+    def shared(self) -> NoReturn:
+        """Raise ValueError: members follow each other."""
+        raise ValueError("several processes cannot write one ZIP file; use a folder as the target")
 
     def close(self) -> None:
         """Write the directory, and close the file."""

@@ -7,7 +7,6 @@ several copies of each chunk. The store is what zarr would have written; tests c
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.zarr.documents import ZarrDocuments
 from bf16codecs.store.zarr.metadata import chunk_key
-from bf16codecs.store.zarr.sinks import FolderSink, Sink, ZipSink
+from bf16codecs.store.zarr.sinks import Sink
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
 
@@ -76,29 +75,14 @@ class ChunkWriter:
 
 
 class ZarrWriter:
-    """Writes a model store into a new folder or ZIP file.
+    """Writes a model store into a new folder, ZIP file or folder of an object store."""
 
-    With `sync_shared`, other processes flush each chunk that they write. This process's are not
-    flushed here.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        choice: CodecChoice,
-        zarr_format: int,
-        as_zip: bool,
-        sync_shared: bool = False,
-    ) -> None:
-        self._choice = choice
-        self._sync_shared = sync_shared
-        self._format = zarr_format
+    def __init__(self, sink: Sink, choice: CodecChoice, zarr_format: int) -> None:
+        self._sink, self._choice, self._format = sink, choice, zarr_format
+        self.concurrency = sink.concurrency
         #: Written at the end.
         self._documents = ZarrDocuments(zarr_format)
-        if not as_zip:
-            path.mkdir()
-        self._sink: ZipSink | FolderSink = (ZipSink if as_zip else FolderSink)(path)
-        self._chunks = ChunkWriter(choice, zarr_format, self._sink)
+        self._chunks = ChunkWriter(choice, zarr_format, sink)
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array; differences have no metadata."""
@@ -107,7 +91,6 @@ class ZarrWriter:
 
     def drop(self, path: str) -> None:
         """Remove an array of a folder, with all its chunks, before `finish` or another one."""
-        assert isinstance(self._sink, FolderSink)
         self._documents.drop(path)
         self._sink.remove(path)
 
@@ -120,11 +103,7 @@ class ZarrWriter:
 
     def shared(self) -> ChunkWriter:
         """Return a writer of chunks for other processes, valid until the store is finished."""
-        if isinstance(self._sink, ZipSink):
-            raise ValueError(
-                "several processes cannot write one ZIP file; use a folder as the target"
-            )
-        return ChunkWriter(self._choice, self._format, self._sink.shared(self._sync_shared))
+        return ChunkWriter(self._choice, self._format, self._sink.shared())
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""

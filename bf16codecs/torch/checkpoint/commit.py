@@ -96,7 +96,8 @@ class Commit:
             self._folder = stack.enter_context(target)
             self._base = stack.enter_context(self._opened_base())
             self._plan = self._planned(plans)
-            self._writer = ZarrWriter(self._folder, settings.choice, ZARR_FORMAT, as_zip=False)
+            self._folder.mkdir()
+            self._writer = ZarrWriter(FolderSink(self._folder), settings.choice, ZARR_FORMAT)
             self._scratch = self._whole_task().scratch
             self._scratch.mkdir()
             self._stack = stack.pop_all()
