@@ -62,7 +62,7 @@ def safetensors_to_zarr(
     ----------
     src, store
         As for `bf16codecs.convert.safetensors_to_zarr`, on a file system that all workers see, or
-        for the source at an address. The target is a folder.
+        for the source at an address. The target is a folder, or one in an object store.
     client
         A client, or the address of a scheduler.
     options
@@ -81,7 +81,8 @@ def safetensors_to_zarr(
     # Workers may have other working folders.
     src = given_path(src, "source")
     src = src if "://" in src else absolute(src)
-    store = absolute(given_path(store, "target"))
+    store = given_path(store, "target")
+    store = store if "://" in store else absolute(store)
     with cluster(client, options.pop("threads", None) or 1) as engine:
         return _safetensors_to_zarr(src, store, engine=engine, **options)
 
@@ -167,7 +168,8 @@ def _verify(
     if expected:
         raise CorruptDataError(f"{reader.where}: not read back: {counted(len(expected), 'chunk')}")
     batches = _batches(zip(pieces, sums, strict=True), lambda pair: pair[0].nbytes)
-    results = client.map(partial(_verify_batch, reader.where, threads), list(batches), pure=False)
+    reopen = reader.reopen or partial(_reader, reader.where)
+    results = client.map(partial(_verify_batch, reopen, threads), list(batches), pure=False)
     with _cancelled_after_errors(client, results):
         done, total = 0, sum(piece.nbytes for piece in pieces)
         for nbytes in _completed(client, results):
@@ -198,15 +200,19 @@ def _encode_batch(
     return sum(piece.nbytes for piece in pieces), stored, checksums
 
 
-def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | None]]) -> int:
+def _verify_batch(
+    reopen: Callable[[], ModelReader], threads: int, pieces: Sequence[tuple[Piece, int | None]]
+) -> int:
     """Decode chunks and compare their checksums, on a worker; return their size."""
-    reader = _reader(where)
+    reader = reopen()
     buffer = np.empty(max(piece.array.chunk_nbytes for piece, _ in pieces), np.uint8)
     with codec_threads(threads):
         for piece, expected in pieces:
             reader.read(piece, buffer[: piece.array.chunk_nbytes])
             if _core.checksum(buffer[: piece.nbytes]) != expected:
-                raise CorruptDataError(f"{where}: {piece.array.path} differs from its source")
+                raise CorruptDataError(
+                    f"{reader.where}: {piece.array.path} differs from its source"
+                )
     return sum(piece.nbytes for piece, _ in pieces)
 
 

@@ -17,7 +17,7 @@ import bf16codecs
 import tiers
 from checkout import ROOT, package_environment
 from hub_server import Hub, hub_server
-from object_store import CREDENTIALS, s3_server
+from object_store import CREDENTIALS, Faults, s3_server
 from tier_dependence import depends_on_tier
 
 # Asserts outside test files show the compared values as well.
@@ -194,12 +194,26 @@ def fsspec() -> Any:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[dict[str, str]]:
-    """Return the options for a client of an S3 server that has a bucket; there is one server."""
+def _s3_and_faults() -> Iterator[tuple[dict[str, str], Faults]]:
     pytest.importorskip("s3fs")
     fsspec = pytest.importorskip("fsspec")
     pytest.importorskip("moto.server")
-    with s3_server() as address:
+    with s3_server() as (address, faults):
         options = {**CREDENTIALS, "endpoint_url": address}
         fsspec.filesystem("s3", **options).mkdir("bucket")
-        yield options
+        yield options, faults
+
+
+@pytest.fixture(scope="session")
+def s3(_s3_and_faults: tuple[dict[str, str], Faults]) -> dict[str, str]:
+    """Return the options for a client of an S3 server that has a bucket; there is one server."""
+    return _s3_and_faults[0]
+
+
+@pytest.fixture
+def s3_faults(_s3_and_faults: tuple[dict[str, str], Faults]) -> Iterator[Faults]:
+    """Return what goes wrong with the server, at first nothing."""
+    _, faults = _s3_and_faults
+    faults.clear()
+    yield faults
+    faults.clear()

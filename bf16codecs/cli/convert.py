@@ -32,6 +32,7 @@ from bf16codecs.cli.options import (
     quiet_option,
     storage_option,
     sync_option,
+    target_option,
     threads_option,
     version_option,
 )
@@ -80,6 +81,7 @@ def _run(
 @paths_argument("STORE")
 @conversion_options()
 @run_options
+@target_option
 @_zarr_format_option
 @click.option(
     "--dask",
@@ -99,7 +101,8 @@ def st2zarr(
 
     SRC is a .safetensors file, a folder of shards, a *.safetensors.index.json, or the address of
     one; or a file of PyTorch or GGUF, or a checkpoint folder of torch.distributed. STORE is a
-    folder, or a ZIP file if its name ends in .zip.
+    folder, a ZIP file if its name ends in .zip, or a folder in an object store (s3://, gs://,
+    az://).
 
     With --series, SRC are the checkpoints of a run, and the first axis of each tensor in STORE is
     the step. With --append, SRC becomes another step of such a store.
@@ -111,7 +114,11 @@ def st2zarr(
         raise click.UsageError("--lossy does not go with --base and --dask")
     options["zarr_format"] = int(zarr_format)
     src, store = paths
-    job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
+    of_target = options.pop("target_options")
+    others = {"--dask": dask, "--lossy": lossy, "--target-options": of_target}
+    job = run_job(src, options, others)
+    if job is Job.MODEL:
+        options["target_options"] = of_target
     convert = conversions.safetensors_to_zarr if dask is None else _convert_on(dask)
     if lossy is not None:
         convert = functools.partial(convert, lossy=lossy)

@@ -62,6 +62,7 @@ __all__ = [
     "report_option",
     "storage_option",
     "sync_option",
+    "target_option",
     "threads_option",
     "version_option",
 ]
@@ -297,6 +298,12 @@ storage_option = click.option(
     callback=_parsed_options,
     help="Options for the file system of an address, such as"
     """ '{"endpoint_url": "https://host"}'.""",
+)
+target_option = click.option(
+    "--target-options",
+    metavar="JSON",
+    callback=_parsed_options,
+    help="Options for the object store that STORE is in.  [default: --storage-options]",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 sync_option = click.option(

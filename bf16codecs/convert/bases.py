@@ -20,9 +20,9 @@ from bf16codecs.codecs import encode_delta
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.store.attributes import BaseReference
-from bf16codecs.store.bases import files_of, is_nameable, path_to
+from bf16codecs.store.bases import files_of, identity, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.kinds import Kind, address_scheme, detect, path_of
+from bf16codecs.store.kinds import Kind, detect, path_of
 from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.plan import plan_arrays
 from bf16codecs.store.reader import ModelReader
@@ -36,7 +36,6 @@ __all__ = [
     "coded_nbytes",
     "local_chain",
     "opened_base",
-    "options_of_base",
     "take_samples",
 ]
 
@@ -69,10 +68,10 @@ class Base:
 
 
 def check_not_base(
-    base: str | os.PathLike[str] | None, target: Path, options: Mapping[str, Any] | None
+    base: str | os.PathLike[str] | None, target: Path | str, options: Mapping[str, Any] | None
 ) -> None:
     """Raise ValueError, before any advice to overwrite, if `target` is in the chain of the base."""
-    if base is None or not os.path.lexists(target):
+    if base is None or (isinstance(target, Path) and not os.path.lexists(target)):
         return
     location = given_path(base, "base")
     if location.startswith(AUTO):  # which leaves out the target
@@ -85,30 +84,25 @@ def check_not_base(
         _check_target(model, target)
 
 
-def _check_target(model: ModelReader, target: Path) -> None:
+def _check_target(model: ModelReader, target: Path | str) -> None:
+    if isinstance(target, str):
+        below: ModelReader | None = model
+        while below is not None:
+            where, _ = below.location
+            if identity(where) == identity(target):
+                raise ValueError(f"{target}: would replace the base, {model.where}, or its base")
+            below = below.base
+        return
     local = path_of(model.location[0])
     absolute_target(target, [] if local is None else [Path(local)], "base")
     absolute_target(target, local_chain(model.base), f"base that {model.where} needs")
-
-
-def options_of_base(
-    source: ModelReader,
-    base: str | os.PathLike[str] | None,
-    options: Mapping[str, Any] | None,
-) -> Mapping[str, Any] | None:
-    """Return the options of a base's file system, from those that were given for a conversion.
-
-    If the source is at an address, they are for that, and for a base with the same scheme.
-    """
-    scheme = address_scheme(source.where)
-    return options if not scheme or scheme == address_scheme(str(base)) else None
 
 
 @contextmanager
 def opened_base(
     base: str | os.PathLike[str] | None,
     source: ModelReader | None,
-    target: Path,
+    target: Path | str,
     choice: CodecChoice,
     kinds: Sequence[str],
     options: Mapping[str, Any] | None = None,
@@ -133,6 +127,11 @@ def opened_base(
     codec, location = choice.for_difference("bfloat16"), given_path(base, "base")
     reason = ""
     if location.startswith(AUTO):
+        if isinstance(target, str):
+            raise ValueError(
+                f"{location}: a store in an object store cannot have a local base: upload the base,"
+                " and name its address"
+            )
         if options:
             raise ValueError(
                 f"{location}: {argument('storage_options')} are for a base at an address, and only"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from bf16codecs.store.paths import array_paths
 from bf16codecs.store.zarr.folder import APPENDING
 from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, read_json, read_root
 
-__all__ = ["foreign_attribute", "foreign_name"]
+__all__ = ["foreign_attribute", "foreign_key", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
 # The Finder of macOS leaves it in every folder.
@@ -44,6 +44,12 @@ def foreign_name(path: Path, kind: Kind) -> str:
     belongs = _is_zarrs if content is None else content.has
     names = _files_in(path) if kind is Kind.FOLDER else _members_of(path)
     return next((name for name in names if not belongs(name)), "")
+
+
+def foreign_key(info: StoreInfo, zarr_format: int, keys: Iterable[str]) -> str:
+    """Return the first of the keys that does not belong to a store at an address, or ""."""
+    content = _Content.of_store(info, zarr_format)
+    return next((key for key in keys if not content.has(key)), "")
 
 
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
@@ -117,9 +123,14 @@ class _Content:
             info = StoreInfo.from_attributes(root.attributes, str(path))
         except BF16CodecsError:
             return None
-        folders = dict.fromkeys(_groups_of(info.arrays), GROUP_DOCUMENTS[root.zarr_format])
+        return cls.of_store(info, root.zarr_format)
+
+    @classmethod
+    def of_store(cls, info: StoreInfo, zarr_format: int) -> _Content:
+        """Return the content of a store with these attributes."""
+        folders = dict.fromkeys(_groups_of(info.arrays), GROUP_DOCUMENTS[zarr_format])
         stored = info.arrays - info.differences.keys()
-        folders |= dict.fromkeys(stored, ARRAY_DOCUMENTS[root.zarr_format])
+        folders |= dict.fromkeys(stored, ARRAY_DOCUMENTS[zarr_format])
         return cls(info.arrays, folders)
 
     def has(self, name: str) -> bool:

@@ -58,6 +58,7 @@ class Options(_StoreOptions):
 
     base: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = None
+    target_options: Mapping[str, Any] | None = None
     lossy: str | None = None
     #: This process by default, or a cluster.
     engine: Engine | None = None

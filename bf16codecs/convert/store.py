@@ -12,31 +12,32 @@ from types import MappingProxyType
 from typing import Any
 
 from bf16codecs._base.messages import counted
-from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs.convert.bases import Base, check_not_base, opened_base, options_of_base
+from bf16codecs.convert.bases import (
+    Base,
+    check_not_base,
+    opened_base,
+)
 from bf16codecs.convert.checks import differing_names, digest_kinds, stored_index
 from bf16codecs.convert.lossy import half_source, measure_loss
+from bf16codecs.convert.new_store import (
+    NewStore,
+    new_store,
+    options_of_base,
+    options_of_target,
+    target_of,
+)
 from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, Packed, pack
 from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary
-from bf16codecs.convert.target import (
-    absolute_target,
-    check_store_name,
-    new_target,
-    other_than_model,
-)
+from bf16codecs.convert.target import check_store_name
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, CodecChoice
+from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
-from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.writer import ModelWriter
-from bf16codecs.store.zarr.sinks import FolderSink, ZipSink
-from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = [
     "convert_model",
@@ -55,6 +56,7 @@ def safetensors_to_zarr(
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
     lossy: str | None = None,
     zarr_format: int = 3,
     sha256: bool = False,
@@ -72,8 +74,9 @@ def safetensors_to_zarr(
         A safetensors file, a folder of shards, or a `*.safetensors.index.json`; the address of one,
         which is read without a copy on the disk; or a file of PyTorch or GGUF.
     store
-        The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
-        when it is complete; after an error, nothing is there.
+        The store to make: a folder, or a ZIP file if the name ends in ``.zip``; or the address of a
+        folder in an object store, ``s3://``, ``gs://`` or ``az://``. It appears only when it is
+        complete; after an error, nothing is there.
     codec
         Codec of floating-point tensors: ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"``
         or ``"none"``. ``"plain-zstd"`` encodes all tensors with the Zstandard codec that every
@@ -94,6 +97,9 @@ def safetensors_to_zarr(
         Options of the file system of a source, or a base, at an address: credentials, endpoints,
         time-outs. If both are at addresses, they are for the source, and for a base of the same
         scheme.
+    target_options
+        Options of the object store that `store` is in, as obstore or fsspec calls them. By default,
+        `storage_options` are for it as well, unless they are for addresses with another scheme.
     lossy
         ``"float16"`` stores FP32 tensors in half precision. The source is read once more, first,
         to measure the loss. The store records that it is lossy, and does not restore the original
@@ -124,15 +130,18 @@ def safetensors_to_zarr(
         If the source is damaged.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
+    BlockingIOError
+        If another process is writing the same store in an object store.
     StoreError
-        If the base is not a model, or has no tensor in common with the source.
+        If the base is not a model, or has no tensor in common with the source; if the object store
+        has no conditional requests.
     TypeError
         If `chunk_size` or `threads` is not an integer.
     ValueError
         If an option is invalid, if the target is or contains the source or the base, or if `lossy`
         is given for a model without FP32 tensors.
     OSError
-        If a file cannot be read or written.
+        If a file cannot be read or written, or a server fails.
     """
     options = Options(
         codec=codec,
@@ -141,6 +150,7 @@ def safetensors_to_zarr(
         threads=threads,
         base=base,
         storage_options=storage_options,
+        target_options=target_options,
         lossy=lossy,
         zarr_format=zarr_format,
         sha256=sha256,
@@ -224,18 +234,18 @@ def convert_model(
     if options.lossy is not None:
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
-    target = absolute_target(given_path(store, "target"), [] if in_place else source.paths)
-    base_options = options_of_base(source, options.base, options.storage_options)
+    target = target_of(store, kind, source, options, in_place)
+    base_options = options_of_base(source, target, options)
     check_not_base(options.base, target, base_options)
-    check_store_name(store, target, kind)
-    obstacle, as_folder = partial(other_than_model, kind=kind), kind is Kind.FOLDER
+    if isinstance(target, Path):
+        check_store_name(store, target, kind)
     with (
         codec_threads(options.threads),
-        new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary,
+        new_store(target, kind, options_of_target(source, target, options)) as new,
         opened_base(options.base, source, target, choice, kinds, base_options) as found,
     ):
         base = found if isinstance(found, Base) else None
-        with closing(_writer(temporary, kind, choice, options)) as writer:
+        with closing(new.writer(options)) as writer:
             packed = pack(
                 source,
                 writer,
@@ -249,12 +259,10 @@ def convert_model(
                 levels=levels,
             )
         if options.verify:
-            _verify(temporary, kind, source, packed, base, options)
+            _verify(new, source, packed, base, options)
         if base is not None:
             base.check_unchanged()
-        # The writer does not count the headers and the directory of a ZIP file.
-        is_file = temporary.is_file()
-        stored_nbytes = temporary.stat().st_size if is_file else packed.stored_nbytes
+        stored_nbytes = new.stored_nbytes(packed.stored_nbytes)
     return Summary(
         len(source.headers),
         sum(len(header.entries) for header in source.headers),
@@ -268,21 +276,8 @@ def convert_model(
     )
 
 
-def _writer(path: Path, kind: Kind, choice: CodecChoice, options: Options) -> ModelWriter:
-    if kind is Kind.HDF5:
-        # Imported here: h5py is slow to import.
-        from bf16codecs.store.hdf5.writer import Hdf5Writer
-
-        return Hdf5Writer(path, choice)
-    if kind is Kind.ZIP:
-        return ZarrWriter(ZipSink(path), choice, options.zarr_format)
-    path.mkdir()
-    return ZarrWriter(FolderSink(path, options.sync), choice, options.zarr_format)
-
-
 def _verify(
-    store: Path,
-    kind: Kind,
+    store: NewStore,
     source: ModelReader,
     packed: Packed,
     base: Base | None,
@@ -290,8 +285,7 @@ def _verify(
 ) -> None:
     """Read a new store, and compare it with its source."""
     progress = options.progress
-    opening = Opening(base=None if base is None else base.model)
-    with closing(open_store(store, kind, opening=opening)) as reader:
+    with closing(store.open(None if base is None else base.model)) as reader:
         headers = reader.headers
         difference = differing_names(reader, headers, stored_index(reader), source)
         if difference is not None:

@@ -51,16 +51,30 @@ MOST_BASES = 32
 def path_to(base: str, store: str | os.PathLike[str]) -> str:
     """Return how a store that will be at a path names its base, given by its path or address.
 
-    It is an address, or a relative path with ``/``, seen from the folder of the store.
+    It is an address, or a relative path with ``/``, seen from the folder of the store. Raises
+    StoreError if the store is at an address, and the base is not.
     """
+    text = os.fspath(store)
     if "://" in base:
-        return base
+        beside = "://" in text and is_beside(base, text)
+        return _relative(base, text) if beside else base
+    if "://" in text:
+        raise StoreError(
+            f"{base}: a local path, which a store at an address cannot name as its base: upload it,"
+            " and name its address"
+        )
     whole, folder = os.path.realpath(base), os.path.realpath(os.path.dirname(absolute(store)))
     try:
         path = os.path.relpath(whole, folder)
     except ValueError:  # on another drive
         path = whole
     return path.replace(os.sep, "/")
+
+
+def _relative(base: str, store: str) -> str:
+    """Return the path of a base from the folder of a store on the same host, or in its bucket."""
+    (_, _, below), (_, _, own) = _parts(base), _parts(store)
+    return posixpath.relpath(f"/{below}", posixpath.dirname(f"/{own}"))
 
 
 def location_of(reference: BaseReference, where: str) -> str:

@@ -34,11 +34,13 @@ from bf16codecs.store.checkpoint import CheckpointPaths
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.runs.layout import RunInfo
 
-__all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
+__all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "WRITING_KEY", "StoreInfo"]
 
 #: The newest layout; `StoreInfo.layout` is the one that a store needs.
 LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
+#: A note on who is writing the store; without a layout beside it, the store is not complete.
+WRITING_KEY = "writing"
 # Keys of files in layout 2.
 _LATER_KEYS = {"blake3", "restored_blake3", "restored_sha256", "outline", "kind"}
 
@@ -154,6 +156,10 @@ class StoreInfo:
         UnsupportedVersionError if its layout is newer than this release.
         """
         content = attributes.get(ATTRIBUTES_KEY)
+        if isinstance(content, Mapping) and "layout" not in content and WRITING_KEY in content:
+            note = content[WRITING_KEY]
+            by = f" by {note['by']!r:.200}" if isinstance(note, Mapping) and "by" in note else ""
+            raise StoreError(f"{where}: not complete: it is being written{by}, or was abandoned")
         if not isinstance(content, Mapping) or type(content.get("layout")) is not int:
             raise StoreError(
                 f"{where}: not a model store (no {ATTRIBUTES_KEY!r} attribute), but {otherwise}"

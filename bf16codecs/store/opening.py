@@ -54,6 +54,7 @@ __all__ = [
     "open_run_store",
     "open_store",
     "split_step",
+    "with_base",
 ]
 
 
@@ -214,13 +215,13 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
                     f"{reader.where}: one model, not a run with a step {step}: leave out {given}"
                 )
             reader = StepReader(reader, run.index_of(step, reader.where))
-        return _with_base(reader, opening)
+        return with_base(reader, opening)
     except BaseException:
         reader.close()
         raise
 
 
-def _with_base(reader: ModelReader, opening: Opening) -> ModelReader:
+def with_base(reader: ModelReader, opening: Opening) -> ModelReader:
     """Let a model find its base."""
     if reader.info.base is None:
         if opening.base is not None:

@@ -230,6 +230,40 @@ def test_workers_read_a_source_at_an_address(shards, expected, tmp_path, cluster
     assert_same_files(tmp_path / "m.zarr", expected)
 
 
+def downloaded(address, s3, folder):
+    """Copy a folder of an object store to the disk."""
+    import fsspec
+
+    fs = fsspec.filesystem("s3", skip_instance_cache=True, **s3)
+    fs.get(f"{address}/", f"{folder}/", recursive=True)
+    return folder
+
+
+def test_a_cluster_writes_to_an_object_store(shards, expected, tmp_path, cluster, s3):
+    address = f"s3://bucket/{tmp_path.name}/m.zarr"
+    convert(shards, address, cluster, storage_options=s3)
+    assert_same_files(downloaded(address, s3, tmp_path / "m.zarr"), expected)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_writes_to_an_object_store(
+    shards, expected, tmp_path, processes, s3
+):
+    """A task that runs twice finds its chunks, and writes no others."""
+    pids = list(processes.run(os.getpid).values())
+    killed = threading.Event()
+
+    def kill(phase, done, total):
+        if not killed.is_set():
+            os.kill(pids[0], signal.SIGKILL)
+            killed.set()
+
+    address = f"s3://bucket/{tmp_path.name}/m.zarr"
+    convert(shards, address, processes, storage_options=s3, progress=kill)
+    assert killed.is_set()
+    assert_same_files(downloaded(address, s3, tmp_path / "m.zarr"), expected)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, processes):
     """When a worker dies halfway, its tasks run again, and the store is the same."""

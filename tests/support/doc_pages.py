@@ -147,7 +147,7 @@ class PageRun:
     def s3_address(self) -> str:
         import fsspec
 
-        address = self.servers.enter_context(s3_server())
+        address, _ = self.servers.enter_context(s3_server())
         public = {"s3_additional_kwargs": {"ACL": "public-read"}}
         s3 = fsspec.filesystem("s3", endpoint_url=address, **CREDENTIALS, **public)
         s3.mkdir(BUCKET)

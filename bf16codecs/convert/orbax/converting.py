@@ -15,6 +15,7 @@ from bf16codecs.convert.orbax.layout import MARKERS, is_orbax, parent_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Summary
+from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import (
     Kind,
@@ -78,7 +79,7 @@ def orbax_to_zarr(
         If the target is the checkpoint, in it, or contains it, or an option is invalid.
     """
     root = local_checkpoint(src)
-    parent = Path(absolute(given_path(store, "target"))).parent
+    parent = absolute_target(given_path(store, "target"), []).parent
     limits = Limits(max_bytes)
     with closing(open_checkpoint(root, parent, limits)) as source:
         whole = f"{root}: its arrays"

@@ -151,9 +151,10 @@ def is_foreign(path: str | os.PathLike[str]) -> bool:
     return _module_for(LocalPlace(os.fspath(path))) is not None
 
 
-def left_out(sources: Sequence[ModelReader], target: Path) -> tuple[str, ...]:
+def left_out(sources: Sequence[ModelReader], target: Path | str) -> tuple[str, ...]:
     """List files beside sources that `target` lacks, with their folder if sources are several."""
-    store, are_several = resolved(target), len(sources) > 1
+    store = resolved(target) if isinstance(target, Path) else None
+    are_several = len(sources) > 1
 
     def names() -> Iterator[str]:
         for source in sources:

@@ -20,7 +20,7 @@ from bf16codecs._base.names import BLOCKS_ID
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
-from bf16codecs.store.zarr.metadata import COPIES, read_json
+from bf16codecs.store.zarr.metadata import COPIES, DEFAULT_KEYS, read_json
 
 __all__ = ["ZarrDocuments", "array_documents", "as_json", "parse_copies", "read_copies"]
 
@@ -33,8 +33,8 @@ def as_json(document: Mapping[str, Any]) -> bytes:
 class ZarrDocuments:
     """The metadata of a store's arrays and groups."""
 
-    def __init__(self, zarr_format: int) -> None:
-        self._format = zarr_format
+    def __init__(self, zarr_format: int, encoding: str = DEFAULT_KEYS) -> None:
+        self._format, self._encoding = zarr_format, encoding
         self._templates: dict[Any, dict[str, Any]] = {}
         #: Documents of arrays, by path and name.
         self._arrays: dict[str, dict[str, Any]] = {}
@@ -44,7 +44,7 @@ class ZarrDocuments:
         # Layers repeat: a model has few distinct shapes.
         key = (type(array), array.dtype, array.shape, array.chunks, array.level)
         if key not in self._templates:
-            self._templates[key] = array_documents(array, codec, self._format)
+            self._templates[key] = array_documents(array, codec, self._format, self._encoding)
         documents = dict(self._templates[key])
         if self._format == 3:
             documents["zarr.json"] = {**documents["zarr.json"], "attributes": array.attributes}
@@ -175,23 +175,27 @@ def _consolidated_v2(
 
 
 def array_documents(
-    array: ArrayPlan, codec: Codec | DeltaChain | None, zarr_format: int
+    array: ArrayPlan,
+    codec: Codec | DeltaChain | None,
+    zarr_format: int,
+    encoding: str = DEFAULT_KEYS,
 ) -> dict[str, Any]:
     """Return the metadata of an array by the names of their files, without attributes.
 
-    The only codec that is not of this package is numcodecs' Zstandard.
+    The only codec that is not of this package is numcodecs' Zstandard. `encoding` is that of the
+    keys of chunks, in format 3.
     """
     if zarr_format == 2:
         return {".zarray": _format_2(array, codec), ".zattrs": {}}
-    return {"zarr.json": _format_3(array, codec)}
+    return {"zarr.json": _format_3(array, codec, encoding)}
 
 
-def _format_3(array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, Any]:
+def _format_3(array: ArrayPlan, codec: Codec | DeltaChain | None, encoding: str) -> dict[str, Any]:
     document = {
         "shape": list(array.shape),
         "data_type": array.dtype,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(array.chunks)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "chunk_key_encoding": {"name": encoding, "configuration": {"separator": "."}},
         "fill_value": _fill_value(array),
         "codecs": _codecs(array, codec),
         "attributes": {},

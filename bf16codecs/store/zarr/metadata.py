@@ -26,8 +26,10 @@ from bf16codecs.store.plan import header_path
 __all__ = [
     "ARRAY_DOCUMENTS",
     "COPIES",
+    "DEFAULT_KEYS",
     "GROUP_DOCUMENTS",
     "OTHER_GROUP",
+    "OTHER_KEYS",
     "NoGroupError",
     "ParsedArray",
     "Root",
@@ -51,6 +53,9 @@ ARRAY_DOCUMENTS = {2: (".zarray", ".zattrs"), 3: ("zarr.json",)}
 GROUP_DOCUMENTS = {2: (".zgroup", ".zattrs", ".zmetadata"), 3: ("zarr.json",)}
 #: The root's document with consolidated metadata: copies of the documents below.
 COPIES = {2: ".zmetadata", 3: "zarr.json"}
+#: Encodings of the keys of chunks in format 3, as this package uses them: no key of one is a key of
+#: the other.
+DEFAULT_KEYS, OTHER_KEYS = "default", "v2"
 
 # Differences of 16-bit integers.
 _DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}
@@ -75,9 +80,12 @@ class ParsedArray(NamedTuple):
     codecs: list[str]
 
 
-def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
-    """Return what maps a chunk's index to its key, as this package writes them."""
-    if zarr_format == 3:
+def chunk_key(zarr_format: int, encoding: str = DEFAULT_KEYS) -> Callable[[ChunkIndex], str]:
+    """Return what maps a chunk's index to its key, as this package writes them.
+
+    Format 3 has two names for an `encoding` of keys.
+    """
+    if zarr_format == 3 and encoding == DEFAULT_KEYS:
         return lambda index: ".".join(["c", *map(str, index)])
     return lambda index: ".".join(map(str, index)) or "0"
 

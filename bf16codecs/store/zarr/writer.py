@@ -7,6 +7,8 @@ several copies of each chunk. The store is what zarr would have written; tests c
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,13 @@ from numcodecs.abc import Codec
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import to_half
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.codecs.frames import FrameCodec
 from bf16codecs.store.choice import CodecChoice, as_rows, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.zarr.documents import ZarrDocuments
-from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, chunk_key
 from bf16codecs.store.zarr.sinks import Sink
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
@@ -29,9 +32,11 @@ __all__ = ["ChunkWriter", "ZarrWriter"]
 class ChunkWriter:
     """Encodes and writes chunks; it may be sent to another process if its sink may."""
 
-    def __init__(self, choice: CodecChoice, zarr_format: int, sink: Sink) -> None:
+    def __init__(
+        self, choice: CodecChoice, zarr_format: int, sink: Sink, encoding: str = DEFAULT_KEYS
+    ) -> None:
         self._choice = choice
-        self._format = zarr_format
+        self._format, self._encoding = zarr_format, encoding
         self._sink = sink
         self._codecs: dict[tuple[str, str | None], Codec | DeltaChain | None] = {}
         # Memory for frames: new memory for each took 1.2 s of system time for 930 MB.
@@ -71,21 +76,35 @@ class ChunkWriter:
 
     @property
     def _key(self) -> Callable[[tuple[int, ...]], str]:
-        return chunk_key(self._format)
+        return chunk_key(self._format, self._encoding)
 
 
 class ZarrWriter:
-    """Writes a model store into a new folder, ZIP file or folder of an object store."""
+    """Writes a model store into a new folder, ZIP file or folder of an object store.
 
-    def __init__(self, sink: Sink, choice: CodecChoice, zarr_format: int) -> None:
-        self._sink, self._choice, self._format = sink, choice, zarr_format
+    `encoding` is that of the keys of chunks, in format 3.
+    """
+
+    def __init__(
+        self, sink: Sink, choice: CodecChoice, zarr_format: int, encoding: str = DEFAULT_KEYS
+    ) -> None:
+        self._sink, self._choice = sink, choice
+        self._format, self._encoding = zarr_format, encoding
         self.concurrency = sink.concurrency
         #: Written at the end.
-        self._documents = ZarrDocuments(zarr_format)
-        self._chunks = ChunkWriter(choice, zarr_format, sink)
+        self._documents = ZarrDocuments(zarr_format, encoding)
+        self._chunks = ChunkWriter(choice, zarr_format, sink, encoding)
 
     def create(self, array: ArrayPlan) -> None:
-        """Prepare an array; differences have no metadata."""
+        """Prepare an array; differences have no metadata, and the default keys.
+
+        Raises ValueError for a difference if others have those.
+        """
+        if array.has_base and self._encoding != DEFAULT_KEYS:
+            raise ValueError(
+                "a store of differences cannot replace a store in an object store, since chunks of"
+                " both would have the same keys: remove that first, or choose another name"
+            )
         if not array.has_base:
             self._documents.add(array.stored, self._chunks.codec(array.stored))
 
@@ -103,16 +122,20 @@ class ZarrWriter:
 
     def shared(self) -> ChunkWriter:
         """Return a writer of chunks for other processes, valid until the store is finished."""
-        return ChunkWriter(self._choice, self._format, self._sink.shared())
+        return ChunkWriter(self._choice, self._format, self._sink.shared(), self._encoding)
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""
-        size = 0
-        for key, document in self._documents.keys(info.to_attributes()):
-            self._sink.put(key, document)
-            size += len(document)
+        documents = self._documents.keys(info.to_attributes())
+        jobs = (partial(self._put, key, document) for key, document in documents)
+        with closing(run_ahead(jobs, self.concurrency)) as sizes:
+            size = sum(sizes)
         self._sink.close()
         return size
+
+    def _put(self, key: str, document: bytes) -> int:
+        self._sink.put(key, document)
+        return len(document)
 
     def close(self) -> None:
         """Close files and connections."""

@@ -1,0 +1,165 @@
+"""Stores in the making, on a disk or in an object store: each is seen only once it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.paths import given_path
+from bf16codecs.convert.options import Options
+from bf16codecs.convert.target import (
+    absolute_target,
+    new_target,
+    other_than_model,
+)
+from bf16codecs.store.kinds import Kind, address_scheme, path_of, plain_address, suffix_of
+from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.writer import ModelWriter
+from bf16codecs.store.zarr.sinks import FolderSink, ZipSink
+from bf16codecs.store.zarr.writer import ZarrWriter
+
+__all__ = [
+    "NewStore",
+    "Target",
+    "new_store",
+    "options_of_base",
+    "options_of_target",
+    "target_of",
+]
+
+#: An absolute path, or an address.
+Target = Path | str
+
+# Of object stores that can be written.
+_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+
+
+class NewStore(Protocol):
+    """A store that is being made."""
+
+    def writer(self, options: Options) -> ModelWriter:
+        """Return its writer."""
+
+    def open(self, base: ModelReader | None) -> ModelReader:
+        """Open it, once it is written, to verify it; `base` is the model of its differences."""
+
+    def stored_nbytes(self, written: int) -> int:
+        """Return its size, of which the writer has counted `written`."""
+
+
+def target_of(
+    store: Any, kind: Kind, source: ModelReader, options: Options, in_place: bool
+) -> Target:
+    """Return where a store of this kind is to be made; raise ValueError if that is impossible.
+
+    It must not be or contain its source, unless it is made `in_place`.
+    """
+    text = given_path(store, "target")
+    if path_of(text) is not None or address_scheme(text) not in _SCHEMES:
+        target = absolute_target(text, [] if in_place else source.paths)
+        if options.target_options:
+            name = argument("target_options")
+            raise ValueError(f"{name} are for addresses: {text} is a path")
+        return target
+    _check_address(text, kind, options)
+    address = plain_address(text).rstrip("/")
+    if f"{source.where.rstrip('/')}/".startswith(f"{address}/"):
+        raise ValueError(f"{text}: would replace the source, {source.where}")
+    return address
+
+
+def _check_address(text: str, kind: Kind, options: Options) -> None:
+    """Raise ValueError if no store of this kind can be made at an address."""
+    if "::" in text:
+        raise ValueError(f"{text}: a chain of addresses: name the folder to make alone")
+    if not text.partition("://")[2].strip("/").partition("/")[2]:
+        raise ValueError(f"{text}: a whole bucket: name a folder in it, such as {text}/model.zarr")
+    if kind is not Kind.FOLDER or suffix_of(text.rstrip("/"))[1] not in (None, Kind.FOLDER):
+        raise ValueError(
+            f"{text}: in object stores, stores are folders: choose another name, such as"
+            " model.zarr, or upload the finished file"
+        )
+    if options.zarr_format != 3:
+        raise ValueError(
+            f"{text}: in object stores, stores have Zarr format 3: of format 2, three documents"
+            " would have to appear at once"
+        )
+
+
+def options_of_base(
+    source: ModelReader, target: Target, options: Options
+) -> Mapping[str, Any] | None:
+    """Return the options of a base's file system, from those that were given for a conversion.
+
+    If the source is at an address, they are for that, and for a base with the same scheme.
+    """
+    scheme, of_base = address_scheme(source.where), address_scheme(str(options.base or ""))
+    if isinstance(target, str) and not of_base:
+        return None  # they are for the target
+    return options.storage_options if not scheme or scheme == of_base else None
+
+
+def options_of_target(source: ModelReader, target: Target, options: Options) -> Options:
+    """Return options with those of the object store that the target is in.
+
+    By default they are those of the source's and the base's file system, if neither has another
+    scheme.
+    """
+    if options.target_options is not None or isinstance(target, Path):
+        return options
+    schemes = {address_scheme(source.where), address_scheme(str(options.base or ""))} - {""}
+    is_alike = schemes <= {address_scheme(target)}
+    return replace(options, target_options=options.storage_options if is_alike else None)
+
+
+@contextmanager
+def new_store(target: Target, kind: Kind, options: Options) -> Iterator[NewStore]:
+    """Yield a store to write; it gets its name at the end, and is removed if the caller fails.
+
+    Raises FileExistsError if something is there that may not be replaced; BlockingIOError if
+    another process is writing it.
+    """
+    if isinstance(target, str):
+        # Imported only for addresses: zarr, obstore.
+        from bf16codecs.convert.new_objects import new_objects
+
+        with new_objects(target, options) as store:
+            yield store
+        return
+    obstacle, as_folder = partial(other_than_model, kind=kind), kind is Kind.FOLDER
+    with new_target(target, options.overwrite, obstacle, options.sync, as_folder) as temporary:
+        yield _LocalStore(temporary, kind)
+
+
+class _LocalStore:
+    """A store on a disk, at a temporary path."""
+
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self._path, self._kind = path, kind
+
+    def writer(self, options: Options) -> ModelWriter:
+        """Return its writer."""
+        path, choice = self._path, options.choice
+        if self._kind is Kind.HDF5:
+            # Imported here: h5py is slow to import.
+            from bf16codecs.store.hdf5.writer import Hdf5Writer
+
+            return Hdf5Writer(path, choice)
+        if self._kind is Kind.ZIP:
+            return ZarrWriter(ZipSink(path), choice, options.zarr_format)
+        path.mkdir()
+        return ZarrWriter(FolderSink(path, options.sync), choice, options.zarr_format)
+
+    def open(self, base: ModelReader | None) -> ModelReader:
+        """Open it to verify it."""
+        return open_store(self._path, self._kind, opening=Opening(base=base))
+
+    def stored_nbytes(self, written: int) -> int:
+        """Return its size; the writer does not count headers, and the directory of a ZIP file."""
+        return self._path.stat().st_size if self._path.is_file() else written

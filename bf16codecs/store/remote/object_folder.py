@@ -1,0 +1,192 @@
+"""Folders of object stores, whose keys are written under conditions.
+
+There, nothing is renamed. But an object appears whole or not at all, and a request can ask that the
+object does not exist yet, or is still the one that was read.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    NotFoundError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from zarr.storage import ObjectStore
+
+from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.messages import named_errors, one_line
+from bf16codecs.errors import StoreError
+from bf16codecs.store.remote.object_store import object_store
+from bf16codecs.store.remote.storage import ask
+
+__all__ = ["PROBE", "ConflictError", "Found", "ObjectFolder", "Version"]
+
+#: How the names of objects begin that are written to see if a service has conditions.
+PROBE = ".bf16codecs-probe-"
+
+# What services answer.
+_NO_BUCKET = "NoSuchBucket", "ContainerNotFound"
+
+#: What identifies an object's content: its ETag, or its generation.
+Version = Mapping[str, Any]
+
+
+class ConflictError(Exception):
+    """An object exists, or is not the one that was read."""
+
+
+class Found(NamedTuple):
+    """An object."""
+
+    data: bytes
+    version: Version
+
+
+class ObjectFolder:
+    """The keys below an address.
+
+    Parameters
+    ----------
+    url
+        The address, without a slash at its end.
+    options
+        Of the object store: see `object_store`.
+
+    Raises
+    ------
+    OSError
+        If the server fails, or refuses. Requests are repeated before.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.where, self._options = url, options
+        self._store = object_store(url, options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectFolder, (self.where, self._options)
+
+    def as_zarr(self) -> ObjectStore[Any]:
+        """Return a store of zarr's that reads the keys."""
+        return ObjectStore(self._store, read_only=True)
+
+    def read(self, key: str) -> Found | None:
+        """Return a document; None if it does not exist."""
+        with self._errors(key):
+            try:
+                reply = ask(_awaited, obstore.get_async, self._store, key)
+                check_metadata(reply.meta["size"])
+                data = bytes(ask(_awaited, reply.bytes_async))
+            except (FileNotFoundError, NotFoundError):
+                return None
+            return Found(data, _version(reply.meta))
+
+    def create(self, key: str, data: Any) -> Version:
+        """Write an object that does not exist; raise ConflictError if it does.
+
+        One that has these bytes already counts as written: the reply to an earlier request may have
+        been lost.
+        """
+        return self._put(key, data, "create")
+
+    def replace(self, key: str, data: Any, version: Version) -> Version:
+        """Replace an object; raise ConflictError if it is not the version that was read."""
+        return self._put(key, data, dict(version))
+
+    def write(self, key: str, data: Any) -> Version:
+        """Write an object, whatever is there."""
+        return self._put(key, data, "overwrite")
+
+    def _put(self, key: str, data: Any, mode: Any) -> Version:
+        with self._errors(key):
+            try:
+                return self._put_once(key, data, mode)
+            except (AlreadyExistsError, PreconditionError) as e:
+                found = self.read(key) if len(data) <= MAX_METADATA_BYTES else None
+                if found is None or found.data != bytes(data):
+                    raise ConflictError(f"{self.where}/{key}: another process wrote it") from e
+                return found.version
+            except (FileNotFoundError, NotFoundError) as e:
+                if isinstance(mode, dict):
+                    raise ConflictError(f"{self.where}/{key}: another process removed it") from e
+                raise self._no_bucket() from e
+
+    def _no_bucket(self) -> FileNotFoundError:
+        text = "there is no such bucket, or container"
+        return FileNotFoundError(errno.ENOENT, text, self.where)
+
+    def _put_once(self, key: str, data: Any, mode: Any) -> Version:
+        put = partial(obstore.put_async, mode=mode, use_multipart=False)
+        return _version(ask(_awaited, put, self._store, key, data))
+
+    def check_conditions(self) -> None:
+        """Raise StoreError if the service ignores conditions; it has to be asked."""
+        key = f"{PROBE}{secrets.token_hex(8)}"
+        try:
+            self._put(key, b"", "create")
+            for mode in ("create", {"e_tag": '"none"', "version": "1"}):
+                self._check_refused(key, mode)
+        finally:
+            self.remove([key])
+
+    def _check_refused(self, key: str, mode: Any) -> None:
+        try:
+            with self._errors(key):
+                self._put_once(key, b"other", mode)
+        except (AlreadyExistsError, PreconditionError):
+            return
+        except NotSupportedError:
+            pass
+        raise StoreError(
+            f"{self.where}: this object store has no conditional requests (If-None-Match and"
+            " If-Match), so two writers could damage each other's stores: write to a local folder,"
+            " and upload it"
+        )
+
+    def listed(self, below: str = "") -> list[str]:
+        """Return all keys below a path; services list 1,000 at a time."""
+        with self._errors(below):
+            stream = obstore.list(self._store, prefix=below or None)
+            return [str(meta["path"]) for meta in ask(_awaited, stream.collect_async)]
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove objects, some of which may not exist."""
+        keys = list(keys)
+        with self._errors(keys[0] if keys else ""):
+            if keys:
+                ask(_awaited, obstore.delete_async, self._store, keys)
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Let errors of obstore be OSErrors with the address, except those about conditions."""
+        where = f"{self.where}/{key}" if key else self.where
+        try:
+            yield
+        except (ConflictError, AlreadyExistsError, PreconditionError, NotSupportedError):
+            raise
+        except (PermissionDeniedError, UnauthenticatedError) as e:
+            raise PermissionError(errno.EACCES, one_line(e), where) from e
+        except Exception as e:
+            if any(code in str(e) for code in _NO_BUCKET):
+                raise self._no_bucket() from e
+            with named_errors(where, OSError):
+                raise e
+
+
+async def _awaited(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of obstore, which has to be called in a loop."""
+    return await function(*args)
+
+
+def _version(meta: Mapping[str, Any]) -> Version:
+    return {name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None}

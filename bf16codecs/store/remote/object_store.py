@@ -1,0 +1,155 @@
+"""Object stores by obstore, whose options may be in its own words, or in those of fsspec."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any
+
+from bf16codecs._base.limits import CONNECT_SECONDS
+from bf16codecs._base.messages import from_extra, named_errors
+from bf16codecs.errors import StoreError
+
+with from_extra("remote", "object stores"):
+    import obstore.store
+
+__all__ = ["SCHEMES", "object_store"]
+
+#: The schemes of object stores that can be written.
+SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+
+# Options of fsspec's file systems, and what obstore calls them.
+_S3 = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "anon": "skip_signature",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+_GCS = {"endpoint_url": "base_url", "anon": "skip_signature"}
+_AZURE = {"sas_token": "sas_key", "anon": "skip_signature"}
+_NAMES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS}
+# Of fsspec's caches and threads, which obstore does not have.
+_WITHOUT_EFFECT = {
+    *("asynchronous", "loop", "skip_instance_cache", "use_listings_cache", "listings_expiry_time"),
+    *("max_paths", "default_block_size", "default_fill_cache", "default_cache_type", "use_ssl"),
+}
+_CREDENTIALS = {"access_key_id", "secret_access_key", "session_token", "skip_signature"}
+# A request is sent again this often, and not after this time: commands should end.
+_RETRIES, _RETRY_SECONDS = 6, 90
+# For a chunk on a slow line.
+_REQUEST_SECONDS = 300
+
+
+def object_store(url: str, options: Mapping[str, Any]) -> Any:
+    """Open the object store at an address, which has a prefix of keys.
+
+    Options are those of obstore's store, or of fsspec's file system with this scheme.
+
+    Raises OSError if there are no credentials, or an option is not known.
+    """
+    scheme, _, rest = url.partition("://")
+    config = _renamed(scheme, dict(options))
+    client = {
+        "timeout": f"{_REQUEST_SECONDS}s",
+        "connect_timeout": f"{CONNECT_SECONDS}s",
+        **config.pop("client_options", {}),
+    }
+    endpoint = str(config.get("endpoint", config.get("base_url", "")))
+    if endpoint.startswith("http://"):
+        client.setdefault("allow_http", True)
+    if _NAMES.get(scheme) is _S3 and "credential_provider" not in config:
+        _add_credentials(url, config)
+    with named_errors(url, OSError):
+        return obstore.store.from_url(
+            f"{'gs' if scheme == 'gcs' else scheme}://{rest}",
+            client_options=client,
+            retry_config=config.pop("retry_config", _retry_config()),
+            **config,
+        )
+
+
+def _retry_config() -> Any:
+    from datetime import timedelta
+
+    return {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+
+
+def _renamed(scheme: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the names that obstore knows."""
+    names = _NAMES.get(scheme, _AZURE)
+    options = {**options.pop("client_kwargs", {}), **options}
+    if names is _GCS:
+        options |= _of_gcs_token(options.pop("token", None))
+    return {
+        names.get(name, name): value
+        for name, value in options.items()
+        if name not in _WITHOUT_EFFECT
+    }
+
+
+def _of_gcs_token(token: Any) -> dict[str, Any]:
+    """Return the options that stand for gcsfs's `token`."""
+    if token == "anon":
+        return {"skip_signature": True}
+    if isinstance(token, Mapping):
+        return {"service_account_key": json.dumps(dict(token))}
+    if isinstance(token, str) and os.path.exists(token):
+        return {"application_credentials": token}
+    return {}
+
+
+def _add_credentials(url: str, config: dict[str, Any]) -> None:
+    """Add what botocore finds, such as a profile: obstore does not read AWS's files."""
+    profile = config.pop("profile", None)
+    if _CREDENTIALS & config.keys():
+        return
+    try:
+        import botocore.session
+    except ImportError:  # obstore looks in the environment
+        return
+    with named_errors(url, OSError):
+        session = botocore.session.Session(profile=profile)
+        region = session.get_config_variable("region")
+        if session.get_credentials() is None:
+            raise PermissionError(
+                "no credentials are known: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a"
+                " profile, or give them as storage options"
+            )
+    if region is not None:
+        config.setdefault("region", region)
+    config["credential_provider"] = _Credentials(profile)
+
+
+class _Credentials:
+    """Credentials as botocore finds and renews them, also in another process."""
+
+    def __init__(self, profile: str | None) -> None:
+        self._profile, self._session = profile, None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Credentials, (self._profile,)
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the current ones."""
+        import botocore.session
+
+        session: Any = self._session or botocore.session.Session(profile=self._profile)
+        self._session = session
+        found = session.get_credentials()
+        if found is None:
+            raise StoreError("the credentials are gone")
+        frozen = found.get_frozen_credentials()
+        expiry = getattr(found, "_expiry_time", None)
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": None if expiry is None else expiry.astimezone(UTC),
+        }
