@@ -190,13 +190,19 @@ def _obstore(url: str, scheme: str, options: dict[str, Any], reason: Exception) 
     """Open an address with obstore; `reason` is why fsspec does not."""
     try:
         from obstore.store import from_url
+
+        from bf16codecs.store.remote.object_store import SCHEMES, object_store
     except ImportError:
         raise StoreError(
             f"{url}: another package is needed to read it ({reason}); of HTTP and S3:"
             f" {install_extra('remote')}"
         ) from reason
     try:
-        return surviving(ObjectStore(from_url(url, **options), read_only=True))
+        if scheme in SCHEMES:
+            opened = object_store(url, options)
+        else:
+            opened = from_url(url, **options)
+        return surviving(ObjectStore(opened, read_only=True))
     except Exception as e:
         why = one_line(e)
         if isinstance(reason, ValueError) and "Unable to recognise URL" in why:
