@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +24,9 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 
 
 def command() -> str | None:
-    """Return the program, None if it is not installed: npm install --global azurite."""
-    return shutil.which("azurite-blob")
+    """Return the program; None if it is neither beside Python nor in the path."""
+    folders = [os.path.dirname(sys.executable), *os.get_exec_path()]
+    return shutil.which("azurite-blob", path=os.pathsep.join(folders))
 
 
 @contextmanager
