@@ -114,11 +114,7 @@ def st2zarr(
         raise click.UsageError("--lossy does not go with --base and --dask")
     options["zarr_format"] = int(zarr_format)
     src, store = paths
-    of_target = options.pop("target_options")
-    others = {"--dask": dask, "--lossy": lossy, "--target-options": of_target}
-    job = run_job(src, options, others)
-    if job is Job.MODEL:
-        options["target_options"] = of_target
+    job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
     convert = conversions.safetensors_to_zarr if dask is None else _convert_on(dask)
     if lossy is not None:
         convert = functools.partial(convert, lossy=lossy)

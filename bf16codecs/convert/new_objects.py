@@ -20,7 +20,7 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.convert.foreign import foreign_key
-from bf16codecs.convert.options import Options
+from bf16codecs.convert.options import Options, StoreOptions
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Opening, with_base
@@ -55,15 +55,15 @@ class NewObjects:
     """A store in an object store."""
 
     def __init__(self, folder: ObjectFolder, sink: ObjectSink, encoding: str) -> None:
-        self._folder, self._sink, self._encoding = folder, sink, encoding
+        self.folder, self.sink, self._encoding = folder, sink, encoding
 
     def writer(self, options: Options) -> ModelWriter:
         """Return its writer."""
-        return ZarrWriter(self._sink, options.choice, options.zarr_format, self._encoding)
+        return ZarrWriter(self.sink, options.choice, options.zarr_format, self._encoding)
 
     def open(self, base: ModelReader | None) -> ModelReader:
         """Open it to verify it."""
-        return with_base(open_unpublished(self._folder, self._sink.root), Opening(base=base))
+        return with_base(open_unpublished(self.folder, self.sink.root), Opening(base=base))
 
     def stored_nbytes(self, written: int) -> int:
         """Return its size, which the writer has counted."""
@@ -71,15 +71,18 @@ class NewObjects:
 
 
 @contextmanager
-def new_objects(url: str, options: Options) -> Iterator[NewObjects]:
+def new_objects(url: str, options: StoreOptions, replaces: bool = True) -> Iterator[NewObjects]:
     """Yield a store to write below an address; publish it at the end.
 
-    Errors are those of `new_store`, and OSError if the server fails.
+    It may replace another one only if `replaces`. Errors are those of `new_store`, and OSError if
+    the server fails.
     """
     folder = ObjectFolder(url, options.target_options or {})
     with _interrupt.shielded():
         with _interrupt.exposed():
             old = _found(folder, options.overwrite)
+            if old.is_store and not replaces:
+                raise _exists(folder, "is not replaced by a run: remove it first")
             claim = Claim(folder, old.root)
         sink = ObjectSink(folder, claim.token, old.is_store, claim)
         try:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.paths import given_path
-from bf16codecs.convert.options import Options
+from bf16codecs.convert.options import Options, StoreOptions
 from bf16codecs.convert.target import (
     absolute_target,
     new_target,
@@ -27,7 +26,9 @@ from bf16codecs.store.zarr.writer import ZarrWriter
 __all__ = [
     "NewStore",
     "Target",
+    "is_object_address",
     "new_store",
+    "object_address",
     "options_of_base",
     "options_of_target",
     "target_of",
@@ -61,20 +62,33 @@ def target_of(
     It must not be or contain its source, unless it is made `in_place`.
     """
     text = given_path(store, "target")
-    if path_of(text) is not None or address_scheme(text) not in _SCHEMES:
-        target = absolute_target(text, [] if in_place else source.paths)
-        if options.target_options:
-            name = argument("target_options")
-            raise ValueError(f"{name} are for addresses: {text} is a path")
-        return target
+    if is_object_address(text):
+        return object_address(text, kind, [source], options)
+    target = absolute_target(text, [] if in_place else source.paths)
+    if options.target_options:
+        name = argument("target_options")
+        raise ValueError(f"{name} are for addresses: {text} is a path")
+    return target
+
+
+def is_object_address(text: str) -> bool:
+    """Return whether an address is in an object store that can be written."""
+    return path_of(text) is None and address_scheme(text) in _SCHEMES
+
+
+def object_address(
+    text: str, kind: Kind, sources: Iterable[ModelReader], options: StoreOptions
+) -> str:
+    """Return the address of a folder to make, without a slash at its end; raise as `target_of`."""
     _check_address(text, kind, options)
     address = plain_address(text).rstrip("/")
-    if f"{source.where.rstrip('/')}/".startswith(f"{address}/"):
-        raise ValueError(f"{text}: would replace the source, {source.where}")
+    for source in sources:
+        if f"{source.where.rstrip('/')}/".startswith(f"{address}/"):
+            raise ValueError(f"{text}: would replace the source, {source.where}")
     return address
 
 
-def _check_address(text: str, kind: Kind, options: Options) -> None:
+def _check_address(text: str, kind: Kind, options: StoreOptions) -> None:
     """Raise ValueError if no store of this kind can be made at an address."""
     if "::" in text:
         raise ValueError(f"{text}: a chain of addresses: name the folder to make alone")
@@ -105,17 +119,21 @@ def options_of_base(
     return options.storage_options if not scheme or scheme == of_base else None
 
 
-def options_of_target(source: ModelReader, target: Target, options: Options) -> Options:
-    """Return options with those of the object store that the target is in.
+def options_of_target(
+    target: Target,
+    given: Mapping[str, Any] | None,
+    others: Mapping[str, Any] | None,
+    places: Iterable[str],
+) -> Mapping[str, Any] | None:
+    """Return the options of the object store that the target is in.
 
-    By default they are those of the source's and the base's file system, if neither has another
-    scheme.
+    By default they are the `others`, which are for sources and bases, unless one of these `places`
+    has another scheme.
     """
-    if options.target_options is not None or isinstance(target, Path):
-        return options
-    schemes = {address_scheme(source.where), address_scheme(str(options.base or ""))} - {""}
-    is_alike = schemes <= {address_scheme(target)}
-    return replace(options, target_options=options.storage_options if is_alike else None)
+    if given is not None or isinstance(target, Path):
+        return given
+    schemes = set(map(address_scheme, places)) - {""}
+    return others if schemes <= {address_scheme(target)} else None
 
 
 @contextmanager

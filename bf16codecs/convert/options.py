@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bf16codecs.convert.pipeline import Engine
     from bf16codecs.convert.summary import Progress
 
-__all__ = ["Options", "RunOptions", "zarr_kind"]
+__all__ = ["Options", "RunOptions", "StoreOptions", "zarr_kind"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StoreOptions:
+class StoreOptions:
     """Options that stores of models and of runs share."""
 
     codec: str = DEFAULT_CODEC
@@ -39,6 +39,8 @@ class _StoreOptions:
     sha256: bool = False
     verify: bool = True
     overwrite: bool = False
+    #: Of the object store that the target is in.
+    target_options: Mapping[str, Any] | None = None
     sync: bool = True
     progress: Progress | None = None
 
@@ -50,7 +52,7 @@ class _StoreOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(_StoreOptions):
+class Options(StoreOptions):
     """Options of a conversion to a store: see `bf16codecs.convert.safetensors_to_zarr`.
 
     Raises TypeError or ValueError if an option is invalid, or contradicts another.
@@ -58,7 +60,6 @@ class Options(_StoreOptions):
 
     base: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = None
-    target_options: Mapping[str, Any] | None = None
     lossy: str | None = None
     #: This process by default, or a cluster.
     engine: Engine | None = None
@@ -89,7 +90,7 @@ class Options(_StoreOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(_StoreOptions):
+class RunOptions(StoreOptions):
     """Options of a conversion to a run: see `bf16codecs.convert.safetensors_to_run`.
 
     Raises TypeError or ValueError if an option is invalid, or contradicts another.

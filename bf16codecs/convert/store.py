@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -236,12 +237,15 @@ def convert_model(
         source = half_source(source)
     target = target_of(store, kind, source, options, in_place)
     base_options = options_of_base(source, target, options)
+    places = source.where, str(options.base or "")
+    of_target = options_of_target(target, options.target_options, options.storage_options, places)
+    options = replace(options, target_options=of_target)
     check_not_base(options.base, target, base_options)
     if isinstance(target, Path):
         check_store_name(store, target, kind)
     with (
         codec_threads(options.threads),
-        new_store(target, kind, options_of_target(source, target, options)) as new,
+        new_store(target, kind, options) as new,
         opened_base(options.base, source, target, choice, kinds, base_options) as found,
     ):
         base = found if isinstance(found, Base) else None

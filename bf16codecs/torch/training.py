@@ -94,7 +94,9 @@ class RunCallback(TrainerCallback):
         _check_adapters(model)
         if state.is_world_process_zero and self._exists():
             with closing(open_run_store(self._path)) as run:
-                choice_of_run(Path(self._path), run.run, **_given(choice_of_run, self._options))
+                options = _given(choice_of_run, self._options)
+                stored_format = run.stored.zarr_format or None
+                choice_of_run(self._path, run.run, **options, stored_format=stored_format)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Append the saved checkpoint.

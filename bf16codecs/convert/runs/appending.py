@@ -191,7 +191,8 @@ def _encode(
         return appended.nbytes
 
     hashes = [file_hash(header, step.digests) for header in step.source.headers]
-    with closing(read_pieces(step.source, work, plan.pieces, hashes, step.progress)) as pieces:
+    read = partial(read_pieces, at_once=writer.concurrency)
+    with closing(read(step.source, work, plan.pieces, hashes, step.progress)) as pieces:
         nbytes = sum(size for _, size in pieces)
     return [hasher.digests() for hasher in hashes], nbytes
 

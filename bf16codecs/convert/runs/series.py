@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
@@ -18,6 +19,7 @@ from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
+from bf16codecs.convert.new_store import is_object_address, object_address, options_of_target
 from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.runs.appending import NewStep, add_step
 from bf16codecs.convert.runs.members import check_series
@@ -75,6 +77,7 @@ def safetensors_to_run(
     sync: bool = True,
     allow_changed_tensors: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Convert the checkpoints of a run to one store, with the step as first axis.
@@ -85,8 +88,9 @@ def safetensors_to_run(
         Safetensors files, folders of shards, their indexes, or the addresses of these, in any
         order.
     store
-        The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
-        when it is complete.
+        The store to make: a folder, a ZIP file if the name ends in ``.zip``, or the address of a
+        folder in an object store; the run is then made in a temporary folder, and uploaded. It
+        appears only when it is complete.
     steps
         Numbers of the sources' steps; by default found in their metadata or names.
     keyframe_every
@@ -101,8 +105,8 @@ def safetensors_to_run(
     allow_changed_tensors
         Let tensors have another dtype or shape than in the steps before. Over time, such a tensor
         is read in parts, each named after its first step; a `TensorChangeWarning` says so.
-    threads, zarr_format, sha256, verify, overwrite, sync, storage_options, progress
-        As for `safetensors_to_zarr`.
+    threads, zarr_format, sha256, verify, overwrite, sync, storage_options, target_options, progress
+        As for `safetensors_to_zarr`; in an object store, no run is replaced.
 
     Returns
     -------
@@ -132,9 +136,10 @@ def safetensors_to_run(
         overwrite=overwrite,
         sync=sync,
         allow_changed_tensors=allow_changed_tensors,
+        target_options=_of_target(store, target_options, storage_options, sources),
         progress=progress,
     )
-    check_used(storage_options, sources)
+    check_used(storage_options, [*sources, store])
     return _new_run(ordered_steps(sources, steps, storage_options), store, options)
 
 
@@ -147,8 +152,11 @@ def _new_run(
     start = time.perf_counter()
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
+    text = given_path(store, "target")
+    if is_object_address(text):
+        return _new_objects(checkpoints, text, options, start)
     paths = [path for _, source in checkpoints for path in source.paths]
-    target = absolute_target(given_path(store, "target"), paths)
+    target = absolute_target(text, paths)
     kind, choice = options.kind_of(target), options.choice
     check_store_name(store, target, kind)
     check_series(checkpoints, options.allow_changed_tensors)
@@ -165,13 +173,41 @@ def _new_run(
             pack_zip(path, temporary)
         elif is_packed:
             pack_hdf5(path, temporary, choice)
+    return _summary(checkpoints, info, target, disk_size(target), start)
+
+
+def _new_objects(
+    checkpoints: Sequence[tuple[int, ModelReader]], text: str, options: RunOptions, start: float
+) -> Summary:
+    """Make a run on the disk, since steps grow there, and upload it."""
+    # zarr and obstore are imported only for addresses.
+    from bf16codecs.convert.runs.objects import upload_run
+
+    sources = [source for _, source in checkpoints]
+    address = object_address(text, Kind.HDF5 if options.as_hdf5 else Kind.FOLDER, sources, options)
+    check_series(checkpoints, options.allow_changed_tensors)
+    with codec_threads(options.threads), TemporaryDirectory() as scratch:
+        path = Path(scratch, "run")
+        info = _write_steps(path, Kind.FOLDER, Kind.FOLDER, checkpoints, options)
+        nbytes = upload_run(path, address, options)
+    return _summary(checkpoints, info, address, nbytes, start)
+
+
+def _summary(
+    checkpoints: Sequence[tuple[int, ModelReader]],
+    info: RunInfo,
+    target: Path | str,
+    stored_nbytes: int,
+    start: float,
+) -> Summary:
+    sources = [source for _, source in checkpoints]
     return Summary(
-        sum(len(source.headers) for _, source in checkpoints),
+        sum(len(source.headers) for source in sources),
         len(info.tensors),
-        sum(source.total_nbytes() for _, source in checkpoints),
-        disk_size(target),
+        sum(source.total_nbytes() for source in sources),
+        stored_nbytes,
         time.perf_counter() - start,
-        left_out=left_out([source for _, source in checkpoints], target),
+        left_out=left_out(sources, target),
     )
 
 
@@ -221,19 +257,21 @@ def append_to_run(
     sync: bool = True,
     allow_changed_tensors: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Append a checkpoint to a run, in a Zarr folder or an HDF5 file, or begin a run.
 
     Chunks before the last group of steps are not touched. After an error or a crash, the run is as
-    before, or has the step.
+    before, or has the step. In an object store, each chunk of the last group is read and replaced.
 
     Parameters
     ----------
     src
         A safetensors file, a folder of shards, their index, or the address of one of these.
     store
-        The run. It is made if nothing is there, as an HDF5 file if `as_hdf5` is true.
+        The run, at a path or at the address of a folder in an object store. It is made if nothing
+        is there, as an HDF5 file if `as_hdf5` is true.
     step
         Number of the step, above that of the last one; by default found in the checkpoint's
         metadata, or in its name, behind a word: ``step-600``, ``checkpoint-600``.
@@ -241,7 +279,7 @@ def append_to_run(
         As for `safetensors_to_run`, for a new run. For an existing run, values other than its own
         are refused.
     chunk_size, threads, as_hdf5, sha256, verify, sync, allow_changed_tensors, storage_options,
-    progress
+    target_options, progress
         As for `safetensors_to_run`.
 
     Returns
@@ -273,17 +311,23 @@ def append_to_run(
         verify=verify,
         sync=sync,
         allow_changed_tensors=allow_changed_tensors,
+        target_options=_of_target(store, target_options, storage_options, [src]),
         progress=progress,
     )
-    check_used(storage_options, [src])
+    check_used(storage_options, [src, store])
     with closing(opened_source(src, to_store=True, options=storage_options)) as source:
-        target = Path(given_path(store, "run"))
-        absolute_target(store, source.paths)
+        text, wanted = given_path(store, "run"), (codec, level, keyframe_every, zarr_format)
         find_number = partial(step_of, source, src) if step is None else partial(StepNumber, step)
-        recover_missing(target)
-        if os.path.lexists(target) and not is_free_folder(target):
-            wanted = codec, level, keyframe_every, zarr_format
-            return _append(source, find_number, target, options, wanted)
+        target: Path | str = text
+        if is_object_address(text):
+            target = object_address(text, Kind.FOLDER, [source], options)
+            change = _opened_at(target, options)
+        else:
+            target = Path(text)
+            absolute_target(store, source.paths)
+            change = _opened_if_there(target, options)
+        if change is not None:
+            return _append(source, find_number, target, options, wanted, change)
         number = find_number()
         options = replace(
             options,
@@ -292,7 +336,7 @@ def append_to_run(
             level=level,
             zarr_format=3 if zarr_format is None else zarr_format,
         )
-        if options.kind_of(target) is Kind.ZIP:
+        if isinstance(target, Path) and options.kind_of(target) is Kind.ZIP:
             raise ValueError(
                 f"{target}: runs in ZIP files cannot grow: name a folder, or an HDF5 file"
             )
@@ -307,21 +351,22 @@ def append_to_run(
 def _append(
     source: ModelReader,
     find_number: Callable[[], StepNumber],
-    target: Path,
+    target: Path | str,
     options: RunOptions,
     wanted: tuple[str | None, str | int | None, int | None, int | None],
+    change: AbstractContextManager[tuple[RunWriter, RunReader, Kind]],
 ) -> Summary:
-    """Append a step to an existing run; `wanted` has the options that `choice_of_run` compares."""
+    """Append a step to an existing run, which `change` opens.
+
+    `wanted` has the options that `choice_of_run` compares.
+    """
     start = time.perf_counter()
-    with (
-        codec_threads(options.threads),
-        target_errors(target),
-        opened_to_change(target, "append to", durable=options.sync) as (writer, run, kind),
-    ):
+    with codec_threads(options.threads), change as (writer, run, kind):
         # Not before: without a run to append to, advice about the number would not help.
         info, number = run.run, find_number()
         _check_order(run, number.value)
-        choice = choice_of_run(target, info, *wanted)
+        stored_format = run.stored.zarr_format or None
+        choice = choice_of_run(str(target), info, *wanted, stored_format=stored_format)
         options = replace(options, keyframe_every=info.group, codec=choice.name, level=choice.level)
         report = shifted(options.progress, "convert", 0, source.total_nbytes())
         step = NewStep(source, number.value, options, _largest_chunk(kind), report)
@@ -337,6 +382,46 @@ def _append(
         step_by=number.origin,
         left_out=left_out([source], target),
     )
+
+
+def _of_target(
+    store: str | os.PathLike[str],
+    given: Mapping[str, Any] | None,
+    others: Mapping[str, Any] | None,
+    sources: Iterable[str | os.PathLike[str]],
+) -> Mapping[str, Any] | None:
+    text = given_path(store, "target")
+    target = text if is_object_address(text) else Path(text)
+    return options_of_target(target, given, others, [os.fspath(source) for source in sources])
+
+
+def _opened_at(
+    url: str, options: RunOptions
+) -> AbstractContextManager[tuple[RunWriter, RunReader, Kind]] | None:
+    """Return what opens the run at an address, to append to it; None if nothing is there."""
+    from bf16codecs.convert.runs.objects import opened_objects, run_at
+
+    found = run_at(url, options)
+    return None if found is None else opened_objects(*found, "append to")
+
+
+def _opened_if_there(
+    target: Path, options: RunOptions
+) -> AbstractContextManager[tuple[RunWriter, RunReader, Kind]] | None:
+    """Return what opens the run at a path, to append to it; None if nothing is there."""
+    recover_missing(target)
+    if not os.path.lexists(target) or is_free_folder(target):
+        return None
+    return _opened_path(target, options)
+
+
+@contextmanager
+def _opened_path(target: Path, options: RunOptions) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
+    with (
+        target_errors(target),
+        opened_to_change(target, "append to", durable=options.sync) as opened,
+    ):
+        yield opened
 
 
 @contextmanager
@@ -395,14 +480,18 @@ def _new_info(choice: CodecChoice, group: int) -> RunInfo:
 
 
 def choice_of_run(
-    target: Path,
+    target: str,
     info: RunInfo,
     codec: str | None = None,
     level: str | int | None = None,
     keyframe_every: int | None = None,
     zarr_format: int | None = None,
+    stored_format: int | None = None,
 ) -> CodecChoice:
-    """Return a run's codec; raise ValueError if an option, unless None, differs from the run's."""
+    """Return a run's codec; raise ValueError if an option, unless None, differs from the run's.
+
+    `stored_format` is the Zarr format of the run; None if it is an HDF5 file.
+    """
     name = str(info.codec.get("name", "")).removeprefix(PREFIX) or DEFAULT_CODEC
     configuration = dict(info.codec.get("configuration") or {})
     choice = CodecChoice(name, configuration.get("level"))
@@ -410,7 +499,7 @@ def choice_of_run(
         "codec": (codec, choice.name),
         "level": (level, choice.level),
         "keyframe_every": (keyframe_every, info.group),
-        "zarr_format": (zarr_format, None if target.is_file() else _format_of(target)),
+        "zarr_format": (zarr_format, stored_format),
     }
     for option, (wanted, value) in options.items():
         if wanted is not None and wanted != value:

@@ -44,6 +44,8 @@ class Hdf5RunWriter:
     until they are overwritten. A chunk without enough room is written anew.
     """
 
+    concurrency = 1
+
     def __init__(self, path: Path, durable: bool) -> None:
         self._path = path
         if not path.exists():

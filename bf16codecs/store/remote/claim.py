@@ -47,6 +47,8 @@ class Claim:
     found
         The root's document as it is; None if there is none. A note in it is replaced if its writer
         is dead, for which this waits.
+    is_known
+        Whether the object store is known to have conditions, since the store was made there.
 
     Raises
     ------
@@ -56,7 +58,7 @@ class Claim:
         If the object store has no conditions.
     """
 
-    def __init__(self, folder: ObjectFolder, found: Found | None) -> None:
+    def __init__(self, folder: ObjectFolder, found: Found | None, is_known: bool = False) -> None:
         self._folder, self.token = folder, secrets.token_hex(8)
         self._renewals, self._is_lost, self._lock = 0, False, make_lock()
         if found is not None and (note := note_of(found.data)) is not None:
@@ -74,6 +76,8 @@ class Claim:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="bf16codecs claim", daemon=True)
         self._thread.start()
+        if is_known:
+            return
         try:
             folder.check_conditions()
         except BaseException:
@@ -154,9 +158,13 @@ class Claim:
             self._document = document
             self._change(self._noted())
 
-    def end(self) -> None:
-        """Take the note out: from now on, others may write. Errors are those of `publish`."""
+    def end(self, document: bytes | None = None) -> None:
+        """Take the note out, perhaps with another document: from now on, others may write.
+
+        Errors are those of `publish`.
+        """
         self.stop()
+        self._document = self._document if document is None else document
         assert self._document is not None
         self._change(self._document)
 

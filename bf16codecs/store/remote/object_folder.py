@@ -80,16 +80,23 @@ class ObjectFolder:
         """Return a store of zarr's that reads the keys."""
         return ObjectStore(self._store, read_only=True)
 
-    def read(self, key: str) -> Found | None:
-        """Return a document; None if it does not exist."""
+    def read(self, key: str, limited: bool = True) -> Found | None:
+        """Return an object; None if it does not exist. If `limited`, it is a document."""
         with self._errors(key):
             try:
                 reply = ask(_awaited, obstore.get_async, self._store, key)
-                check_metadata(reply.meta["size"])
+                if limited:
+                    check_metadata(reply.meta["size"])
                 data = bytes(ask(_awaited, reply.bytes_async))
             except (FileNotFoundError, NotFoundError):
                 return None
             return Found(data, _version(reply.meta))
+
+    def read_part(self, key: str, start: int, nbytes: int) -> bytes:
+        """Return bytes of an object from an offset on, fewer at its end."""
+        get = partial(obstore.get_range_async, start=start, length=nbytes)
+        with self._errors(key):
+            return bytes(ask(_awaited, get, self._store, key))
 
     def create(self, key: str, data: Any) -> Version:
         """Write an object that does not exist; raise ConflictError if it does.

@@ -86,7 +86,15 @@ class Started(NamedTuple):
 
 
 class RunWriter(Protocol):
-    """A run that gets one step more; `append` may be called by several threads."""
+    """A run that gets one step more; `append` may be called by several threads.
+
+    Attributes
+    ----------
+    concurrency
+        How many chunks at a time to write pays off, beyond one for each processor.
+    """
+
+    concurrency: int
 
     def create(self, array: RunArray) -> None:
         """Prepare a new array."""

@@ -39,6 +39,8 @@ class ZarrRunWriter:
     Raises BlockingIOError if another process is adding a step.
     """
 
+    concurrency = 1
+
     def __init__(
         self,
         root: Path,

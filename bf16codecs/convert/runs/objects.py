@@ -1,0 +1,73 @@
+"""Runs in object stores: new ones are made on the disk and uploaded, and steps are appended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from bf16codecs._base.threads import run_ahead
+from bf16codecs.convert.new_objects import NewObjects, new_objects
+from bf16codecs.convert.options import RunOptions
+from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.store.kinds import Kind
+from bf16codecs.store.remote.claim import ROOT, without_note
+from bf16codecs.store.remote.object_folder import Found, ObjectFolder
+from bf16codecs.store.remote.object_run import ObjectRunWriter
+from bf16codecs.store.remote.object_sink import open_unpublished
+from bf16codecs.store.runs.reader import RunReader
+
+__all__ = ["opened_objects", "run_at", "upload_run"]
+
+
+def run_at(url: str, options: RunOptions) -> tuple[ObjectFolder, Found] | None:
+    """Return the folder at an address, and its root's document; None if no store is there."""
+    folder = ObjectFolder(url, options.target_options or {})
+    root = folder.read(ROOT)
+    if root is None or without_note(root.data) is None:
+        return None
+    return folder, root
+
+
+@contextmanager
+def opened_objects(
+    folder: ObjectFolder, root: Found, verb: str
+) -> Iterator[tuple[ObjectRunWriter, RunReader, Kind]]:
+    """Open a run to append to it; `verb` is for messages.
+
+    Raises StoreError if it is not a run; BlockingIOError if another process is changing it.
+    """
+    document = without_note(root.data)
+    assert document is not None
+    with closing(open_unpublished(folder, document)) as reader:
+        if reader.info.run is None:
+            raise StoreError(f"{folder.where}: one model, not a run: nothing to {verb}")
+        with closing(ObjectRunWriter(folder, root)) as writer:
+            yield writer, RunReader(reader), Kind.FOLDER
+
+
+def upload_run(path: Path, url: str, options: RunOptions) -> int:
+    """Upload a run that is in a folder, and publish it; return its size.
+
+    Errors are those of `new_objects`.
+    """
+    files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+    with new_objects(url, options, replaces=False) as new:
+        jobs = (
+            partial(_upload, new, file, file.relative_to(path).as_posix(), options.verify)
+            for file in sorted(files)
+        )
+        with closing(run_ahead(jobs, new.sink.concurrency)) as sizes:
+            return sum(sizes)
+
+
+def _upload(new: NewObjects, file: Path, key: str, verify: bool) -> int:
+    content = file.read_bytes()
+    new.sink.put(key, content)
+    if verify and key != ROOT:
+        found = new.folder.read(key, limited=False)
+        if found is None or found.data != content:
+            raise CorruptDataError(f"{new.folder.where}/{key}: what was read back differs")
+    return len(content)

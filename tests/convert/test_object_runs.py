@@ -1,0 +1,270 @@
+"""Runs in an object store: steps are appended, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bf16codecs import open_run
+from bf16codecs.convert import (
+    append_to_run,
+    run_to_safetensors,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    undo_append,
+    verify_store,
+)
+from bf16codecs.errors import StoreError
+from invoked import done
+from lazy_models import weights, write_safetensors
+from looping import noted
+
+obstore = pytest.importorskip("obstore.store")
+zarr = pytest.importorskip("zarr")
+claim = pytest.importorskip("bf16codecs.store.remote.claim")
+object_folder = pytest.importorskip("bf16codecs.store.remote.object_folder")
+
+pytestmark = pytest.mark.filterwarnings("ignore::bf16codecs.errors.LeftoverWarning")
+
+GROUP = 3
+#: The requests of one append are far fewer.
+MANY = 100
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "_RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(claim, "_DEAD_SECONDS", 0.5)
+    monkeypatch.setattr(claim, "_LOOK_SECONDS", 0.1)
+
+
+def values(step: int) -> dict[str, Any]:
+    rng = np.random.default_rng(step)
+    base = weights((90, 40)).view("u2") + rng.integers(0, 2, (90, 40), "u2")
+    return {
+        "a.w": base.view(weights(()).dtype),
+        "b": weights((7,), "float32", seed=step),
+        **({"late": weights((5,), seed=step)} if step >= 2 else {}),
+    }
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> list[Path]:
+    return [
+        write_safetensors(tmp_path / f"model-step{step:05}.safetensors", values(step))
+        for step in range(6)
+    ]
+
+
+@pytest.fixture
+def run(bucket: str) -> str:
+    return f"{bucket}/run.zarr"
+
+
+def assert_has(run: str, s3: dict[str, str], checkpoints: list[Path], folder: Path) -> None:
+    """Compare a run with its checkpoints, byte for byte."""
+    run_to_safetensors(run, folder / "back", storage_options=s3, overwrite=True)
+    names = {path.name: path.read_bytes() for path in checkpoints}
+    assert {path.name: path.read_bytes() for path in (folder / "back").iterdir()} == names
+
+
+def test_steps_are_appended(
+    checkpoints: list[Path], run: str, s3: dict[str, str], tmp_path: Path
+) -> None:
+    summary = append_to_run(checkpoints[0], run, keyframe_every=GROUP, storage_options=s3)
+    assert (summary.is_begun, summary.step) == (True, 0)
+    for i, path in enumerate(checkpoints[1:], 1):
+        summary = append_to_run(path, run, storage_options=s3)
+        assert (summary.is_begun, summary.step) == (False, i)
+        assert_has(run, s3, checkpoints[: i + 1], tmp_path)
+    verify_store(run, storage_options=s3)
+    with open_run(run, storage_options=s3) as opened:
+        assert opened.steps == [0, 1, 2, 3, 4, 5]
+    local = tmp_path / "local.zarr"
+    safetensors_to_run(checkpoints, local, keyframe_every=GROUP)
+    group = zarr.open_group(run, mode="r", storage_options=s3)
+    expected = zarr.open_group(local, mode="r")
+    for name in ("a/w", "b", "late", "step"):
+        found, wanted = group[name][...], expected[name][...]
+        assert found.tobytes() == wanted.tobytes(), name
+    with pytest.raises(ValueError, match="has step 5 already"):
+        append_to_run(checkpoints[5], run, storage_options=s3)
+    with pytest.raises(ValueError, match="was made with keyframe_every 3"):
+        append_to_run(checkpoints[5], run, 9, keyframe_every=4, storage_options=s3)
+    with pytest.raises(ValueError, match="targets must be local"):
+        undo_append(run)
+
+
+def test_series(checkpoints: list[Path], run: str, s3: dict[str, str], tmp_path: Path) -> None:
+    options = "--storage-options", json.dumps(s3)
+    report = done("st2zarr", "--series", *checkpoints[:4], run, "--keyframe-every", 3, *options)
+    assert "4 steps" in report or "3 tensors" in report
+    assert_has(run, s3, checkpoints[:4], tmp_path)
+    done("st2zarr", "--append", checkpoints[4], run, *options)
+    assert_has(run, s3, checkpoints[:5], tmp_path)
+    done("bf16codecs", "verify", run, *options)
+    for source in (checkpoints, checkpoints[:1]):
+        with pytest.raises(FileExistsError, match="is a run: to replace it by one model"):
+            safetensors_to_run(source, run, overwrite=True, storage_options=s3)
+    model = run.replace("run", "model")
+    safetensors_to_zarr(checkpoints[0], model, storage_options=s3)
+    with pytest.raises(FileExistsError, match="is not replaced by a run"):
+        safetensors_to_run(checkpoints, model, overwrite=True, storage_options=s3)
+    with pytest.raises(StoreError, match="one model, not a run"):
+        append_to_run(checkpoints[1], model, storage_options=s3)
+    with pytest.raises(ValueError, match="stores are folders"):
+        safetensors_to_run(checkpoints, model, as_hdf5=True, storage_options=s3)
+
+
+def test_an_append_takes_few_requests(
+    checkpoints: list[Path],
+    run: str,
+    s3: dict[str, str],
+    s3_faults: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At most six beside those of chunks of tensors."""
+    monkeypatch.setattr(claim, "_RENEW_SECONDS", 60)
+    safetensors_to_run(checkpoints[:3], run, keyframe_every=8, storage_options=s3)
+    append_to_run(checkpoints[3], run, storage_options=s3)
+    s3_faults.clear()
+    append_to_run(checkpoints[4], run, storage_options=s3)
+    others = [
+        (method, path)
+        for method, path in s3_faults.requests
+        if not any(f"/{name}/c." in path for name in ("a/w", "b", "late"))
+    ]
+    assert len(others) <= 6, others
+
+
+class _Killed(BaseException):
+    """This process is gone."""
+
+
+@contextmanager
+def dying(at: int, is_sent: bool) -> Iterator[None]:
+    """Let this process die at a request, before or after it is sent: it sends no others."""
+    original, lock, numbers = object_folder.ask, threading.Lock(), itertools.count(1)
+
+    def ask(*args: Any) -> Any:
+        with lock:
+            number = next(numbers)
+        if number > at or (number == at and not is_sent):
+            raise _Killed
+        result = original(*args)
+        if number == at:
+            raise _Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_folder, "ask", ask)
+        # Threads end with the process.
+        patch.setattr(claim.Claim, "_keep", lambda self: None)
+        yield
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return an object store in memory, which takes the place of the one with the bucket."""
+    found = obstore.MemoryStore()
+    monkeypatch.setattr(object_folder, "object_store", lambda url, options: found)
+    return found
+
+
+def state_of(memory: Any) -> dict[int, dict[str, bytes]]:
+    """Return the tensors of all steps of a run."""
+    with open_run(zarr.storage.ObjectStore(memory, read_only=True)) as run:
+        return {
+            number: {name: np.asarray(t[...]).tobytes() for name, t in run[number].items()}
+            for number in run.steps
+        }
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_an_append_that_is_killed_at_any_request(
+    is_sent: bool,
+    before: int,
+    checkpoints: list[Path],
+    memory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Readers see the run without the step, or with it; the next append makes it whole."""
+    monkeypatch.setattr(claim, "_DEAD_SECONDS", 0)
+    append = partial(append_to_run, store="s3://bucket/run.zarr")
+    make = partial(safetensors_to_run, store="s3://bucket/run.zarr", keyframe_every=GROUP)
+    expected = {}
+    for count in (before, before + 1):
+        memory.delete(keys_in(memory))
+        make(checkpoints[:count])
+        expected[count] = state_of(memory)
+    for number in range(1, MANY):
+        memory.delete(keys_in(memory))
+        make(checkpoints[:before])
+        is_done = False
+        with noted(f"request {number}"):
+            with suppress(_Killed), dying(number, is_sent):
+                append(checkpoints[before])
+                is_done = True
+            found = state_of(memory)
+            assert found in expected.values()
+            if len(found) == before:
+                # Other weights than those that the dead one has left.
+                append(checkpoints[before + 1])
+                values_ = state_of(memory)[before + 1]
+                assert values_["b"] == values(before + 1)["b"].tobytes()
+                assert values_["a.w"] == values(before + 1)["a.w"].tobytes()
+        if is_done:
+            return
+    raise AssertionError("it was never done")
+
+
+def keys_in(memory: Any) -> list[str]:
+    return [meta["path"] for batch in memory.list() for meta in batch]
+
+
+def test_two_appends(checkpoints: list[Path], memory: Any) -> None:
+    make = partial(safetensors_to_run, store="s3://bucket/run.zarr", keyframe_every=GROUP)
+    append = partial(append_to_run, store="s3://bucket/run.zarr")
+    make(checkpoints[:2])
+    refusals = []
+
+    def meanwhile(*progress: object) -> None:
+        if not refusals:
+            with pytest.raises(BlockingIOError, match="another process is writing it"):
+                append(checkpoints[3])
+            refusals.append(1)
+
+    append(checkpoints[2], progress=meanwhile)
+    assert refusals
+    assert list(state_of(memory)) == [0, 1, 2]
+
+
+def test_an_append_that_was_taken_for_dead(
+    checkpoints: list[Path], memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another has appended meanwhile; the first fails, and harms nothing."""
+    monkeypatch.setattr(claim.Claim, "_keep", lambda self: None)
+    append = partial(append_to_run, store="s3://bucket/run.zarr")
+    safetensors_to_run(checkpoints[:2], "s3://bucket/run.zarr", keyframe_every=GROUP)
+    written: list[int] = []
+
+    def meanwhile(*progress: object) -> None:
+        if not written:
+            written.append(1)
+            append(checkpoints[3])
+
+    with pytest.raises(StoreError, match=r"another process (took over|wrote it)"):
+        append(checkpoints[2], progress=meanwhile)
+    found = state_of(memory)
+    assert list(found) == [0, 1, 3]
+    assert found[3]["a.w"] == values(3)["a.w"].tobytes()
