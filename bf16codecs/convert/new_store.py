@@ -72,8 +72,14 @@ def target_of(
 
 
 def is_object_address(text: str) -> bool:
-    """Return whether an address is in an object store that can be written."""
-    return path_of(text) is None and address_scheme(text) in _SCHEMES
+    """Return whether a target is an address, not a path; raise ValueError for one of the web."""
+    if path_of(text) is not None:
+        return False
+    if "::" in text or address_scheme(text) not in _SCHEMES:
+        raise ValueError(
+            f"{text}: stores are made on local disks, or in object stores: at s3://, gs:// or az://"
+        )
+    return True
 
 
 def object_address(
@@ -90,8 +96,6 @@ def object_address(
 
 def _check_address(text: str, kind: Kind, options: StoreOptions) -> None:
     """Raise ValueError if no store of this kind can be made at an address."""
-    if "::" in text:
-        raise ValueError(f"{text}: a chain of addresses: name the folder to make alone")
     if not text.partition("://")[2].strip("/").partition("/")[2]:
         raise ValueError(f"{text}: a whole bucket: name a folder in it, such as {text}/model.zarr")
     if kind is not Kind.FOLDER or suffix_of(text.rstrip("/"))[1] not in (None, Kind.FOLDER):

@@ -68,10 +68,7 @@ def absolute_target(
     """Return the absolute path of a target that must not be or contain any of `sources`."""
     text = os.fspath(target)
     if "://" in text:
-        raise ValueError(
-            f"{text}: targets must be local; upload the finished one (stores of models may also be"
-            " made at s3://, gs:// and az://)"
-        )
+        raise ValueError(f"{text}: targets must be local; upload the finished one")
     path = Path(absolute(text))
     run, step = split_step(str(path))
     if step is not None and os.path.lexists(run):

@@ -25,7 +25,7 @@ SLOW = {
 }
 #: Reasons for which blocks are not run, and their counts: a new one has to be added here.
 NOT_RUN = {
-    "installs packages": 12,
+    "installs packages": 13,
     "takes minutes": 13,
     "takes a minute": 1,  # run by tests/test_examples.py, in less
     "builds C++": 15,

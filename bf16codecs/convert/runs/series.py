@@ -285,7 +285,7 @@ def append_to_run(
     Returns
     -------
     Summary
-        Summary of the step: `stored_nbytes` is the number of bytes written, `step` the number, and
+        Summary of the step: `stored_nbytes` is what the run has grown by, `step` the number, and
         `step_by` its origin. `is_begun` is true if the run is new.
 
     Raises

@@ -91,7 +91,8 @@ class ObjectRunWriter:
         content = _written(found.data[:end], [Write(0, directory), *growth.frames, *growth.entries])
         self._replace(key, content, found)
         last = growth.frames[-1]
-        return Appended(len(content), key, last.at, len(last.content))
+        nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])
+        return Appended(nbytes, key, last.at, len(last.content))
 
     def _replace(self, key: str, content: bytes, found: Found) -> None:
         """Replace an object that was read."""
