@@ -22,7 +22,7 @@ from bf16codecs.store.paths import array_paths
 from bf16codecs.store.zarr.folder import APPENDING
 from bf16codecs.store.zarr.metadata import ARRAY_DOCUMENTS, GROUP_DOCUMENTS, read_json, read_root
 
-__all__ = ["foreign_attribute", "foreign_key", "foreign_name"]
+__all__ = ["foreign_attribute", "foreign_attribute_of", "foreign_key", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
 # The Finder of macOS leaves it in every folder.
@@ -58,8 +58,13 @@ def foreign_attribute(path: Path, kind: Kind | None) -> str:
     arrays = set() if info is None else info.arrays
     nodes = sorted(arrays | _groups_of(arrays))
     found = _hdf5_attributes(path, nodes) if kind is Kind.HDF5 else _zarr_attributes(path, nodes)
+    return foreign_attribute_of(found)
+
+
+def foreign_attribute_of(found: Iterable[tuple[str, Collection[str]]]) -> str:
+    """Return the first foreign attribute of arrays and groups, given their names, or ""."""
     for node, names in found:
-        for name in sorted(names - {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}):
+        for name in sorted({*names} - {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}):
             return f"{name!r:.200} of {node or '/'!r:.200}"
     return ""
 

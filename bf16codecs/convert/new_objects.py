@@ -29,16 +29,23 @@ from bf16codecs.store.remote.claim import ROOT, Claim, without_note
 from bf16codecs.store.remote.object_folder import PROBE, Found, ObjectFolder
 from bf16codecs.store.remote.object_sink import ObjectSink, open_unpublished
 from bf16codecs.store.writer import ModelWriter
-from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_KEYS
+from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_DIFFERENCES, OTHER_KEYS
 from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = ["NewObjects", "new_objects"]
 
-# Chunks' keys below their arrays, by their encoding.
-_CHUNK_KEYS = {
-    DEFAULT_KEYS: re.compile(r"(.*/)?c(\.[0-9]+)*"),
-    OTHER_KEYS: re.compile(r"(.*/)?[0-9]+(\.[0-9]+)*"),
-}
+_NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
+
+
+def _has_encoding(key: str, encoding: str) -> bool:
+    """Return whether a key is that of a chunk in a store with this encoding."""
+    folder, _, name = key.rpartition("/")
+    is_difference = folder.endswith(f"/{OTHER_DIFFERENCES}")
+    if encoding == OTHER_KEYS:
+        return is_difference or _NUMBERS.fullmatch(name) is not None
+    numbers = name.removeprefix("c.")
+    is_default = name == "c" or (numbers != name and _NUMBERS.fullmatch(numbers) is not None)
+    return is_default and not is_difference
 
 
 class _Old(NamedTuple):
@@ -115,6 +122,7 @@ def _found(folder: ObjectFolder, overwrite: bool) -> _Old:
         info = StoreInfo.from_attributes(parsed["attributes"], folder.where)
         arrays = parsed.get("consolidated_metadata", {}).get("metadata", {}).values()
         used = {_encoding_of(array) for array in arrays if array["node_type"] == "array"}
+        used |= {_encoding_of_difference(path) for path in info.differences}
     except (BF16CodecsError, ValueError, KeyError, TypeError, AttributeError) as e:
         why = f"is not a store of a model: choose another name ({one_line(e)})"
         raise _exists(folder, why) from e
@@ -123,7 +131,7 @@ def _found(folder: ObjectFolder, overwrite: bool) -> _Old:
     if foreign := foreign_key(info, 3, others):
         why = f"contains {foreign!r:.200}, which is not the store's: move it away first"
         raise _exists(folder, why)
-    free = OTHER_KEYS if DEFAULT_KEYS in used or info.differences else DEFAULT_KEYS
+    free = OTHER_KEYS if DEFAULT_KEYS in used else DEFAULT_KEYS
     if free in used:
         raise _exists(folder, "has keys of several encodings: remove it, or choose another name")
     if not overwrite:
@@ -140,11 +148,15 @@ def _encoding_of(array: Any) -> str:
     return str(array["chunk_key_encoding"]["name"])
 
 
+def _encoding_of_difference(path: str) -> str:
+    return OTHER_KEYS if path.endswith(f"/{OTHER_DIFFERENCES}") else DEFAULT_KEYS
+
+
 def _remove_leftovers(folder: ObjectFolder, claim: Claim, old: _Old) -> None:
     """Remove what a dead writer left: all keys, or of a store those that are not its own."""
 
     def is_left(key: str) -> bool:
-        is_chunk = _CHUNK_KEYS[old.free_encoding].fullmatch(key) is not None
+        is_chunk = _has_encoding(key, old.free_encoding)
         return is_chunk or key.startswith(PROBE) or not old.is_store
 
     _remove(folder, claim, list(filter(is_left, old.keys)))
@@ -178,10 +190,9 @@ def _finish(folder: ObjectFolder, claim: Claim, sink: ObjectSink, old: _Old) -> 
         with closing(run_ahead(jobs, sink.concurrency)) as written:
             for _ in written:
                 claim.check()
-        pattern = _CHUNK_KEYS[old.free_encoding]
-        kept = sink.late.keys()
         if old.is_store:
-            gone = [k for k in old.keys if k not in kept and not pattern.fullmatch(k)]
+            new = old.free_encoding
+            gone = [k for k in old.keys if k not in sink.late and not _has_encoding(k, new)]
             _remove(folder, claim, gone)
         claim.end()
     except (OSError, BF16CodecsError) as e:

@@ -63,7 +63,7 @@ def target_of(
     """
     text = given_path(store, "target")
     if is_object_address(text):
-        return object_address(text, kind, [source], options)
+        return object_address(text, kind, [] if in_place else [source], options)
     target = absolute_target(text, [] if in_place else source.paths)
     if options.target_options:
         name = argument("target_options")

@@ -134,6 +134,7 @@ def pack(
     before = source.opened_state()
     base_model = None if base is None else base.model
     plan = plan_model(source, chunk_size, base_model, measure is not None, levels)
+    plan = plan.with_differences_below(writer.difference_folder)
     check_chunk_count((array for array in plan.arrays if array.is_written), chunk_size)
     measured = None if measure is None else measure(plan)
     if measured is not None:

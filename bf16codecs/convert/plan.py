@@ -59,6 +59,23 @@ class ModelPlan:
             return None
         return read_base(self.bases[piece.array.path], piece, out)
 
+    def with_differences_below(self, folder: str) -> ModelPlan:
+        """Return the plan with the paths of differences led into a folder of each; "" for none."""
+        if not folder or not self.differences:
+            return self
+        moved = {path: f"{path}/{folder}" for path in self.differences}
+
+        def path_of(path: str) -> str:
+            array = path.removesuffix(ROUNDED)
+            return moved.get(array, array) + path[len(array) :]
+
+        return ModelPlan(
+            {name: path_of(path) for name, path in self.paths.items()},
+            [replace(array, path=path_of(array.path)) for array in self.arrays],
+            {moved[path]: difference for path, difference in self.differences.items()},
+            {moved[path]: base for path, base in self.bases.items()},
+        )
+
 
 def read_base(base: RangeReader, piece: Piece, out: Bytes) -> Bytes:
     """Read what a chunk is coded against, pad it like the chunk, and return it."""

@@ -17,7 +17,8 @@ from bf16codecs._base.names import FRAME_CODECS
 from bf16codecs._base.paths import given_path
 from bf16codecs._files.publish import recover
 from bf16codecs.convert.checks import check_restored_size
-from bf16codecs.convert.foreign import foreign_attribute
+from bf16codecs.convert.foreign import foreign_attribute, foreign_attribute_of
+from bf16codecs.convert.new_store import is_object_address
 from bf16codecs.convert.options import Options
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress, Summary, summarize
@@ -26,7 +27,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.bases import identity, location_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, PLAIN_ZSTD
-from bf16codecs.store.kinds import detect, path_of
+from bf16codecs.store.kinds import Kind, detect, path_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
@@ -53,14 +54,15 @@ def rebase_store(
     Parameters
     ----------
     store
-        A Zarr store, in a folder or a ZIP file, or an HDF5 file. It keeps its codec and its Zarr
-        format. At every moment, its path holds the complete old or the complete new store.
+        A Zarr store, in a folder, a ZIP file or a folder of an object store, or an HDF5 file. It
+        keeps its codec and its Zarr format. At every moment, its path holds the complete old or the
+        complete new store.
     onto
         The new base, as for `safetensors_to_zarr`; by default there is none.
     base
         Location of the current base, if it is not where the store says.
     storage_options
-        Options of the file system of an old or new base at an address.
+        Options of the file system of the store, or an old or new base, at an address.
     threads, max_bytes, verify, sync, progress
         As for `safetensors_to_zarr` and `zarr_to_safetensors`.
 
@@ -72,7 +74,7 @@ def rebase_store(
     Raises
     ------
     StoreError
-        If it is not a local model store, or is damaged or lossy, if a base cannot be opened, or if
+        If it is not a model store, or is damaged or lossy, if a base cannot be opened, or if
         attributes that a user has added would be lost.
     FileExistsError
         If it contains files, arrays or groups that are not the store's.
@@ -83,30 +85,29 @@ def rebase_store(
         base at an address.
     """
     text = given_path(store, "store")
-    if "://" in text:
-        raise StoreError(f"{text}: only local stores can be rewritten")
-    target = os.path.realpath(text)  # a link stays, and the store that it leads to is rewritten
+    is_remote = is_object_address(text)
+    # A link stays, and the store that it leads to is rewritten.
+    target = text if is_remote else os.path.realpath(text)
     old, new = (_options_for(location, storage_options) for location in (base, onto))
-    if storage_options and not (old or new):
+    if storage_options and not (old or new or is_remote):
         name = argument("storage_options")
         raise ValueError(f"{name} are for a base at an address, and there is none")
-    opening = Opening(old, Limits(max_bytes), base, takes_steps=False)
+    opening = Opening(
+        storage_options if is_remote else old, Limits(max_bytes), base, takes_steps=False
+    )
     start = time.perf_counter()
     with closing(open_store(text, opening=opening)) as reader:
         objects = len(sizes_of_objects(reader) or {})
         if base is None and _is_based_on(reader, onto):
-            recover(Path(target).parent)  # as writing does: a killed process may have left files
+            if not is_remote:
+                recover(
+                    Path(target).parent
+                )  # as writing does: a killed process may have left files
             return replace(summarize(reader, reader.headers, start, objects), is_unchanged=True)
         if reader.info.loss is not None:
             raise StoreError(f"{text}: lossy stores cannot be rebased")
-        kind = detect(text)
-        with target_errors(Path(target)):
-            attribute = foreign_attribute(Path(target), kind)
-        if attribute:
-            raise StoreError(
-                f"{text}: would lose the attribute {attribute}, which is not the store's: keep it"
-                " elsewhere, and delete it here"
-            )
+        kind = Kind.FOLDER if is_remote else detect(text)
+        _check_attributes(reader, text, None if is_remote else Path(target), kind)
         check_restored_size(reader, reader.headers)
         codec, level = _choice_of(reader, onto is not None)
         options = Options(
@@ -117,6 +118,7 @@ def rebase_store(
             base=onto,
             sha256=any(file.digests.sha256 for file in reader.info.files),
             storage_options=new,
+            target_options=storage_options if is_remote else None,
             zarr_format=reader.stored.zarr_format or 3,
             verify=verify,
             overwrite=True,
@@ -127,6 +129,20 @@ def rebase_store(
         levels = _levels(reader, codec, level)
         summary = convert_model(reader, target, kind, options, levels, in_place=True)
     return replace(summary, objects=objects)
+
+
+def _check_attributes(reader: ModelReader, text: str, path: Path | None, kind: Kind | None) -> None:
+    """Raise StoreError if attributes would be lost that a user has added."""
+    if path is None:
+        attribute = foreign_attribute_of(reader.stored.node_attributes())
+    else:
+        with target_errors(path):
+            attribute = foreign_attribute(path, kind)
+    if attribute:
+        raise StoreError(
+            f"{text}: would lose the attribute {attribute}, which is not the store's: keep it"
+            " elsewhere, and delete it here"
+        )
 
 
 def _options_for(

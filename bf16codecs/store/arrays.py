@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._arrays.array import RangeReader, UnitArray
@@ -102,6 +102,10 @@ class StoredArrays(ABC):
     def growing_steps(self, path: str) -> int | None:
         """Return for how many steps an array has growing frames; None if metadata lack that."""
         return None
+
+    def node_attributes(self) -> Iterator[tuple[str, Collection[str]]]:
+        """Yield groups and arrays, as far as they are known, with the names of their attributes."""
+        return iter(())
 
     def document_faults(self) -> Iterator[Fault]:
         """Yield faults in metadata that this package ignores, but other readers use or refuse."""

@@ -22,9 +22,12 @@ class ModelWriter(Protocol):
     ----------
     concurrency
         How many chunks at a time to write pays off, beyond one for each processor.
+    difference_folder
+        A folder of each array's path that differences have their chunks in; empty for none.
     """
 
     concurrency: int
+    difference_folder: str
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array."""

@@ -17,6 +17,7 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.convert import (
+    rebase_store,
     safetensors_to_hdf5,
     safetensors_to_run,
     safetensors_to_zarr,
@@ -151,20 +152,16 @@ def test_a_store_is_replaced(
     }
 
 
-def test_differences_replace_no_store(
+def test_differences_are_replaced(
     old: Path, new: Path, bucket: str, store: str, s3: dict[str, str], tmp_path: Path
 ) -> None:
-    """All differences have keys of one encoding."""
+    """Their chunks have keys of their own as well, and in turn the first ones again."""
     base = f"{bucket}/base.zarr"
     safetensors_to_zarr(old, base, storage_options=s3)
-    safetensors_to_zarr(old, store, storage_options=s3)
-    with pytest.raises(ValueError, match="store of differences cannot replace a store"):
-        safetensors_to_zarr(new, store, base=base, overwrite=True, storage_options=s3)
-    assert held(store, s3, tmp_path) == old.read_bytes()
-    other = store.replace("m.zarr", "n.zarr")
-    safetensors_to_zarr(new, other, base=base, storage_options=s3)
-    safetensors_to_zarr(old, other, overwrite=True, storage_options=s3)
-    assert held(other, s3, tmp_path) == old.read_bytes()
+    for source, given in ((old, None), (new, base), (old, base), (new, base), (old, None)):
+        safetensors_to_zarr(source, store, base=given, overwrite=True, storage_options=s3)
+        assert held(store, s3, tmp_path) == source.read_bytes()
+        verify_store(store, source, storage_options=s3)
 
 
 def test_commands(old: Path, store: str, s3: dict[str, str], tmp_path: Path) -> None:
@@ -206,6 +203,31 @@ def test_bases(
     assert held(store, s3, tmp_path) == new.read_bytes()
     with pytest.raises(ValueError, match="cannot have a local base"):
         safetensors_to_zarr(new, store, base=f"auto:{tmp_path}", overwrite=True, storage_options=s3)
+
+
+def test_stores_are_rebased(
+    old: Path, new: Path, bucket: str, store: str, s3: dict[str, str], fsspec: Any, tmp_path: Path
+) -> None:
+    base = f"{bucket}/base.zarr"
+    safetensors_to_zarr(old, base, storage_options=s3)
+    safetensors_to_zarr(new, store, base=base, storage_options=s3)
+    summary = rebase_store(store, storage_options=s3)
+    assert not summary.is_unchanged
+    assert rebase_store(store, storage_options=s3).is_unchanged
+    rebase_store(store, base, storage_options=s3)
+    assert rebase_store(store, base, storage_options=s3).is_unchanged
+    assert held(store, s3, tmp_path) == new.read_bytes()
+    done("bf16codecs", "rebase", store, "--storage-options", json.dumps(s3))
+    fsspec.filesystem("s3", **s3).rm(base, recursive=True)
+    assert held(store, s3, tmp_path) == new.read_bytes()
+    with fsspec.filesystem("s3", **s3).open(f"{store}/zarr.json", "rb") as file:
+        document = json.load(file)
+    document["attributes"]["mine"] = 1
+    with fsspec.filesystem("s3", **s3).open(f"{store}/zarr.json", "wb") as file:
+        file.write(json.dumps(document).encode())
+    safetensors_to_zarr(old, base, storage_options=s3)
+    with pytest.raises(StoreError, match="would lose the attribute 'mine' of '/'"):
+        rebase_store(store, base, storage_options=s3)
 
 
 @pytest.mark.parametrize(

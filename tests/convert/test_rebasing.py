@@ -232,7 +232,7 @@ def test_bases_that_need_the_store(models: dict[str, Path], folder: Path) -> Non
 
 def test_paths_that_are_no_local_stores(models: dict[str, Path], folder: Path) -> None:
     for place, message in (
-        ("http://host/m.zarr", "only local stores can be rewritten"),
+        ("http://host/m.zarr", "stores are made on local disks, or in object stores"),
         (models["one"], "not a model store, but a safetensors model"),
         ("", "the path of the store is empty"),
     ):

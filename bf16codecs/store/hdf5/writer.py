@@ -52,6 +52,7 @@ class Hdf5Writer:
     """Writes a model store into a new HDF5 file."""
 
     concurrency = 1
+    difference_folder = ""
 
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path

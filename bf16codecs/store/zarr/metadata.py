@@ -28,6 +28,7 @@ __all__ = [
     "COPIES",
     "DEFAULT_KEYS",
     "GROUP_DOCUMENTS",
+    "OTHER_DIFFERENCES",
     "OTHER_GROUP",
     "OTHER_KEYS",
     "NoGroupError",
@@ -56,6 +57,9 @@ COPIES = {2: ".zmetadata", 3: "zarr.json"}
 #: Encodings of the keys of chunks in format 3, as this package uses them: no key of one is a key of
 #: the other.
 DEFAULT_KEYS, OTHER_KEYS = "default", "v2"
+#: The folder of chunks of differences, below an array's path, in a store with the other encoding.
+#: Segments of paths have no dot.
+OTHER_DIFFERENCES = "v2.difference"
 
 # Differences of 16-bit integers.
 _DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}

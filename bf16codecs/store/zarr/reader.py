@@ -9,7 +9,7 @@ by another program.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -96,6 +96,7 @@ class ZarrArrays(StoredArrays):
         self.concurrency, self.is_near = storage.concurrency, storage.concurrency == 1
         root = read_root(where, storage)
         self.zarr_format, self._documents = root.zarr_format, root.arrays
+        self._attributes = root.attributes
         info = StoreInfo.from_attributes(root.attributes, where, OTHER_GROUP)
         super().__init__(where, info, limits)
 
@@ -235,6 +236,13 @@ class ZarrArrays(StoredArrays):
         self._storage.close()
         if self._store is not None:
             self._store.close()
+
+    def node_attributes(self) -> Iterator[tuple[str, Collection[str]]]:
+        """Yield the root, and what it has copies of, with the names of their attributes."""
+        yield "", self._attributes
+        for path, document in self._documents.items():
+            attributes = document.get("attributes") if isinstance(document, dict) else None
+            yield path, attributes if isinstance(attributes, dict) else ()
 
     def document_faults(self) -> Iterator[Fault]:
         """Yield faults of metadata that zarr refuses, or that differ: see `copy_faults`."""

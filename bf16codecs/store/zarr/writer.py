@@ -6,7 +6,6 @@ several copies of each chunk. The store is what zarr would have written; tests c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from bf16codecs.store.choice import CodecChoice, as_rows, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.zarr.documents import ZarrDocuments
-from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, chunk_key
+from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_DIFFERENCES, chunk_key
 from bf16codecs.store.zarr.sinks import Sink
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
@@ -54,7 +53,10 @@ class ChunkWriter:
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         data = self.encode(piece.array, chunk, base)
-        self._sink.put(f"{piece.array.path}/{self._key(piece.index)}", data)
+        # Differences have no document that states another encoding.
+        encoding = DEFAULT_KEYS if piece.array.has_base else self._encoding
+        key = chunk_key(self._format, encoding)(piece.index)
+        self._sink.put(f"{piece.array.path}/{key}", data)
         return len(data)
 
     def encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None = None) -> Any:
@@ -74,10 +76,6 @@ class ChunkWriter:
         except RuntimeError as e:  # Zstandard's, which has no other reason to fail
             raise MemoryError(str(e)) from e
 
-    @property
-    def _key(self) -> Callable[[tuple[int, ...]], str]:
-        return chunk_key(self._format, self._encoding)
-
 
 class ZarrWriter:
     """Writes a model store into a new folder, ZIP file or folder of an object store.
@@ -91,20 +89,13 @@ class ZarrWriter:
         self._sink, self._choice = sink, choice
         self._format, self._encoding = zarr_format, encoding
         self.concurrency = sink.concurrency
+        self.difference_folder = "" if encoding == DEFAULT_KEYS else OTHER_DIFFERENCES
         #: Written at the end.
         self._documents = ZarrDocuments(zarr_format, encoding)
         self._chunks = ChunkWriter(choice, zarr_format, sink, encoding)
 
     def create(self, array: ArrayPlan) -> None:
-        """Prepare an array; differences have no metadata, and the default keys.
-
-        Raises ValueError for a difference if others have those.
-        """
-        if array.has_base and self._encoding != DEFAULT_KEYS:
-            raise ValueError(
-                "a store of differences cannot replace a store in an object store, since chunks of"
-                " both would have the same keys: remove that first, or choose another name"
-            )
+        """Prepare an array; differences have no metadata."""
         if not array.has_base:
             self._documents.add(array.stored, self._chunks.codec(array.stored))
 
