@@ -16,7 +16,14 @@ from bf16codecs.convert.target import (
     new_target,
     other_than_model,
 )
-from bf16codecs.store.kinds import Kind, address_scheme, path_of, plain_address, suffix_of
+from bf16codecs.store.kinds import (
+    OBJECT_SCHEMES,
+    Kind,
+    address_scheme,
+    path_of,
+    plain_address,
+    suffix_of,
+)
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.writer import ModelWriter
@@ -36,9 +43,6 @@ __all__ = [
 
 #: An absolute path, or an address.
 Target = Path | str
-
-# Of object stores that can be written.
-_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 
 
 class NewStore(Protocol):
@@ -75,7 +79,7 @@ def is_object_address(text: str) -> bool:
     """Return whether a target is an address, not a path; raise ValueError for one of the web."""
     if path_of(text) is not None:
         return False
-    if "::" in text or address_scheme(text) not in _SCHEMES:
+    if "::" in text or address_scheme(text) not in OBJECT_SCHEMES:
         raise ValueError(
             f"{text}: stores are made on local disks, or in object stores: at s3://, gs:// or az://"
         )
@@ -149,9 +153,9 @@ def new_store(target: Target, kind: Kind, options: Options) -> Iterator[NewStore
     """
     if isinstance(target, str):
         # Imported only for addresses: zarr, obstore.
-        from bf16codecs.convert.new_objects import new_objects
+        from bf16codecs.convert.new_remote import new_remote
 
-        with new_objects(target, options) as store:
+        with new_remote(target, options) as store:
             yield store
         return
     obstacle, as_folder = partial(other_than_model, kind=kind), kind is Kind.FOLDER

@@ -19,6 +19,7 @@ __all__ = [
     "GGUF_SUFFIX",
     "HUB_SCHEME",
     "LOCAL_SCHEMES",
+    "OBJECT_SCHEMES",
     "PYTORCH_INDEX_SUFFIX",
     "PYTORCH_SUFFIXES",
     "STORE_SUFFIXES",
@@ -169,6 +170,8 @@ def _detect_folder(path: Path) -> Kind | None:
 
 #: Schemes of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
+#: Schemes of object stores that can be written.
+OBJECT_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 #: The scheme of addresses on a hub of Hugging Face.
 HUB_SCHEME = "hf"
 # Schemes of addresses that begin with a host or a bucket; others, such as memory://, may have

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,24 +24,21 @@ from bf16codecs.errors import StoreError
 from invoked import done
 from lazy_models import weights, write_safetensors
 from looping import noted
+from object_store import Killed, dying, keys_in
 
 obstore = pytest.importorskip("obstore.store")
 zarr = pytest.importorskip("zarr")
-claim = pytest.importorskip("bf16codecs.store.remote.claim")
+lease = pytest.importorskip("bf16codecs.store.remote.lease")
 object_folder = pytest.importorskip("bf16codecs.store.remote.object_folder")
 
-pytestmark = pytest.mark.filterwarnings("ignore::bf16codecs.errors.LeftoverWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bf16codecs.errors.LeftoverWarning"),
+    pytest.mark.usefixtures("impatient"),
+]
 
 GROUP = 3
 #: The requests of one append are far fewer.
 MANY = 100
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "_RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(claim, "_DEAD_SECONDS", 0.5)
-    monkeypatch.setattr(claim, "_LOOK_SECONDS", 0.1)
 
 
 def values(step: int) -> dict[str, Any]:
@@ -113,11 +107,11 @@ def test_series(checkpoints: list[Path], run: str, s3: dict[str, str], tmp_path:
     assert_has(run, s3, checkpoints[:5], tmp_path)
     done("bf16codecs", "verify", run, *options)
     for source in (checkpoints, checkpoints[:1]):
-        with pytest.raises(FileExistsError, match="is a run: to replace it by one model"):
+        with pytest.raises(FileExistsError, match="is a run: remove it first"):
             safetensors_to_run(source, run, overwrite=True, storage_options=s3)
     model = run.replace("run", "model")
     safetensors_to_zarr(checkpoints[0], model, storage_options=s3)
-    with pytest.raises(FileExistsError, match="is not replaced by a run"):
+    with pytest.raises(FileExistsError, match="is a store of a model: remove it first"):
         safetensors_to_run(checkpoints, model, overwrite=True, storage_options=s3)
     with pytest.raises(StoreError, match="one model, not a run"):
         append_to_run(checkpoints[1], model, storage_options=s3)
@@ -133,7 +127,7 @@ def test_an_append_takes_few_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most six beside those of chunks of tensors."""
-    monkeypatch.setattr(claim, "_RENEW_SECONDS", 60)
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 60)
     safetensors_to_run(checkpoints[:3], run, keyframe_every=8, storage_options=s3)
     append_to_run(checkpoints[3], run, storage_options=s3)
     s3_faults.clear()
@@ -144,40 +138,6 @@ def test_an_append_takes_few_requests(
         if not any(f"/{name}/c." in path for name in ("a/w", "b", "late"))
     ]
     assert len(others) <= 6, others
-
-
-class _Killed(BaseException):
-    """This process is gone."""
-
-
-@contextmanager
-def dying(at: int, is_sent: bool) -> Iterator[None]:
-    """Let this process die at a request, before or after it is sent: it sends no others."""
-    original, lock, numbers = object_folder.ask, threading.Lock(), itertools.count(1)
-
-    def ask(*args: Any) -> Any:
-        with lock:
-            number = next(numbers)
-        if number > at or (number == at and not is_sent):
-            raise _Killed
-        result = original(*args)
-        if number == at:
-            raise _Killed
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_folder, "ask", ask)
-        # Threads end with the process.
-        patch.setattr(claim.Claim, "_keep", lambda self: None)
-        yield
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return an object store in memory, which takes the place of the one with the bucket."""
-    found = obstore.MemoryStore()
-    monkeypatch.setattr(object_folder, "object_store", lambda url, options: found)
-    return found
 
 
 def state_of(memory: Any) -> dict[int, dict[str, bytes]]:
@@ -199,7 +159,7 @@ def test_an_append_that_is_killed_at_any_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers see the run without the step, or with it; the next append makes it whole."""
-    monkeypatch.setattr(claim, "_DEAD_SECONDS", 0)
+    monkeypatch.setattr(lease, "_DEAD_SECONDS", 0)
     append = partial(append_to_run, store="s3://bucket/run.zarr")
     make = partial(safetensors_to_run, store="s3://bucket/run.zarr", keyframe_every=GROUP)
     expected = {}
@@ -212,7 +172,7 @@ def test_an_append_that_is_killed_at_any_request(
         make(checkpoints[:before])
         is_done = False
         with noted(f"request {number}"):
-            with suppress(_Killed), dying(number, is_sent):
+            with suppress(Killed), dying(number, is_sent):
                 append(checkpoints[before])
                 is_done = True
             found = state_of(memory)
@@ -226,10 +186,6 @@ def test_an_append_that_is_killed_at_any_request(
         if is_done:
             return
     raise AssertionError("it was never done")
-
-
-def keys_in(memory: Any) -> list[str]:
-    return [meta["path"] for batch in memory.list() for meta in batch]
 
 
 def test_two_appends(checkpoints: list[Path], memory: Any) -> None:
@@ -253,7 +209,7 @@ def test_an_append_that_was_taken_for_dead(
     checkpoints: list[Path], memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another has appended meanwhile; the first fails, and harms nothing."""
-    monkeypatch.setattr(claim.Claim, "_keep", lambda self: None)
+    monkeypatch.setattr(lease.Lease, "_keep", lambda self: None)
     append = partial(append_to_run, store="s3://bucket/run.zarr")
     safetensors_to_run(checkpoints[:2], "s3://bucket/run.zarr", keyframe_every=GROUP)
     written: list[int] = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 #: Credentials of a client that may write.
 CREDENTIALS = {"key": "k", "secret": "s"}
@@ -87,3 +90,36 @@ def s3_server() -> Iterator[tuple[str, Faults]]:
     finally:
         server.shutdown()
         thread.join()
+
+
+class Killed(BaseException):
+    """This process is gone."""
+
+
+@contextmanager
+def dying(at: int, is_sent: bool) -> Iterator[None]:
+    """Let this process die at a request, before or after it is sent: it sends no others."""
+    from bf16codecs.store.remote import lease, object_folder
+
+    original, lock, numbers = object_folder.ask, threading.Lock(), itertools.count(1)
+
+    def ask(*args: Any) -> Any:
+        with lock:
+            number = next(numbers)
+        if number > at or (number == at and not is_sent):
+            raise Killed
+        result = original(*args)
+        if number == at:
+            raise Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_folder, "ask", ask)
+        # Threads end with the process.
+        patch.setattr(lease.Lease, "_keep", lambda self: None)
+        yield
+
+
+def keys_in(memory: Any) -> list[str]:
+    """Return the keys of an object store."""
+    return [meta["path"] for batch in memory.list() for meta in batch]

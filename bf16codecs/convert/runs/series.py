@@ -154,7 +154,7 @@ def _new_run(
         raise ValueError("a run needs at least one checkpoint")
     text = given_path(store, "target")
     if is_object_address(text):
-        return _new_objects(checkpoints, text, options, start)
+        return _new_remote(checkpoints, text, options, start)
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(text, paths)
     kind, choice = options.kind_of(target), options.choice
@@ -176,20 +176,25 @@ def _new_run(
     return _summary(checkpoints, info, target, disk_size(target), start)
 
 
-def _new_objects(
+def _new_remote(
     checkpoints: Sequence[tuple[int, ModelReader]], text: str, options: RunOptions, start: float
 ) -> Summary:
     """Make a run on the disk, since steps grow there, and upload it."""
     # zarr and obstore are imported only for addresses.
-    from bf16codecs.convert.runs.objects import upload_run
+    from bf16codecs.convert.new_remote import new_remote
+    from bf16codecs.convert.runs.remote import upload_run
 
     sources = [source for _, source in checkpoints]
     address = object_address(text, Kind.HDF5 if options.as_hdf5 else Kind.FOLDER, sources, options)
     check_series(checkpoints, options.allow_changed_tensors)
-    with codec_threads(options.threads), TemporaryDirectory() as scratch:
+    with (
+        codec_threads(options.threads),
+        new_remote(address, options, is_run=True) as new,
+        TemporaryDirectory() as scratch,
+    ):
         path = Path(scratch, "run")
         info = _write_steps(path, Kind.FOLDER, Kind.FOLDER, checkpoints, options)
-        nbytes = upload_run(path, address, options)
+        nbytes = upload_run(path, new, options.verify)
     return _summary(checkpoints, info, address, nbytes, start)
 
 
@@ -343,6 +348,8 @@ def append_to_run(
         try:
             summary = _new_run([(number.value, source)], store, options)
         except FileExistsError as e:
+            if isinstance(target, str):
+                raise
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e
         return replace(summary, is_begun=True, step=number.value, step_by=number.origin)
@@ -392,6 +399,9 @@ def _of_target(
 ) -> Mapping[str, Any] | None:
     text = given_path(store, "target")
     target = text if is_object_address(text) else Path(text)
+    if given and isinstance(target, Path):
+        name = argument("target_options")
+        raise ValueError(f"{name} are for addresses: {text} is a path")
     return options_of_target(target, given, others, [os.fspath(source) for source in sources])
 
 
@@ -399,10 +409,10 @@ def _opened_at(
     url: str, options: RunOptions
 ) -> AbstractContextManager[tuple[RunWriter, RunReader, Kind]] | None:
     """Return what opens the run at an address, to append to it; None if nothing is there."""
-    from bf16codecs.convert.runs.objects import opened_objects, run_at
+    from bf16codecs.convert.runs.remote import opened_remote, run_at
 
     found = run_at(url, options)
-    return None if found is None else opened_objects(*found, "append to")
+    return None if found is None else opened_remote(*found, "append to")
 
 
 def _opened_if_there(

@@ -23,7 +23,7 @@ from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import causes, install_extra, named_errors, one_line
 from bf16codecs.errors import LimitError, ServerError, StoreError
-from bf16codecs.store.kinds import Kind, kind_of_address, path_of
+from bf16codecs.store.kinds import OBJECT_SCHEMES, Kind, kind_of_address, path_of
 
 __all__ = ["ReopeningStore", "remote_file", "remote_store", "surviving"]
 
@@ -191,14 +191,14 @@ def _obstore(url: str, scheme: str, options: dict[str, Any], reason: Exception) 
     try:
         from obstore.store import from_url
 
-        from bf16codecs.store.remote.object_store import SCHEMES, object_store
+        from bf16codecs.store.remote.object_store import object_store
     except ImportError:
         raise StoreError(
             f"{url}: another package is needed to read it ({reason}); of HTTP and S3:"
             f" {install_extra('remote')}"
         ) from reason
     try:
-        if scheme in SCHEMES:
+        if scheme in OBJECT_SCHEMES:
             opened = object_store(url, options)
         else:
             opened = from_url(url, **options)

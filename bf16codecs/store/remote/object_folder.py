@@ -7,9 +7,8 @@ object does not exist yet, or is still the one that was read.
 from __future__ import annotations
 
 import errno
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,11 +29,12 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.remote.object_store import object_store
 from bf16codecs.store.remote.storage import ask
 
-__all__ = ["PROBE", "ConflictError", "Found", "ObjectFolder", "Version"]
+__all__ = ["LONGEST_SECONDS", "ConflictError", "Found", "ObjectFolder", "Version"]
 
-#: How the names of objects begin that are written to see if a service has conditions.
-PROBE = ".bf16codecs-probe-"
+#: Requests that remove, or write without a condition, end after this time, repeated or not.
+LONGEST_SECONDS = 60
 
+_DOCUMENT = "zarr.json"
 # What services answer.
 _NO_BUCKET = "NoSuchBucket", "ContainerNotFound"
 
@@ -42,7 +42,7 @@ _NO_BUCKET = "NoSuchBucket", "ContainerNotFound"
 Version = Mapping[str, Any]
 
 
-class ConflictError(Exception):
+class ConflictError(StoreError):
     """An object exists, or is not the one that was read."""
 
 
@@ -72,6 +72,7 @@ class ObjectFolder:
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.where, self._options = url, options
         self._store = object_store(url, options)
+        self._brief = object_store(url, options, LONGEST_SECONDS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectFolder, (self.where, self._options)
@@ -111,7 +112,7 @@ class ObjectFolder:
         return self._put(key, data, dict(version))
 
     def write(self, key: str, data: Any) -> Version:
-        """Write an object, whatever is there."""
+        """Write a document, whatever is there."""
         return self._put(key, data, "overwrite")
 
     def _put(self, key: str, data: Any, mode: Any) -> Version:
@@ -134,22 +135,22 @@ class ObjectFolder:
 
     def _put_once(self, key: str, data: Any, mode: Any) -> Version:
         put = partial(obstore.put_async, mode=mode, use_multipart=False)
-        return _version(ask(_awaited, put, self._store, key, data))
+        is_document = key.endswith(_DOCUMENT) or mode == "overwrite"
+        store = self._brief if is_document else self._store
+        return _version(ask(_awaited, put, store, key, data))
 
-    def check_conditions(self) -> None:
-        """Raise StoreError if the service ignores conditions; it has to be asked."""
-        key = f"{PROBE}{secrets.token_hex(8)}"
-        try:
-            self._put(key, b"", "create")
-            for mode in ("create", {"e_tag": '"none"', "version": "1"}):
-                self._check_refused(key, mode)
-        finally:
-            self.remove([key])
+    def check_creating(self, key: str, data: bytes) -> None:
+        """Raise StoreError if the service creates an object that exists, which has these bytes."""
+        self._check_refused(key, data, "create")
 
-    def _check_refused(self, key: str, mode: Any) -> None:
+    def check_replacing(self, key: str, data: bytes) -> None:
+        """Raise StoreError if the service replaces another version than the one that is named."""
+        self._check_refused(key, data, {"e_tag": '"none"', "version": "1"})
+
+    def _check_refused(self, key: str, data: bytes, mode: Any) -> None:
         try:
             with self._errors(key):
-                self._put_once(key, b"other", mode)
+                self._put_once(key, data, mode)
         except (AlreadyExistsError, PreconditionError):
             return
         except NotSupportedError:
@@ -169,9 +170,15 @@ class ObjectFolder:
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects, some of which may not exist."""
         keys = list(keys)
-        with self._errors(keys[0] if keys else ""):
-            if keys:
-                ask(_awaited, obstore.delete_async, self._store, keys)
+        if not keys:
+            return
+        with self._errors(keys[0]):
+            try:
+                ask(_awaited, obstore.delete_async, self._brief, keys)
+            except (FileNotFoundError, NotFoundError):  # on some services, which stop there
+                for key in keys:
+                    with suppress(FileNotFoundError, NotFoundError):
+                        ask(_awaited, obstore.delete_async, self._brief, key)
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
@@ -184,6 +191,8 @@ class ObjectFolder:
         except (PermissionDeniedError, UnauthenticatedError) as e:
             raise PermissionError(errno.EACCES, one_line(e), where) from e
         except Exception as e:
+            if isinstance(e, OSError) and e.filename is not None:  # of this module
+                raise
             if any(code in str(e) for code in _NO_BUCKET):
                 raise self._no_bucket() from e
             with named_errors(where, OSError):

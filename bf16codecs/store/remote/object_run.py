@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.remote.claim import ROOT, Claim
+from bf16codecs.store.remote.lease import ROOT, Lease, wait_for_death
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
 from bf16codecs.store.runs.layout import STEPS_CHUNK
 from bf16codecs.store.runs.writer import Appended, Fill, RunArray, Write, grow, shrink, start
@@ -57,7 +58,8 @@ class ObjectRunWriter:
         self._new: set[str] = set()
         # What this writes of new arrays; nobody knows of it before the root names them.
         self._made: list[str] = []
-        self._claim: Claim | None = Claim(folder, root, is_known=True)
+        wait_for_death(folder, root)
+        self._lease: Lease | None = Lease(folder, root)
 
     def create(self, array: RunArray) -> None:
         """Prepare a new array."""
@@ -97,10 +99,7 @@ class ObjectRunWriter:
     def _replace(self, key: str, content: bytes, found: Found) -> None:
         """Replace an object that was read."""
         self._check()
-        try:
-            self._folder.replace(key, content, found.version)
-        except ConflictError as e:
-            raise StoreError(f"{self._folder.where}/{key}: another process wrote it") from e
+        self._folder.replace(key, content, found.version)
 
     def _put_new(self, key: str, content: bytes) -> None:
         """Write an object that is not part of the run yet; an append that was killed may have."""
@@ -116,8 +115,8 @@ class ObjectRunWriter:
             self._replace(key, content, found)
 
     def _check(self) -> None:
-        assert self._claim is not None
-        self._claim.check()
+        assert self._lease is not None
+        self._lease.check()
 
     def read(self, appended: Appended) -> Bytes:
         """Read the frame of a version back."""
@@ -138,11 +137,8 @@ class ObjectRunWriter:
             RunArray(STEP_PATH, "int64", (len(numbers),), (STEPS_CHUNK,)), BYTES_CODEC
         )
         key, data = steps_chunk(numbers, _FORMAT)
-        found = self._folder.read(key)
-        if found is None:
-            self._put_new(key, data)
-        else:
-            self._replace(key, data, found)
+        self._check()
+        self._folder.write(key, data)
         return len(data)
 
     def finish(self, info: StoreInfo) -> int:
@@ -152,10 +148,10 @@ class ObjectRunWriter:
         new = {key: text for key, text in documents.items() if self._is_new(key)}
         for key, text in new.items():
             self._put_new(key, text)
-        assert self._claim is not None
-        claim, self._claim = self._claim, None
+        assert self._lease is not None
+        lease, self._lease = self._lease, None
         self._made.clear()  # from now on, it may be part of the run
-        claim.end(root)
+        lease.close(root)
         return len(root) + sum(map(len, new.values()))
 
     def _is_new(self, key: str) -> bool:
@@ -168,15 +164,16 @@ class ObjectRunWriter:
 
     def abandon(self) -> None:
         """Remove what is new; longer chunks stay, whose last version is no step."""
-        if self._claim is not None and self._made and self._claim.is_held():
-            self._folder.remove(self._made)
-            self._made.clear()
+        made, self._made = self._made, []
+        if self._lease is not None and made:
+            with suppress(OSError, StoreError):
+                self._lease.remove(made)
 
     def close(self) -> None:
         """Let others append."""
-        claim, self._claim = self._claim, None
-        if claim is not None:
-            claim.give_up()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
 
 
 def _without_later(chunk: bytes, slot: int, room: int) -> tuple[bytes, int]:

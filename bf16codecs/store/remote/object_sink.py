@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs.errors import StoreError
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.remote.claim import ROOT, Claim, has_note
+from bf16codecs.store.remote.lease import ROOT, Lease, has_note
 from bf16codecs.store.remote.object_folder import ConflictError, ObjectFolder
 from bf16codecs.store.remote.storage import RemoteStorage
 from bf16codecs.store.zarr.reader import ZarrArrays
@@ -19,26 +21,29 @@ from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ObjectSink", "open_unpublished"]
 
-# Writers that have lost their claim may still write a key or two.
+# Writers that have lost their lease may still write a key or two.
 _ATTEMPTS = 3
+# How often another process looks whether the store is still being made.
+_LOOK_SECONDS = 10
 
 
 class ObjectSink:
-    """Keys as objects, by the writer whose claim has this token.
+    """Keys as objects, by the writer whose lease has this token.
 
-    The root's document is kept in `root`, for `Claim.publish`, and if another store is replaced,
+    The root's document is kept in `root`, for `Lease.publish`, and if another store is replaced,
     other documents are kept in `late`: they have the keys of that store's. Other processes have no
-    `claim`.
+    `lease`.
     """
 
     # Latency is tens of milliseconds, and a connection carries some 50 MB/s.
     concurrency = 16
 
     def __init__(
-        self, folder: ObjectFolder, token: str, replaces: bool, claim: Claim | None = None
+        self, folder: ObjectFolder, token: str, replaces: bool, lease: Lease | None = None
     ) -> None:
-        self._folder, self._token, self._claim = folder, token, claim
+        self._folder, self._token, self._lease = folder, token, lease
         self._replaces = replaces
+        self._looked_at = -math.inf
         self.root = b""
         self.late: dict[str, bytes] = {}
 
@@ -53,27 +58,41 @@ class ObjectSink:
             self._create(key, bytes(data))
 
     def _create(self, key: str, data: bytes) -> None:
+        self._check()
+        try:
+            self._folder.create(key, data)
+            return
+        except ConflictError:
+            self._check_note()
         for _ in range(_ATTEMPTS):
-            if self._claim is not None:
-                self._claim.check()
+            found = self._folder.read(key, limited=False)
             try:
-                self._folder.create(key, data)
+                if found is None:
+                    self._folder.create(key, data)
+                elif found.data != data:
+                    self._folder.replace(key, data, found.version)
+                return
             except ConflictError:
                 self._check_note()
-                self._folder.remove([key])
-            else:
-                return
         raise StoreError(f"{self._folder.where}/{key}: another process writes it again and again")
 
+    def _check(self) -> None:
+        """Raise StoreError if another process has taken over, or the store is not made any more."""
+        if self._lease is not None:
+            self._lease.check()
+        elif time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._check_note()
+
     def _check_note(self) -> None:
-        """Raise StoreError if the store is another writer's by now, or complete."""
         found = self._folder.read(ROOT)
         if found is None or not has_note(found, self._token):
             raise StoreError(f"{self._folder.where}: another process took over, or ended this")
+        self._looked_at = time.monotonic()
 
     def remove(self, path: str) -> None:
         """Remove all keys below a path."""
-        self._folder.remove(self._folder.listed(path))
+        assert self._lease is not None
+        self._lease.remove(self._folder.listed(path))
 
     def shared(self) -> ObjectSink:
         """Return the target for other processes, which write chunks."""

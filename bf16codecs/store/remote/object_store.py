@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any
 
 from bf16codecs._base.limits import CONNECT_SECONDS
@@ -15,10 +15,7 @@ from bf16codecs.errors import StoreError
 with from_extra("remote", "object stores"):
     import obstore.store
 
-__all__ = ["SCHEMES", "object_store"]
-
-#: The schemes of object stores that can be written.
-SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+__all__ = ["object_store"]
 
 # Options of fsspec's file systems, and what obstore calls them.
 _S3 = {
@@ -47,13 +44,16 @@ _RETRIES, _RETRY_SECONDS = 6, 90
 _REQUEST_SECONDS = 300
 
 
-def object_store(url: str, options: Mapping[str, Any]) -> Any:
+def object_store(url: str, options: Mapping[str, Any], seconds: float | None = None) -> Any:
     """Open the object store at an address, which has a prefix of keys.
 
-    Options are those of obstore's store, or of fsspec's file system with this scheme.
+    Options are those of obstore's store, or of fsspec's file system with this scheme. A request
+    ends within so many `seconds`, repetitions included.
 
-    Raises OSError if there are no credentials, or an option is not known.
+    Raises OSError if there are no credentials, or an option is not known; StoreError in a process
+    that was forked after another had opened one.
     """
+    _check_process(url)
     scheme, _, rest = url.partition("://")
     config = _renamed(scheme, dict(options))
     client = {
@@ -61,24 +61,40 @@ def object_store(url: str, options: Mapping[str, Any]) -> Any:
         "connect_timeout": f"{CONNECT_SECONDS}s",
         **config.pop("client_options", {}),
     }
+    retries = config.pop("retry_config", _retry_config(_RETRY_SECONDS))
+    if seconds is not None:
+        # The last request begins within the first half, and ends within the second.
+        client["timeout"], retries = f"{seconds / 3}s", _retry_config(seconds / 2)
     endpoint = str(config.get("endpoint", config.get("base_url", "")))
     if endpoint.startswith("http://"):
         client.setdefault("allow_http", True)
     if _NAMES.get(scheme) is _S3 and "credential_provider" not in config:
         _add_credentials(url, config)
-    with named_errors(url, OSError):
+    with named_errors(url, OSError, OSError):
         return obstore.store.from_url(
             f"{'gs' if scheme == 'gcs' else scheme}://{rest}",
             client_options=client,
-            retry_config=config.pop("retry_config", _retry_config()),
+            retry_config=retries,
             **config,
         )
 
 
-def _retry_config() -> Any:
-    from datetime import timedelta
+_opened_in: int | None = None
 
-    return {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+
+def _check_process(url: str) -> None:
+    """Refuse a process that was forked: obstore's threads are gone, and requests would wait."""
+    global _opened_in
+    _opened_in = _opened_in or os.getpid()
+    if _opened_in != os.getpid():
+        raise StoreError(
+            f"{url}: obstore was used before this process was forked, and does not survive that:"
+            " start processes with multiprocessing.get_context('spawn') or 'forkserver'"
+        )
+
+
+def _retry_config(seconds: float) -> Any:
+    return {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=seconds)}
 
 
 def _renamed(scheme: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -87,6 +103,8 @@ def _renamed(scheme: str, options: dict[str, Any]) -> dict[str, Any]:
     options = {**options.pop("client_kwargs", {}), **options}
     if names is _GCS:
         options |= _of_gcs_token(options.pop("token", None))
+    if names is _AZURE:
+        options |= _of_connection(options.pop("connection_string", ""))
     return {
         names.get(name, name): value
         for name, value in options.items()
@@ -105,16 +123,30 @@ def _of_gcs_token(token: Any) -> dict[str, Any]:
     return {}
 
 
+_OF_CONNECTION = {
+    "AccountName": "account_name",
+    "AccountKey": "account_key",
+    "BlobEndpoint": "endpoint",
+    "SharedAccessSignature": "sas_key",
+}
+
+
+def _of_connection(text: str) -> dict[str, str]:
+    """Return the options that stand for a connection string of Azure."""
+    pairs = (part.partition("=") for part in text.split(";"))
+    return {_OF_CONNECTION[name]: value for name, _, value in pairs if name in _OF_CONNECTION}
+
+
 def _add_credentials(url: str, config: dict[str, Any]) -> None:
     """Add what botocore finds, such as a profile: obstore does not read AWS's files."""
     profile = config.pop("profile", None)
-    if _CREDENTIALS & config.keys():
+    if any(config.get(name) for name in _CREDENTIALS):
         return
     try:
         import botocore.session
     except ImportError:  # obstore looks in the environment
         return
-    with named_errors(url, OSError):
+    with named_errors(url, OSError, OSError):
         session = botocore.session.Session(profile=profile)
         region = session.get_config_variable("region")
         if session.get_credentials() is None:

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs._base.threads import run_ahead
-from bf16codecs.convert.new_objects import NewObjects, new_objects
+from bf16codecs.convert.new_remote import NewRemote
 from bf16codecs.convert.options import RunOptions
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.store.kinds import Kind
-from bf16codecs.store.remote.claim import ROOT, without_note
+from bf16codecs.store.remote.lease import ROOT, without_note
 from bf16codecs.store.remote.object_folder import Found, ObjectFolder
 from bf16codecs.store.remote.object_run import ObjectRunWriter
 from bf16codecs.store.remote.object_sink import open_unpublished
 from bf16codecs.store.runs.reader import RunReader
 
-__all__ = ["opened_objects", "run_at", "upload_run"]
+__all__ = ["opened_remote", "run_at", "upload_run"]
 
 
 def run_at(url: str, options: RunOptions) -> tuple[ObjectFolder, Found] | None:
@@ -32,7 +32,7 @@ def run_at(url: str, options: RunOptions) -> tuple[ObjectFolder, Found] | None:
 
 
 @contextmanager
-def opened_objects(
+def opened_remote(
     folder: ObjectFolder, root: Found, verb: str
 ) -> Iterator[tuple[ObjectRunWriter, RunReader, Kind]]:
     """Open a run to append to it; `verb` is for messages.
@@ -48,22 +48,20 @@ def opened_objects(
             yield writer, RunReader(reader), Kind.FOLDER
 
 
-def upload_run(path: Path, url: str, options: RunOptions) -> int:
-    """Upload a run that is in a folder, and publish it; return its size.
-
-    Errors are those of `new_objects`.
-    """
-    files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
-    with new_objects(url, options, replaces=False) as new:
-        jobs = (
-            partial(_upload, new, file, file.relative_to(path).as_posix(), options.verify)
-            for file in sorted(files)
-        )
-        with closing(run_ahead(jobs, new.sink.concurrency)) as sizes:
-            return sum(sizes)
+def upload_run(path: Path, new: NewRemote, verify: bool) -> int:
+    """Upload a run that is in a folder; return its size."""
+    names = [
+        Path(folder, name).relative_to(path).as_posix()
+        for folder, _, files in os.walk(path)
+        for name in files
+    ]
+    new.lease.declare({key.rpartition("/")[0] for key in names if not key.endswith(ROOT)})
+    jobs = (partial(_upload, new, path / key, key, verify) for key in sorted(names))
+    with closing(run_ahead(jobs, new.sink.concurrency)) as sizes:
+        return sum(sizes)
 
 
-def _upload(new: NewObjects, file: Path, key: str, verify: bool) -> int:
+def _upload(new: NewRemote, file: Path, key: str, verify: bool) -> int:
     content = file.read_bytes()
     new.sink.put(key, content)
     if verify and key != ROOT:
