@@ -33,6 +33,7 @@ from bf16codecs.store.zarr.writer import ZarrWriter
 __all__ = [
     "NewStore",
     "Target",
+    "check_same_server",
     "is_object_address",
     "new_store",
     "object_address",
@@ -101,7 +102,8 @@ def object_address(
 def _check_address(text: str, kind: Kind, options: StoreOptions) -> None:
     """Raise ValueError if no store of this kind can be made at an address."""
     if not text.partition("://")[2].strip("/").partition("/")[2]:
-        raise ValueError(f"{text}: a whole bucket: name a folder in it, such as {text}/model.zarr")
+        example = f"{text.rstrip('/')}/model.zarr"
+        raise ValueError(f"{text}: a whole bucket: name a folder in it, such as {example}")
     if kind is not Kind.FOLDER or suffix_of(text.rstrip("/"))[1] not in (None, Kind.FOLDER):
         raise ValueError(
             f"{text}: in object stores, stores are folders: choose another name, such as"
@@ -125,6 +127,27 @@ def options_of_base(
     if isinstance(target, str) and not of_base:
         return None  # they are for the target
     return options.storage_options if not scheme or scheme == of_base else None
+
+
+def check_same_server(
+    target: Target,
+    base: str,
+    of_base: Mapping[str, Any] | None,
+    of_target: Mapping[str, Any] | None,
+) -> None:
+    """Raise ValueError for a base on another server than the target's, which no address tells."""
+    if isinstance(target, Path) or address_scheme(base) != address_scheme(target):
+        return
+    if _endpoint(of_base or {}) != _endpoint(of_target or {}):
+        raise ValueError(
+            f"{base}: on another server than {target}, which addresses do not tell: copy it there"
+        )
+
+
+def _endpoint(options: Mapping[str, Any]) -> str:
+    options = {**options.get("client_kwargs", {}), **options}
+    found = (options.get(name) for name in ("endpoint_url", "endpoint", "base_url"))
+    return str(next(filter(None, found), "")).rstrip("/")
 
 
 def options_of_target(

@@ -23,6 +23,7 @@ from bf16codecs.convert.checks import differing_names, digest_kinds, stored_inde
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.new_store import (
     NewStore,
+    check_same_server,
     new_store,
     options_of_base,
     options_of_target,
@@ -239,6 +240,7 @@ def convert_model(
     base_options = options_of_base(source, target, options)
     places = source.where, str(options.base or "")
     of_target = options_of_target(target, options.target_options, options.storage_options, places)
+    check_same_server(target, str(options.base or ""), base_options, of_target)
     options = replace(options, target_options=of_target)
     check_not_base(options.base, target, base_options)
     if isinstance(target, Path):
