@@ -127,7 +127,8 @@ def test_an_append_takes_few_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most six beside those of chunks of tensors."""
-    monkeypatch.setattr(lease, "_RENEW_SECONDS", 60)
+    for name in ("_RENEW_SECONDS", "_FRESH_SECONDS"):
+        monkeypatch.setattr(lease, name, 60)
     safetensors_to_run(checkpoints[:3], run, keyframe_every=8, storage_options=s3)
     append_to_run(checkpoints[3], run, storage_options=s3)
     s3_faults.clear()

@@ -478,7 +478,8 @@ def test_publishing_is_refused(
     tmp_path: Path,
 ) -> None:
     """The store stays the old one; what was written is removed, at once or by the next writer."""
-    monkeypatch.setattr(lease, "_RENEW_SECONDS", 60)
+    for name in ("_RENEW_SECONDS", "_FRESH_SECONDS"):
+        monkeypatch.setattr(lease, name, 60)
     make(old)
     before = content()
     is_last = []
