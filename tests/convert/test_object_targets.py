@@ -331,7 +331,7 @@ def test_servers_that_refuse(
     make(old)
     before = content()
     s3_faults.clear()
-    for last in range(12):
+    for last in range(0, 12, 3):
         s3_faults.clear()
         s3_faults.fault = lambda number, method, path: "denied" if number > last else ""  # noqa: B023
         with pytest.raises(OSError, match="Access Denied"):
