@@ -45,6 +45,9 @@ __all__ = [
 #: An absolute path, or an address.
 Target = Path | str
 
+# Characters that have a meaning in addresses, or that obstore writes in another way.
+_ODD = '?#%\\{}^`[]"<>~|'
+
 
 class NewStore(Protocol):
     """A store that is being made."""
@@ -101,7 +104,14 @@ def object_address(
 
 def _check_address(text: str, kind: Kind, options: StoreOptions) -> None:
     """Raise ValueError if no store of this kind can be made at an address."""
-    if not text.partition("://")[2].strip("/").partition("/")[2]:
+    path = text.partition("://")[2].rstrip("/")
+    odd = next((c for c in path if c in _ODD or not c.isprintable()), "")
+    if odd or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        what = f"{odd!a}" if odd else "an empty part, or a dot alone"
+        raise ValueError(
+            f"{text}: has {what}, which programs write differently in keys: choose another name"
+        )
+    if "/" not in path:
         example = f"{text.rstrip('/')}/model.zarr"
         raise ValueError(f"{text}: a whole bucket: name a folder in it, such as {example}")
     if kind is not Kind.FOLDER or suffix_of(text.rstrip("/"))[1] not in (None, Kind.FOLDER):

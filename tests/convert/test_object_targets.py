@@ -231,6 +231,10 @@ def test_stores_are_rebased(
     [
         ("s3://bucket", {}, "a whole bucket"),
         ("s3://bucket/", {}, "a whole bucket"),
+        *(
+            (f"s3://bucket/{name}/m.zarr", {}, "programs write differently")
+            for name in ("a?b", "a#b", "a%20b", "a~b", "a\\b", "a\nb", "", "..", "x/./y")
+        ),
         ("s3://bucket/m.zarr.zip", {}, "stores are folders"),
         ("s3://bucket/m.safetensors", {}, "stores are folders"),
         ("s3://bucket/m.h5", {}, "stores are folders"),
