@@ -83,9 +83,11 @@ class ObjectFolder:
 
     def read(self, key: str, limited: bool = True) -> Found | None:
         """Return an object; None if it does not exist. If `limited`, it is a document."""
+        # A server that does not answer at all is noticed by the first document.
+        store = self._brief if limited else self._store
         with self._errors(key):
             try:
-                reply = ask(_awaited, obstore.get_async, self._store, key)
+                reply = ask(_awaited, obstore.get_async, store, key)
                 if limited:
                     check_metadata(reply.meta["size"])
                 data = bytes(ask(_awaited, reply.bytes_async))
@@ -164,7 +166,7 @@ class ObjectFolder:
     def listed(self, below: str = "") -> list[str]:
         """Return all keys below a path; services list 1,000 at a time."""
         with self._errors(below):
-            stream = obstore.list(self._store, prefix=below or None)
+            stream = obstore.list(self._brief, prefix=below or None)
             return [str(meta["path"]) for meta in ask(_awaited, stream.collect_async)]
 
     def remove(self, keys: Iterable[str]) -> None:
