@@ -8,7 +8,6 @@ on a path, there are none.
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -82,32 +81,29 @@ class _Loader:
 
 
 class _Finder:
-    """Finds libraries through the other finders.
+    """Finds libraries through the finders after it.
+
+    Python calls it while it holds the lock of all imports. So it imports nothing: it would wait for
+    a module that another thread imports, and that thread for this lock.
 
     It stays in `sys.meta_path` when nothing is left to find: removing it while another thread goes
     through that list makes that thread skip a finder, and not find its module.
     """
 
-    def __init__(self) -> None:
-        self._asking = set[int]()
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module as it would be found without this."""
-        if fullname not in _REGISTER or get_ident() in self._asking:
+        if fullname not in _REGISTER or self not in sys.meta_path:
             return None
-        from importlib.util import find_spec
-
-        self._asking.add(get_ident())
-        try:
-            spec = find_spec(fullname)
-        finally:
-            self._asking.discard(get_ident())
-        if spec is None or spec.loader is None:
-            return None
-        spec.loader = _Loader(fullname, spec.loader)  # type: ignore[assignment]
-        return spec
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(fullname, spec.loader)  # type: ignore[assignment]
+                return spec
+        return None
 
 
 def register_when_imported() -> None:

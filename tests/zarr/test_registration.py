@@ -137,6 +137,18 @@ print(wrong)
         assert run_python(code).stdout == "[]\n"
 
 
+def test_finding_zarr_imports_nothing(run_python):
+    """Python holds the lock of all imports meanwhile: another import might wait for ever."""
+    code = """
+import sys
+import bf16codecs
+before = set(sys.modules)
+spec = sys.meta_path[0].find_spec("zarr", None)
+print(type(spec.loader).__module__, set(sys.modules) - before)
+"""
+    assert run_python(code).stdout == "bf16codecs._base.registration set()\n"
+
+
 def test_an_import_that_is_under_way_goes_on(run_python):
     """A finder that goes away meanwhile makes it skip another one, in whichever thread it is."""
     code = """
