@@ -1,53 +1,86 @@
-"""Conversion on a dask cluster: many processes or machines encode and verify the chunks.
+"""Conversions on a dask cluster: many processes or machines read, encode and decode.
 
-The workers must see the source and the target under the same paths as the client, and have this
-package installed. The store is byte for byte what one process would make. When a worker dies, dask
-runs its tasks elsewhere; the target still appears only when it is complete and verified.
+The workers must see the source and the target under the same paths as the client, or in an object
+store, and have the same version of this package. Results are byte for byte what one process would
+make. When a worker dies, dask runs its tasks elsewhere; a target still appears only when it is
+complete and verified.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-import numpy as np
-
-from bf16codecs import _core
-from bf16codecs._arrays.grid import Piece
+from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.cluster import Killed, on_cluster
 from bf16codecs._base.messages import counted, from_extra
-from bf16codecs._base.paths import absolute, given_path
-from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs._base.paths import given_path
+from bf16codecs._base.threads import MAX_THREADS
+from bf16codecs._base.version import __version__
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
-from bf16codecs.convert.pieces import read_chunk
-from bf16codecs.convert.pipeline import Encoded, Engine, Packed
-from bf16codecs.convert.plan import ModelPlan
-from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.summary import BytesDone, Summary
-from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Header
-from bf16codecs.store.opening import open_store
-from bf16codecs.store.reader import ModelReader, stored_arrays
-from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
+from bf16codecs.convert.summary import Summary
 
 with from_extra("dask", for_caller("bf16codecs.dask", "--dask")):
     from distributed import Client, Future, KilledWorker, as_completed
+    from distributed.comm import CommClosedError
 
 __all__ = ["cluster", "safetensors_to_zarr"]
 
-# A task's overhead is about a millisecond; encoding this much takes a hundred.
-_BATCH_BYTES = 1 << 27
-_READ_BYTES = 1 << 22
+Result = TypeVar("Result")
 
-Item = TypeVar("Item")
+# Jobs that wait at the scheduler, for each thread of the cluster: more take its memory alone.
+_WAITING = 8
+
+
+@contextmanager
+def cluster(client: Client | str, threads: int = 1) -> Iterator[None]:
+    """Let the conversions inside the block run on a cluster.
+
+    These are all functions of `bf16codecs.convert`, except those that make HDF5 files or ZIP files,
+    and `bf16codecs.analysis.analyze`. Each thread has a block of its own.
+
+    Parameters
+    ----------
+    client
+        A client, or the address of a scheduler; then the connection is closed at the end.
+    threads
+        How many threads the codecs use in each task. A worker runs one task for each of its
+        threads.
+
+    Raises
+    ------
+    ConnectionError
+        If no scheduler answers, no worker has joined it, or a worker has no or another version of
+        this package; inside the block, if the cluster fails.
+
+    Examples
+    --------
+    >>> from bf16codecs.convert import safetensors_to_zarr, verify_store
+    >>> with cluster("tcp://host:8786"):  # doctest: +SKIP
+    ...     safetensors_to_zarr("s3://models/llama", "s3://stores/llama.zarr")
+    ...     verify_store("s3://stores/llama.zarr")
+    """
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads must be 1 to {MAX_THREADS}, not {threads}")
+    if not isinstance(client, str):
+        with on_cluster(_checked(client, threads)):
+            yield
+        return
+    if not re.fullmatch(r"(\w+://)?.+:\d+/?", client):
+        raise ValueError(
+            f"{client!r} is not the address of a dask scheduler, such as tcp://host:8786"
+        )
+    try:
+        connected = Client(client, set_as_default=False)
+    except (OSError, ValueError) as e:
+        raise ConnectionError(f"{client}: no dask scheduler answers: {_one_line(e)}") from e
+    with connected, on_cluster(_checked(connected, threads)):
+        yield
 
 
 def safetensors_to_zarr(
@@ -62,12 +95,12 @@ def safetensors_to_zarr(
     ----------
     src, store
         As for `bf16codecs.convert.safetensors_to_zarr`, on a file system that all workers see, or
-        for the source at an address. The target is a folder, or one in an object store.
+        at addresses. The target is a folder, or one in an object store.
     client
         A client, or the address of a scheduler.
     options
-        Other arguments of `bf16codecs.convert.safetensors_to_zarr`, except `engine`. `threads` is
-        the number for each task, by default one.
+        Other arguments of `bf16codecs.convert.safetensors_to_zarr`. `threads` is the number for
+        each task, by default one.
 
     Returns
     -------
@@ -76,201 +109,102 @@ def safetensors_to_zarr(
     Raises
     ------
     ConnectionError
-        If no scheduler answers, or the cluster fails.
+        As `cluster` does.
     """
-    # Workers may have other working folders.
-    src = given_path(src, "source")
-    src = src if "://" in src else absolute(src)
-    store = given_path(store, "target")
-    store = store if "://" in store else absolute(store)
-    with cluster(client, options.pop("threads", None) or 1) as engine:
-        return _safetensors_to_zarr(src, store, engine=engine, **options)
+    given_path(src, "source")
+    given_path(store, "target")
+    with cluster(client, options.pop("threads", None) or 1):
+        return _safetensors_to_zarr(src, store, **options)
 
 
-@contextmanager
-def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
-    """Yield an engine for conversions that runs on a cluster.
+class _DaskCluster:
+    """Runs jobs on the workers of a client's cluster."""
 
-    Parameters
-    ----------
-    client
-        A client, or the address of a scheduler; then the connection is closed at the end.
-    threads
-        How many threads each task uses. A worker runs one task for each of its threads.
-    """
-    if not isinstance(client, str):
-        yield _engine(client, threads)
-        return
-    if not re.fullmatch(r"(\w+://)?.+:\d+/?", client):
-        raise ValueError(
-            f"{client!r} is not the address of a dask scheduler, such as tcp://host:8786"
+    def __init__(self, client: Client, threads: int) -> None:
+        self._client, self.threads = client, threads
+
+    def run(
+        self, jobs: Iterable[Callable[[], Result]], killed: Killed[Result] | None = None
+    ) -> Generator[tuple[int, Result], None, None]:
+        """Run jobs, and yield their numbers and results as they come: see `Cluster`."""
+        client, numbered = self._client, enumerate(jobs)
+        waiting = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+        pending: dict[str, tuple[int, Future]] = {}
+
+        def submit() -> None:
+            for number, job in numbered:
+                future = client.submit(_run, job, __version__, pure=False)
+                pending[future.key] = number, future
+                waiting.add(future)
+                return
+
+        try:
+            for _ in range(_WAITING * max(1, sum(client.nthreads().values()))):
+                submit()
+            for future, result in waiting:
+                _interrupt.check()
+                number, _ = pending.pop(future.key)
+                submit()
+                if future.status == "finished":
+                    yield number, result
+                elif killed is not None and isinstance(result[1], KilledWorker):
+                    yield number, killed(number, _reason(result[1]))
+                else:
+                    _raise(result)
+        except (CancelledError, CommClosedError) as e:
+            raise ConnectionError(f"the dask cluster failed: {_reason(e)}") from e
+        finally:
+            if pending:
+                client.cancel([future for _, future in pending.values()])
+
+
+def _raise(result: Any) -> NoReturn:
+    """Raise the error of a task: its type, itself and its traceback, or that it was cancelled."""
+    error = result[1] if isinstance(result, tuple) else result
+    if isinstance(error, BaseException) and not isinstance(error, (KilledWorker, CancelledError)):
+        raise error.with_traceback(result[2] if isinstance(result, tuple) else None)
+    reason = _reason(error) if isinstance(error, KilledWorker) else "the scheduler is gone"
+    raise ConnectionError(f"the dask cluster failed: {reason}")
+
+
+def _run(job: Callable[[], Result], version: str) -> Result:
+    """Run a job on a worker, which may have joined after the others were checked."""
+    if version != __version__:
+        raise ConnectionError(
+            f"a dask worker has bf16codecs {__version__}, and the client {version}: install the"
+            " same version"
         )
+    return job()
+
+
+def _checked(client: Client, threads: int) -> _DaskCluster:
+    """Return the cluster of a client; raise ConnectionError if its workers cannot do the jobs."""
     try:
-        connected = Client(client, set_as_default=False)
-    except (OSError, ValueError) as e:
-        reason = " ".join(str(e).split())
-        raise ConnectionError(f"{client}: no dask scheduler answers: {reason}") from e
-    with connected:
-        yield _engine(connected, threads)
+        # Functions of Python's own: a worker may have no `bf16codecs`.
+        found = client.run(eval, "__import__('bf16codecs').__version__", on_error="return")
+    except (OSError, CancelledError) as e:
+        raise ConnectionError(f"the dask cluster failed: {_reason(e)}") from e
+    if not found:
+        raise ConnectionError("the dask cluster has no workers")
+    for address, version in found.items():
+        if version != __version__:
+            has = f"bf16codecs {version}"
+            if isinstance(version, Exception):
+                is_missing = isinstance(version, ModuleNotFoundError)
+                has = "no bf16codecs" if is_missing else f"a fault: {_one_line(version)}"
+            raise ConnectionError(
+                f"the dask worker {address} has {has}, and the client {__version__}: install the"
+                " same version"
+            )
+    return _DaskCluster(client, threads)
 
 
-def _engine(client: Client, threads: int) -> Engine:
-    return Engine(partial(_encode, client, threads), partial(_verify, client, threads))
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KilledWorker):
+        times = counted(error.allowed_failures + 1, "worker")
+        return f"{times} died while they ran one task: they may have too little memory"
+    return _one_line(error)
 
 
-def _encode(
-    client: Client,
-    threads: int,
-    source: ModelReader,
-    writer: Any,
-    plan: ModelPlan,
-    kinds: Sequence[str],
-    keep_checksums: bool,
-    progress: BytesDone | None,
-) -> Encoded:
-    """Encode all tensors on the cluster."""
-    if not isinstance(writer, ZarrWriter):
-        raise ValueError("only Zarr stores can be written by several processes")
-    if plan.differences:
-        raise ValueError("on a dask cluster, no differences to a base can be made")
-    pieces = (piece for array in plan.arrays for piece in array.pieces())
-    batches = list(_batches(pieces, lambda piece: piece.nbytes))
-    # Workers open the source themselves, and again if another file takes its path.
-    where = source.location[0], repr(source.state()), pickle.dumps(source.storage_options)
-    task = partial(_encode_batch, where, writer.shared(), keep_checksums, threads)
-    # Digests take longest, since a file is hashed in one go: they start first.
-    numbers = range(len(source.headers))
-    digests = client.map(partial(_digests, where, kinds, threads), numbers, pure=False)
-    results = client.map(task, batches, pure=False)
-    with _cancelled_after_errors(client, [*digests, *results]):
-        done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
-        checksums: dict[tuple[int, int], int] = {}
-        for nbytes, stored_nbytes, sums in _completed(client, results):
-            done, stored = done + nbytes, stored + stored_nbytes
-            checksums.update(sums)
-            if progress is not None:
-                progress(done, total)
-        return Encoded(client.gather(digests), stored, checksums)
-
-
-def _verify(
-    client: Client,
-    threads: int,
-    reader: ModelReader,
-    headers: Sequence[Header],
-    packed: Packed,
-    progress: BytesDone | None,
-) -> None:
-    """Decode the store on the cluster and compare it with what was packed."""
-    expected = dict(packed.checksums)
-    pieces = [piece for array in stored_arrays(reader, headers) for piece in array.pieces()]
-    sums = [expected.pop((piece.array.file, piece.offset), None) for piece in pieces]
-    if expected:
-        raise CorruptDataError(f"{reader.where}: not read back: {counted(len(expected), 'chunk')}")
-    batches = _batches(zip(pieces, sums, strict=True), lambda pair: pair[0].nbytes)
-    reopen = reader.reopen or partial(_reader, reader.where)
-    results = client.map(partial(_verify_batch, reopen, threads), list(batches), pure=False)
-    with _cancelled_after_errors(client, results):
-        done, total = 0, sum(piece.nbytes for piece in pieces)
-        for nbytes in _completed(client, results):
-            done += nbytes
-            if progress is not None:
-                progress(done, total)
-
-
-def _encode_batch(
-    where: tuple[str, str, bytes],
-    writer: ChunkWriter,
-    keep_checksums: bool,
-    threads: int,
-    pieces: Sequence[Piece],
-) -> tuple[int, int, dict[tuple[int, int], int]]:
-    """Encode chunks, on a worker; return their size, stored size and checksums."""
-    source, checksums = _source(*where), dict[tuple[int, int], int]()
-    stored = 0
-    buffer = np.empty(max(piece.array.chunk_nbytes for piece in pieces), np.uint8)
-    with codec_threads(threads):
-        for piece in pieces:
-            chunk = buffer[: piece.array.chunk_nbytes]
-            data = read_chunk(source, piece, chunk)
-            if keep_checksums:
-                checksums[piece.array.file, piece.offset] = _core.checksum(data)
-            if piece.array.is_written:
-                stored += writer.write(piece, chunk)
-    return sum(piece.nbytes for piece in pieces), stored, checksums
-
-
-def _verify_batch(
-    reopen: Callable[[], ModelReader], threads: int, pieces: Sequence[tuple[Piece, int | None]]
-) -> int:
-    """Decode chunks and compare their checksums, on a worker; return their size."""
-    reader = reopen()
-    buffer = np.empty(max(piece.array.chunk_nbytes for piece, _ in pieces), np.uint8)
-    with codec_threads(threads):
-        for piece, expected in pieces:
-            reader.read(piece, buffer[: piece.array.chunk_nbytes])
-            if _core.checksum(buffer[: piece.nbytes]) != expected:
-                raise CorruptDataError(
-                    f"{reader.where}: {piece.array.path} differs from its source"
-                )
-    return sum(piece.nbytes for piece, _ in pieces)
-
-
-def _digests(
-    where: tuple[str, str, bytes], kinds: Sequence[str], threads: int, file: int
-) -> Digests:
-    """Return the digests of one of a source's files, on a worker."""
-    source, buffer = _source(*where), np.empty(_READ_BYTES, np.uint8)
-    header = source.headers[file]
-    with codec_threads(threads):
-        hashes = FileHash(kinds, header.file_size, header.prefix)
-        for offset in range(header.data_start, header.file_size, _READ_BYTES):
-            part = buffer[: header.file_size - offset]
-            source.read_range(file, offset, part)
-            hashes.add(offset, part)
-        return hashes.digests()
-
-
-# Also cached by the state, since another file may have the path by now. It is the client's, which
-# compares it: other hosts may have other inodes and times.
-@functools.lru_cache(maxsize=2)
-def _source(where: str, state: str, options: bytes) -> ModelReader:
-    return opened_source(where, options=pickle.loads(options))
-
-
-# Cached by path: a store that is being made has a unique name.
-@functools.lru_cache(maxsize=2)
-def _reader(where: str) -> ModelReader:
-    return open_store(where)
-
-
-def _batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Group items into batches of at most `_BATCH_BYTES`."""
-    batch: list[Item] = []
-    total = 0
-    for item in items:
-        if batch and total + size(item) > _BATCH_BYTES:
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch
-
-
-def _completed(client: Client, futures: Sequence[Future]) -> Iterator[Any]:
-    """Yield results as they come; raise the first error."""
-    for _, result in as_completed(futures, loop=client.loop, with_results=True):
-        yield result
-
-
-@contextmanager
-def _cancelled_after_errors(client: Client, futures: Sequence[Future]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as e:
-        client.cancel(futures)
-        if isinstance(e, (KilledWorker, CancelledError)):
-            reason = " ".join(str(e).split())
-            raise ConnectionError(f"the dask cluster failed: {reason}") from e
-        raise
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

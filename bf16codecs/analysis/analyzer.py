@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.cluster import Cluster, batches, current_cluster
 from bf16codecs._base.fields import FIELDS
 from bf16codecs._base.messages import one_line
-from bf16codecs._base.threads import run_ahead, worker_count
+from bf16codecs._base.threads import codec_threads, run_ahead, worker_count
 from bf16codecs.analysis.coded_sizes import CODECS, DIFFERENCE, CodedSizes
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of
-from bf16codecs.analysis.pieces import Compared, Findings, Read, Tensor
+from bf16codecs.analysis.pieces import Compared, Findings, Read, Tensor, TensorPiece
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.scales import ScaleSums
 from bf16codecs.analysis.statistics import statistics_of
@@ -34,6 +37,10 @@ _Errors = list[tuple[str, BF16CodecsError]]
 
 #: The result of work on pieces.
 Found = TypeVar("Found", Findings, Compared)
+#: Work on a part of a tensor, with the codecs to measure: `Tensor.analyze` or `Tensor.compare`.
+Work = Callable[[Tensor, Read, Collection[str]], Found]
+#: The size of pieces, the results of work on them, and what could not be read.
+Outcome = tuple[int, list[Found], list[BF16CodecsError]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class Analyzer:
         tensors = list(_tensors(model, base, errors))
         total = sum(tensor.nbytes for tensor in tensors)
         groups, results = dict[tuple[str, str], _Group](), list[TensorAnalysis]()
-        for tensor, findings in self._all(tensors, self._analyze, errors, progress):
+        for tensor, findings in self._all(tensors, Tensor.analyze, errors, progress):
             found = findings or Findings(Counts(tensor.item.itemsize))
             kind = self.kind_of(tensor.name)
             result = _result(tensor, kind, found)
@@ -145,7 +152,7 @@ class Analyzer:
     ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
         """Analyze a tensor and its change; raise BF16CodecsError only if metadata are damaged."""
         tensor, errors = Tensor.of(lazy, base), _Errors()
-        ((_, found),) = self._all([tensor], self._analyze, errors, None)
+        ((_, found),) = self._all([tensor], Tensor.analyze, errors, None)
         found = found or Findings(Counts(tensor.item.itemsize))
         return _result(tensor, self.kind_of(tensor.name), found), _damage(errors)
 
@@ -154,7 +161,7 @@ class Analyzer:
         errors: _Errors = []
         tensors = [t for t in _tensors(model, base, errors) if t.base is not None]
         found, values = dict[str, TensorChanges](), 0
-        for tensor, compared in self._all(tensors, self._compare, errors, None):
+        for tensor, compared in self._all(tensors, Tensor.compare, errors, None):
             if compared is not None:
                 bits = _bits(compared.sizes, 0, compared.values)
                 changed = compared.changed / compared.values
@@ -163,43 +170,114 @@ class Analyzer:
         total = sum(tensor.nbytes for tensor in tensors)
         return Changes(values / max(1, total), found, _damage(errors, model.where))
 
-    def _analyze(self, tensor: Tensor, read: Read) -> Findings:
-        return tensor.analyze(read, self.codecs)
-
-    def _compare(self, tensor: Tensor, read: Read) -> Compared:
-        return tensor.compare(read, self.codecs)
-
     def _all(
         self,
         tensors: Sequence[Tensor],
-        work: Callable[[Tensor, Read], Found],
+        work: Work[Found],
         errors: _Errors,
         progress: Progress | None,
     ) -> Iterator[tuple[Tensor, Found | None]]:
         """Yield each tensor with the result of `work`, or None if none of it could be read."""
         total = sum(tensor.nbytes for tensor in tensors)
         share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
-        pieces = [list(tensor.pieces(share)) for tensor in tensors]
-        jobs = (
-            tensor.job(piece, partial(work, tensor))
-            for tensor, tensor_pieces in zip(tensors, pieces, strict=True)
-            for piece in tensor_pieces
+        pieces = [(tensor, list(tensor.pieces(share))) for tensor in tensors]
+        done, total = 0, sum(piece.nbytes for _, of_tensor in pieces for piece in of_tensor)
+        cluster = current_cluster()
+        outcomes = (
+            _here(pieces, partial(_work_on, work, self.codecs))
+            if cluster is None
+            else _on_workers(cluster, pieces, work, self.codecs)
         )
-        done, total = 0, sum(piece.nbytes for tensor_pieces in pieces for piece in tensor_pieces)
-        with closing(run_ahead(jobs, worker_count())) as outcomes:
-            for tensor, tensor_pieces in zip(tensors, pieces, strict=True):
-                found = None
-                for piece in tensor_pieces:
-                    more, failed = next(outcomes)
+        with closing(outcomes):
+            for tensor, of_tensor in pieces:
+                found, left = None, sum(piece.nbytes for piece in of_tensor)
+                while left:
+                    nbytes, more, failed = next(outcomes)
                     for each in more:
                         found = _joined(found, each)
                     errors += ((tensor.name, error) for error in failed)
-                    done += piece.nbytes
+                    left, done = left - nbytes, done + nbytes
                     if progress is not None:
                         progress(done, total)
                 # Other code, such as an import, may have swallowed a signal's exception.
                 _interrupt.check()
                 yield tensor, found
+
+
+def _work_on(
+    work: Work[Found], codecs: Collection[str], tensor: Tensor, piece: TensorPiece
+) -> Callable[[], Outcome[Found]]:
+    def work_on(read: Read) -> Found:
+        return work(tensor, read, codecs)
+
+    job = tensor.job(piece, work_on)
+
+    def outcome() -> Outcome[Found]:
+        found, failed = job()
+        return piece.nbytes, found, failed
+
+    return outcome
+
+
+def _here(
+    pieces: Iterable[tuple[Tensor, Sequence[TensorPiece]]],
+    job: Callable[[Tensor, TensorPiece], Callable[[], Outcome[Found]]],
+) -> Generator[Outcome[Found], None, None]:
+    """Yield the outcomes of pieces in their order."""
+    jobs = (job(tensor, piece) for tensor, of_tensor in pieces for piece in of_tensor)
+    return run_ahead(jobs, worker_count())
+
+
+def _on_workers(
+    cluster: Cluster,
+    pieces: Iterable[tuple[Tensor, Sequence[TensorPiece]]],
+    work: Work[Found],
+    codecs: Collection[str],
+) -> Generator[Outcome[Found], None, None]:
+    """Yield the outcomes of pieces in their order, several of one tensor in one."""
+    todo = ((tensor, piece) for tensor, of_tensor in pieces for piece in of_tensor)
+    jobs = (
+        partial(_work_on_batch, work, codecs, cluster.threads, list(_by_tensor(batch)))
+        for batch in batches(todo, lambda pair: pair[1].nbytes)
+    )
+    early: dict[int, list[Outcome[Found]]] = {}
+    number = 0
+    with closing(cluster.run(jobs)) as results:
+        for found, outcomes in results:
+            early[found] = outcomes
+            while number in early:
+                yield from early.pop(number)
+                number += 1
+
+
+def _by_tensor(
+    batch: Iterable[tuple[Tensor, TensorPiece]],
+) -> Iterator[tuple[tuple[LazyTensor, LazyTensor | None], list[TensorPiece]]]:
+    for tensor, pairs in itertools.groupby(batch, key=operator.itemgetter(0)):
+        assert tensor.pair is not None
+        yield tensor.pair, [piece for _, piece in pairs]
+
+
+def _work_on_batch(
+    work: Work[Found],
+    codecs: Collection[str],
+    threads: int,
+    batch: Sequence[tuple[tuple[LazyTensor, LazyTensor | None], Sequence[TensorPiece]]],
+) -> list[Outcome[Found]]:
+    """Work on pieces of tensors on a worker; return one outcome for each tensor."""
+    found = []
+    with codec_threads(threads):
+        for pair, pieces in batch:
+            tensor, joined, errors = Tensor.of(*pair), None, list[BF16CodecsError]()
+            job = partial(_work_on, work, codecs, tensor)
+            with closing(run_ahead(map(job, pieces), worker_count())) as outcomes:
+                for _, more, failed in outcomes:
+                    for each in more:
+                        joined = _joined(joined, each)
+                    errors += failed
+            nbytes = sum(piece.nbytes for piece in pieces)
+            found.append((nbytes, [] if joined is None else [joined], errors))
+    return found
 
 
 def has_comparable_tensor(model: Model, base: Model) -> bool:

@@ -117,13 +117,15 @@ class Tensor:
     item: np.dtype[Any]
     reader: RangeReader
     base: RangeReader | None = None
+    #: What `of` got, which may be sent to another process.
+    pair: tuple[LazyTensor, LazyTensor | None] | None = None
 
     @classmethod
     def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
         """Pair a tensor with a base's; raise BF16CodecsError if either cannot be read."""
         base = None if other is None else tensor.ranges_of(other)
         dtype, shape, item = tensor.get_dtype(), tensor.shape, tensor.dtype
-        return cls(tensor.name, dtype, shape, item, tensor.ranges(), base)
+        return cls(tensor.name, dtype, shape, item, tensor.ranges(), base, (tensor, other))
 
     @property
     def nbytes(self) -> int:

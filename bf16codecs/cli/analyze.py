@@ -14,7 +14,9 @@ from bf16codecs.cli.options import (
     ByteSize,
     Command,
     command,
+    dask_option,
     max_read_option,
+    on_dask,
     quiet_option,
     report_option,
     storage_option,
@@ -77,7 +79,9 @@ def _parsed_kinds(
 @max_read_option
 @report_option("json")
 @quiet_option
+@dask_option
 @command
+@on_dask
 def analyze(
     sources: tuple[str, ...],
     base: str | None,

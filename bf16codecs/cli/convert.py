@@ -22,11 +22,13 @@ from bf16codecs.cli.options import (
     base_option,
     command,
     conversion_options,
+    dask_option,
     drop_options,
     is_source,
     is_store,
     json_option,
     max_bytes_option,
+    on_dask,
     overwrite_option,
     paths_argument,
     quiet_option,
@@ -43,9 +45,18 @@ from bf16codecs.errors import ManyFilesWarning, TensorChangeWarning
 if TYPE_CHECKING:
     from bf16codecs.convert import Summary
 
-__all__ = ["h52st", "orbax", "rebase", "st2h5", "st2zarr", "undo_append", "zarr2st"]
+__all__ = [
+    "h52st",
+    "orbax",
+    "rebase",
+    "st2h5",
+    "st2zarr",
+    "undo_append",
+    "zarr2st",
+    "zarr_format_option",
+]
 
-_zarr_format_option = click.option(
+zarr_format_option = click.option(
     "--zarr-format",
     type=click.Choice(["3", "2"]),
     default="3",
@@ -82,18 +93,14 @@ def _run(
 @conversion_options()
 @run_options
 @target_option
-@_zarr_format_option
-@click.option(
-    "--dask",
-    metavar="ADDRESS",
-    help="Convert on a dask cluster whose workers see SRC and STORE; --threads is per task.",
-)
+@zarr_format_option
+@dask_option
 @version_option
 @command
+@on_dask
 def st2zarr(
     paths: tuple[tuple[str, ...], str],
     zarr_format: str,
-    dask: str | None,
     lossy: str | None,
     **options: Any,
 ) -> None:
@@ -110,12 +117,12 @@ def st2zarr(
     With --lossy, FP32 tensors are rounded to half precision: zarr2st does not restore SRC, and
     says so.
     """
-    if lossy is not None and (dask is not None or options["base"] is not None):
+    if lossy is not None and options["base"] is not None:
         raise click.UsageError("--lossy does not go with --base and --dask")
     options["zarr_format"] = int(zarr_format)
     src, store = paths
-    job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
-    convert = conversions.safetensors_to_zarr if dask is None else _convert_on(dask)
+    job = run_job(src, options, {"--lossy": lossy})
+    convert = conversions.safetensors_to_zarr
     if lossy is not None:
         convert = functools.partial(convert, lossy=lossy)
     _store(job, convert, src, store, options)
@@ -135,12 +142,6 @@ def _store(
         _run(conversions.append_to_run, src[0], target, "appended", **options)
     else:
         _run(convert, src[0], target, "converted", **options)
-
-
-def _convert_on(address: str) -> Callable[..., Summary]:
-    from bf16codecs.dask import safetensors_to_zarr as convert
-
-    return functools.partial(convert, client=address)
 
 
 to_option = click.option(
@@ -177,8 +178,10 @@ def _restoring_arguments(store: str) -> Decorator:
 @json_option
 @to_option
 @step_options
+@dask_option
 @version_option
 @command
+@on_dask
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original file or files of STORE, byte for byte.
 
@@ -255,8 +258,10 @@ def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any)
 @json_option
 @to_option
 @step_options
+@dask_option
 @version_option
 @command
+@on_dask
 def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file or files of an HDF5 FILE, byte for byte.
 
@@ -287,7 +292,9 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
 @sync_option
 @quiet_option
 @json_option
+@dask_option
 @command
+@on_dask
 def rebase(store: str, onto: str | None, **options: Any) -> None:
     """Rewrite STORE so that it needs no base, or another one.
 
@@ -346,7 +353,7 @@ _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
 @click.argument("src")
 @click.argument("dst")
 @conversion_options(with_lossy=False)
-@_zarr_format_option
+@zarr_format_option
 @max_bytes_option
 @command
 def orbax(src: str, dst: str, **options: Any) -> None:

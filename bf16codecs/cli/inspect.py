@@ -17,11 +17,13 @@ from bf16codecs.cli.options import (
     Command,
     base_option,
     command,
+    dask_option,
     is_source,
     is_store,
     json_option,
     max_bytes_option,
     max_read_option,
+    on_dask,
     quiet_option,
     storage_option,
     threads_option,
@@ -124,7 +126,9 @@ def _show_contents(contents: Contents, steps: bool) -> None:
 @max_bytes_option
 @quiet_option
 @json_option
+@dask_option
 @command
+@on_dask
 def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: Any) -> None:
     """Decode all of STORE, check every checksum, and compare with SRC if it is given.
 

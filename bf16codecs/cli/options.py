@@ -49,6 +49,7 @@ __all__ = [
     "base_option",
     "command",
     "conversion_options",
+    "dask_option",
     "drop_options",
     "is_given",
     "is_source",
@@ -56,6 +57,7 @@ __all__ = [
     "json_option",
     "max_bytes_option",
     "max_read_option",
+    "on_dask",
     "overwrite_option",
     "paths_argument",
     "quiet_option",
@@ -158,6 +160,33 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         with _reported_errors():
             function(*args, **kwargs)
+
+    return wrapped
+
+
+dask_option = click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Work on a dask cluster whose workers see the same paths and addresses; --threads is per"
+    " task.",
+)
+
+
+def on_dask(function: Callable[..., None]) -> Callable[..., None]:
+    """Run a command with `dask_option` on the cluster that it names, if any."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, dask: str | None, **options: Any) -> None:
+        if dask is None:
+            function(*args, **options)
+            return
+        if options.get("lossy") is not None:
+            raise click.UsageError("--lossy does not go with --base and --dask")
+        # dask takes as long to import as most commands take.
+        from bf16codecs.dask import cluster
+
+        with cluster(dask, options.get("threads") or 1):
+            function(*args, **options)
 
     return wrapped
 

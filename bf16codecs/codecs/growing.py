@@ -10,7 +10,15 @@ from bf16codecs._base.buffers import byte_view
 from bf16codecs._base.messages import counted
 from bf16codecs.codecs.frames import FrameCodec, encode_version
 
-__all__ = ["Addition", "Version", "append_version", "directory_nbytes", "new_growing_frame"]
+__all__ = [
+    "Addition",
+    "EncodedVersion",
+    "Version",
+    "append_version",
+    "directory_nbytes",
+    "encode_for_growing",
+    "new_growing_frame",
+]
 
 _HEADER_NBYTES, _ENTRY_NBYTES = 32, 16
 
@@ -29,6 +37,14 @@ class Version(NamedTuple):
     base: Any = None
 
 
+class EncodedVersion(NamedTuple):
+    """A version that was encoded elsewhere, its size, and the version that it is coded against."""
+
+    frame: bytes
+    nbytes: int
+    parent: int | None = None
+
+
 class Addition(NamedTuple):
     """The writes that append a version: its frame, and, once that is durable, its entry."""
 
@@ -38,7 +54,7 @@ class Addition(NamedTuple):
     entry_at: int
 
 
-def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
+def new_growing_frame(codec: FrameCodec, versions: Sequence[Version | EncodedVersion]) -> bytes:
     """Encode a growing frame with its first versions.
 
     Parameters
@@ -56,7 +72,7 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
     """
     if not 0 < len(versions) <= codec.steps:
         raise ValueError(f"{counted(len(versions), 'version')}, and room for {codec.steps}")
-    nbytes = byte_view(versions[0].content).size
+    nbytes = _nbytes(versions[0])
     frames = [_encode(codec, number, v, nbytes) for number, v in enumerate(versions)]
     block, dtype = _core.Index(frames[0]).block_items, _core.DTYPES[codec.dtype]
     directory = bytearray(_core.growing_directory(dtype, block, nbytes, codec.steps))
@@ -69,7 +85,16 @@ def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
     return b"".join([directory, *frames])
 
 
-def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addition:
+def encode_for_growing(codec: FrameCodec, version: Version) -> EncodedVersion:
+    """Encode a version of a growing frame that is not at hand; its codec is as for that frame."""
+    number = 0 if version.parent is None else version.parent + 1
+    nbytes = _nbytes(version)
+    return EncodedVersion(_encode(codec, number, version, nbytes), nbytes, version.parent)
+
+
+def append_version(
+    codec: FrameCodec, directory: Any, version: Version | EncodedVersion
+) -> Addition:
     """Encode a further version of a growing frame.
 
     Parameters
@@ -105,16 +130,33 @@ def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addit
     return Addition(frame, index.ends[-1], entry, entry_at)
 
 
-def _encode(codec: FrameCodec, number: int, version: Version, nbytes: int, block: int = 0) -> bytes:
-    content, parent, base = version
-    size = byte_view(content).size
+def _nbytes(version: Version | EncodedVersion) -> int:
+    return (
+        version.nbytes if isinstance(version, EncodedVersion) else byte_view(version.content).size
+    )
+
+
+def _encode(
+    codec: FrameCodec,
+    number: int,
+    version: Version | EncodedVersion,
+    nbytes: int,
+    block: int = 0,
+) -> bytes:
+    size, parent = _nbytes(version), version.parent
     if size != nbytes:
         raise ValueError(f"version {number} has {counted(size, 'byte')}, the others {nbytes}")
-    if (parent is None) != (base is None) or not (parent is None or 0 <= parent < number):
+    has_base = isinstance(version, EncodedVersion) or (parent is None) == (version.base is None)
+    if not has_base or not (parent is None or 0 <= parent < number):
         raise ValueError(f"version {number} needs an earlier one and its content, or neither")
+    if isinstance(version, EncodedVersion):
+        found = _core.Index(version.frame).block_items
+        if block not in (0, found):
+            raise ValueError(f"version {number} has blocks of {found} items, the others {block}")
+        return version.frame
     if codec.steps > 1:
         codec = type(codec).from_config({**codec.get_config(), "steps": 1})
-    return encode_version(codec, content, base, block)
+    return encode_version(codec, version.content, version.base, block)
 
 
 def _entry_at(directory_size: int, room: int, number: int, entry: bytes) -> int:

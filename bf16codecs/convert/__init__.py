@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from bf16codecs.convert.fleet.plan import *
+    from bf16codecs.convert.fleet.running import *
     from bf16codecs.convert.hugging_face.packing import *
-    from bf16codecs.convert.pipeline import *
     from bf16codecs.convert.rebasing import *
     from bf16codecs.convert.restore import *
     from bf16codecs.convert.runs.series import *
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_CHUNK_SIZE",
     "DEFAULT_CODEC",
-    "LOCAL",
-    "Engine",
+    "Conversion",
+    "ConversionResult",
     "FolderSummary",
     "Progress",
     "Summary",
     "UndoneAppend",
     "append_to_run",
+    "convert_fleet",
     "hdf5_to_safetensors",
     "open_store",
     "pack_hugging_face",
+    "parse_plan",
+    "plan_fleet",
+    "plan_text",
     "rebase_store",
     "run_to_safetensors",
     "safetensors_to_hdf5",
@@ -44,10 +49,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "bf16codecs.convert.fleet.plan": "Conversion parse_plan plan_fleet plan_text",
+        "bf16codecs.convert.fleet.running": "ConversionResult convert_fleet",
         "bf16codecs.convert.hugging_face.packing": (
             "FolderSummary pack_hugging_face unpack_hugging_face"
         ),
-        "bf16codecs.convert.pipeline": "LOCAL Engine",
         "bf16codecs.convert.rebasing": "rebase_store",
         "bf16codecs.convert.restore": "hdf5_to_safetensors run_to_safetensors zarr_to_safetensors",
         "bf16codecs.convert.runs.series": "append_to_run safetensors_to_run",

@@ -12,13 +12,13 @@ from bf16codecs.errors import (
     StoreError,
 )
 
-__all__ = ["NO_DAMAGE", "Damages"]
+__all__ = ["MOST_DAMAGE", "NO_DAMAGE", "Damages"]
 
 #: Errors that do not mean that a store is damaged.
 NO_DAMAGE = (LimitError, ServerError)
 
-# The most damage to collect: a damaged store may claim billions of chunks.
-_MOST = 10_000
+#: The most damage to collect: a damaged store may claim billions of chunks.
+MOST_DAMAGE = 10_000
 
 
 class Damages:
@@ -63,7 +63,7 @@ class Damages:
         self._found[Damage(step, tensor, chunk, text)] = None
         if path is not None:
             self.paths.add(path)
-        if len(self._found) >= _MOST:
+        if len(self._found) >= MOST_DAMAGE:
             self.check()
 
     def differ(
@@ -76,7 +76,7 @@ class Damages:
         """Note a difference to the model that the store is compared with."""
         if tensor is not None:
             self._differing_tensors.add((step, tensor))
-        if len(self._differing) < _MOST:
+        if len(self._differing) < MOST_DAMAGE:
             self._differing.append(Damage(step, tensor, chunk, text))
 
     def check(self) -> None:
@@ -121,7 +121,7 @@ class Damages:
         parts = [counted(chunks, "chunk")] if chunks else []
         if others:
             parts.append(counted(others, "other fault" if chunks else "fault"))
-        limit = "stopped after " if len(self._found) >= _MOST else ""
+        limit = "stopped after " if len(self._found) >= MOST_DAMAGE else ""
         within = f" in {counted(tensors, 'tensor')}" if tensors else ""
         return f"not intact: {limit}{' and '.join(parts)}{within}"
 

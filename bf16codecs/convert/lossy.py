@@ -12,8 +12,8 @@ from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.half import HalfLoss, from_half, to_half
 from bf16codecs.convert.checks import stored_index
-from bf16codecs.convert.pieces import file_hash, read_pieces
-from bf16codecs.convert.pipeline import Measured
+from bf16codecs.convert.packing import Measured
+from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces
 from bf16codecs.convert.plan import ModelPlan, is_convertible
 from bf16codecs.convert.summary import BytesDone
 from bf16codecs.safetensors import Header
@@ -89,7 +89,7 @@ def measure_loss(
         numbers = chunk[: piece.nbytes].view("<f4")
         return HalfLoss.of(numbers, to_half(numbers))
 
-    with closing(read_pieces(source, work, plan.arrays, hashes, progress)) as pieces:
+    with closing(read_pieces(source, work, all_pieces(plan.arrays), hashes, progress)) as pieces:
         for piece, loss in pieces:
             if loss is not None:
                 path = piece.array.path

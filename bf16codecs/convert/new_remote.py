@@ -10,7 +10,7 @@ import errno
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from bf16codecs.store.writer import ModelWriter
 from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_DIFFERENCES, OTHER_KEYS
 from bf16codecs.store.zarr.writer import ZarrWriter
 
-__all__ = ["NewRemote", "new_remote"]
+__all__ = ["NewRemote", "has_store", "new_remote"]
 
 _CHUNKS = {
     DEFAULT_KEYS: re.compile(r"c(\.[0-9]+)*"),
@@ -126,6 +126,12 @@ class NewRemote:
     def stored_nbytes(self, written: int) -> int:
         """Return its size, which the writer has counted."""
         return written
+
+
+def has_store(url: str, options: Mapping[str, Any] | None) -> bool:
+    """Return whether a complete store, or another Zarr group, is at an address."""
+    root = ObjectFolder(url, options or {}).read(ROOT)
+    return root is not None and without_note(root.data) is not None
 
 
 @contextmanager

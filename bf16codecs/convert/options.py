@@ -21,7 +21,6 @@ from bf16codecs.store.choice import (
 from bf16codecs.store.kinds import Kind, suffix_of
 
 if TYPE_CHECKING:
-    from bf16codecs.convert.pipeline import Engine
     from bf16codecs.convert.summary import Progress
 
 __all__ = ["Options", "RunOptions", "StoreOptions", "zarr_kind"]
@@ -61,13 +60,11 @@ class Options(StoreOptions):
     base: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = None
     lossy: str | None = None
-    #: This process by default, or a cluster.
-    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lossy is not None and (self.base is not None or self.engine is not None):
-            raise ValueError("a lossy store has no base, and is made by one process")
+        if self.lossy is not None and self.base is not None:
+            raise ValueError("a lossy store has no base")
         _ = self.choice
 
     @property

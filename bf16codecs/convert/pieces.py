@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["do_pieces", "file_hash", "read_chunk", "read_pieces"]
+__all__ = ["Todo", "all_pieces", "do_pieces", "file_hash", "read_pieces", "these_pieces"]
 
 Result = TypeVar("Result")
 
@@ -32,12 +32,35 @@ Result = TypeVar("Result")
 _SPAN_BYTES, _GAP_BYTES = 1 << 22, 1 << 16
 
 
-def read_chunk(source: ModelReader, piece: Piece, chunk: Bytes) -> Bytes:
-    """Read a chunk from its file, fill its padding, and return the part that was read."""
-    data = chunk[: piece.nbytes]
-    source.read_range(piece.array.file, piece.offset, data)
-    pad(piece, chunk)
-    return data
+class Todo(NamedTuple):
+    """Pieces to work on, those of each file in the order of its bytes, and their sizes."""
+
+    files: Iterable[Iterable[Piece]]
+    nbytes: int
+    #: Size of the largest chunk.
+    largest: int
+
+
+def all_pieces(arrays: Sequence[ArrayPlan]) -> Todo:
+    """Return all pieces of arrays; a damaged store may promise more than fit into memory."""
+    by_file: dict[int, list[ArrayPlan]] = {}
+    for array in arrays:
+        by_file.setdefault(array.file, []).append(array)
+    files = (
+        itertools.chain.from_iterable(array.pieces() for array in file_arrays)
+        for file_arrays in by_file.values()
+    )
+    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
+    return Todo(files, sum(array.nbytes for array in arrays), largest)
+
+
+def these_pieces(pieces: Sequence[Piece]) -> Todo:
+    """Return pieces that follow each other in each file."""
+    by_file: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_file.setdefault(piece.array.file, []).append(piece)
+    largest = max((piece.array.chunk_nbytes for piece in pieces), default=0)
+    return Todo(by_file.values(), sum(piece.nbytes for piece in pieces), largest)
 
 
 def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
@@ -50,7 +73,7 @@ def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
 
 def do_pieces(
     work: Callable[[Piece, Bytes, Bytes | None], Result],
-    arrays: Sequence[ArrayPlan],
+    todo: Todo,
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
     at_once: int = 1,
@@ -81,13 +104,13 @@ def do_pieces(
     if original is not None:
         at_once = max(at_once, original.stored.concurrency)
         span_nbytes = _span_nbytes(original)
-    return _do_spans(work_on, arrays, hashes, progress, at_once, span_nbytes)
+    return _do_spans(work_on, todo, hashes, progress, at_once, span_nbytes)
 
 
 def read_pieces(
     source: ModelReader,
     work: Callable[[Piece, Bytes], Result],
-    arrays: Sequence[ArrayPlan],
+    todo: Todo,
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
     at_once: int = 1,
@@ -105,7 +128,7 @@ def read_pieces(
         return [work(piece, chunk) for piece, chunk in chunks]
 
     at_once = max(at_once, source.stored.concurrency)
-    return _do_spans(work_on, arrays, hashes, progress, at_once, _span_nbytes(source))
+    return _do_spans(work_on, todo, hashes, progress, at_once, _span_nbytes(source))
 
 
 def _span_nbytes(source: ModelReader) -> int:
@@ -124,14 +147,13 @@ def _read_span(source: ModelReader, span: Sequence[Piece], parts: Sequence[Bytes
 
 def _do_spans(
     work: Callable[[Sequence[Piece], Bytes], Sequence[Result]],
-    arrays: Sequence[ArrayPlan],
+    todo: Todo,
     hashes: Sequence[FileHash],
     progress: BytesDone | None,
     at_once: int,
     span_nbytes: int,
 ) -> Generator[tuple[Piece, Result], None, None]:
-    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
-    largest = max(largest, span_nbytes)
+    largest = max(todo.largest, span_nbytes)
     free: list[Bytes] = []  # memory is reused: fresh pages cost more than decoding into them
 
     def job(span: Sequence[Piece], memory: Bytes) -> list[tuple[Piece, Result]]:
@@ -144,11 +166,11 @@ def _do_spans(
                 release()
         return list(zip(span, results, strict=True))
 
-    done, total = 0, sum(array.nbytes for array in arrays)
+    done = 0
     workers = min(max(worker_count(), at_once), max(1, IN_FLIGHT_BYTES // max(1, largest)))
     jobs = (
         partial(job, span, free.pop() if free else np.empty(largest, np.uint8))
-        for span in _side_by_side(arrays, workers, span_nbytes)
+        for span in _side_by_side(todo.files, workers, span_nbytes)
     )
     with closing(run_ahead(jobs, workers)) as results:
         for span in results:
@@ -156,21 +178,15 @@ def _do_spans(
                 yield piece, result
                 done += piece.nbytes
                 if progress is not None:
-                    progress(done, total)
+                    progress(done, todo.nbytes)
 
 
 def _side_by_side(
-    arrays: Sequence[ArrayPlan], files: int, span_nbytes: int
+    files: Iterable[Iterable[Piece]], at_once: int, span_nbytes: int
 ) -> Iterator[Sequence[Piece]]:
-    """Yield spans of each file in their order, while up to `files` files take turns."""
-    by_file: dict[int, list[ArrayPlan]] = {}
-    for array in arrays:
-        by_file.setdefault(array.file, []).append(array)
-    waiting = (
-        _spans((piece for array in file_arrays for piece in array.pieces()), span_nbytes)
-        for file_arrays in by_file.values()
-    )
-    turns = deque(itertools.islice(waiting, files))
+    """Yield spans of each file in their order, while so many files take turns."""
+    waiting = (_spans(pieces, span_nbytes) for pieces in files)
+    turns = deque(itertools.islice(waiting, at_once))
     while turns:
         spans = turns.popleft()
         span = next(spans, None)

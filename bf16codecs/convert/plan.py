@@ -53,12 +53,6 @@ class ModelPlan:
     differences: Mapping[str, Difference]
     bases: Mapping[str, RangeReader]
 
-    def read_base(self, piece: Piece, out: Bytes) -> Bytes | None:
-        """Read the base of a chunk, and pad it like the chunk; None if the array has no base."""
-        if not piece.array.has_base:
-            return None
-        return read_base(self.bases[piece.array.path], piece, out)
-
     def with_differences_below(self, folder: str) -> ModelPlan:
         """Return the plan with the paths of differences led into a folder of each; "" for none."""
         if not folder or not self.differences:

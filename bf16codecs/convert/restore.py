@@ -14,17 +14,20 @@ from typing import Any
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cluster import Cluster, batches, current_cluster
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import given_path, names_folder, resolved
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests
+from bf16codecs._files.digests import Digests, digests_of_file
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
-from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.decoding import digest_error, unpack
+from bf16codecs.convert.pieces import do_pieces, these_pieces
 from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
+from bf16codecs.convert.workers import Shared, not_seen, shared
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
 from bf16codecs.store.kinds import (
     FOREIGN_SUFFIXES,
@@ -36,7 +39,7 @@ from bf16codecs.store.kinds import (
 )
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
-from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.reader import ModelReader, stored_arrays
 from bf16codecs.store.runs.layout import RunInfo
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "step_folders", "zarr_to_safetensors"]
@@ -373,7 +376,7 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
 def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> None:
     """Write the files of a model, the index last, and check their digests."""
     check_restored_size(files.reader, files.headers)
-    for path, header in zip(paths, files.headers, strict=False):
+    for path, header in zip(paths, files.headers, strict=False):  # the index is behind them
         with open(path, "xb") as file:
             reserve(file.fileno(), header.file_size)
             file.write(header.prefix)
@@ -383,12 +386,63 @@ def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> 
     if files.index is not None:
         paths[-1].write_bytes(files.index)
 
-    def consume(piece: Piece, data: Bytes, _: Bytes | None) -> None:
-        with open(paths[piece.array.file], "r+b", buffering=0) as file:
-            file.seek(piece.offset)
-            write_all(file, data)
+    paths = paths[: len(files.headers)]
+    cluster = current_cluster()
+    if cluster is None:
+        write = partial(_write_piece, paths)
+        unpack(files.reader, files.headers, write, files.expected, progress)
+    else:
+        _write_on(cluster, files, paths, progress)
 
-    unpack(files.reader, files.headers, consume, files.expected, progress)
+
+def _write_piece(paths: Sequence[Path], piece: Piece, data: Bytes, _: Bytes | None) -> None:
+    with open(paths[piece.array.file], "r+b", buffering=0) as file:
+        file.seek(piece.offset)
+        write_all(file, data)
+
+
+def _write_on(
+    cluster: Cluster, files: _Files, paths: Sequence[Path], progress: BytesDone | None
+) -> None:
+    """Let workers write the tensors, and then compute the digests of what they have written."""
+    reader = files.reader
+    arrays = stored_arrays(reader, files.headers)
+    todo = batches((p for array in arrays for p in array.pieces()), lambda piece: piece.nbytes)
+    write = partial(_write_on_worker, shared(reader), paths, cluster.threads)
+    done, total = 0, sum(array.nbytes for array in arrays)
+    with closing(cluster.run(partial(write, pieces) for pieces in todo)) as results:
+        for _, nbytes in results:
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
+    pairs = list(zip(paths, files.expected, strict=bool(files.expected)))
+    digests = [partial(digests_of_file, path, known.kinds) for path, known in pairs]
+    with closing(cluster.run(digests)) as results:
+        for number, found in results:
+            difference = files.expected[number].difference(found)
+            if difference is not None:
+                raise digest_error(reader, reader.info.files[number], difference[0])
+
+
+def _write_on_worker(
+    store: Shared, paths: Sequence[Path], threads: int, pieces: Sequence[Piece]
+) -> int:
+    """Decode pieces, and write them to files that are there; return their size."""
+    reader, todo = store.model(), these_pieces(pieces)
+
+    def work(piece: Piece, chunk: Bytes, _: Bytes | None) -> None:
+        reader.read(piece, chunk)
+        _write_piece(paths, piece, chunk[: piece.nbytes], None)
+
+    if not paths[0].exists():
+        raise not_seen(str(paths[0]))
+    with (
+        codec_threads(threads),
+        closing(do_pieces(work, todo, [], None, reader.stored.concurrency)) as done,
+    ):
+        for _ in done:
+            pass
+    return todo.nbytes
 
 
 def step_folders(run: RunInfo) -> list[str]:

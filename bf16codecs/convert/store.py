@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bf16codecs._base.cluster import current_cluster
 from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.bases import (
@@ -20,6 +21,7 @@ from bf16codecs.convert.bases import (
     opened_base,
 )
 from bf16codecs.convert.checks import differing_names, digest_kinds, stored_index
+from bf16codecs.convert.decoding import verify_packed
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.new_store import (
     NewStore,
@@ -30,7 +32,7 @@ from bf16codecs.convert.new_store import (
     target_of,
 )
 from bf16codecs.convert.options import Options, zarr_kind
-from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, Packed, pack
+from bf16codecs.convert.packing import Measure, Packed, pack
 from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import check_store_name
@@ -66,7 +68,6 @@ def safetensors_to_zarr(
     overwrite: bool = False,
     sync: bool = True,
     progress: Progress | None = None,
-    engine: Engine = LOCAL,
 ) -> Summary:
     """Convert safetensors files to a model store in Zarr.
 
@@ -119,8 +120,6 @@ def safetensors_to_zarr(
     progress
         Called now and then with the phase (``"measure"`` if `lossy`, ``"convert"``, ``"verify"``),
         the bytes done and the total bytes.
-    engine
-        This process by default, or a cluster, which `bf16codecs.dask.cluster` returns.
 
     Returns
     -------
@@ -160,7 +159,6 @@ def safetensors_to_zarr(
         overwrite=overwrite,
         sync=sync,
         progress=progress,
-        engine=None if engine is LOCAL else engine,
     )
     with closing(opened_source(src, to_store=True, options=storage_options)) as source:
         return convert_model(source, store, zarr_kind(store), options)
@@ -234,6 +232,8 @@ def convert_model(
     progress, choice = options.progress, options.choice
     measure: Measure | None = None
     if options.lossy is not None:
+        if current_cluster() is not None:
+            raise ValueError("a lossy store is made by one process, not on a cluster")
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = target_of(store, kind, source, options, in_place)
@@ -259,7 +259,6 @@ def convert_model(
                 chunk_size=options.chunk_size,
                 keep_checksums=options.verify,
                 progress=progress and partial(progress, "convert"),
-                engine=options.engine or LOCAL,
                 base=base,
                 measure=measure,
                 levels=levels,
@@ -299,7 +298,7 @@ def _verify(
         if read_parts(reader) != read_parts(source):
             raise CorruptDataError(f"{reader.where}: has other objects than its source")
         report = progress and partial(progress, "verify")
-        (options.engine or LOCAL).verify(reader, headers, packed, report)
+        verify_packed(reader, headers, packed, report)
 
 
 def _base_note(info: StoreInfo, found: Base | str) -> str:

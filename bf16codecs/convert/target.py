@@ -255,7 +255,8 @@ def target_errors(target: Path) -> Iterator[None]:
         raise type(e)(hidden.sub(lambda _: str(target), str(e))) from e
     except OSError as e:
         if e.errno is None:
-            raise OSError(hidden.sub(lambda _: str(target), str(e))) from e
+            kind = ConnectionError if isinstance(e, ConnectionError) else OSError
+            raise kind(hidden.sub(lambda _: str(target), str(e))) from e
         # An error of write(), as on a full disk, names no file; one of flushing, the folder.
         name = str(e.filename)
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):

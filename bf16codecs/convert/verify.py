@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
-from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import (
     DAMAGE_ADVICE,
@@ -27,8 +25,7 @@ from bf16codecs._base.paths import given_path, require_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, differing_names, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE, Damages
-from bf16codecs.convert.lossy import half_source
-from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.examining import Checks, ModelData
 from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted
@@ -104,7 +101,9 @@ def verify_store(
                 files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
                 objects = _verify_objects(reader, damages)
                 source = None if src is None else opened_source(src, options=storage_options)
-                _verify(reader, source, damages, shifted(progress, "verify", 0, total))
+                checks = Checks(damages, progress, total)
+                _verify(reader, source, checks, shifted(progress, "verify", 0, total))
+                checks.finish()
             _verify_documents(reader, damages)
         except (OSError, *NO_DAMAGE) as e:
             damages.stop(e)
@@ -158,11 +157,13 @@ def _verify_run(
         _check_coordinate(run)
     except (CorruptDataError, StoreError) as e:
         damages.add(e)
+    checks = Checks(damages, progress, total)
     for step, source in zip(steps, sources, strict=True):
         reader = run.step(step.number)
-        _verify(reader, source, damages, shifted(progress, "verify", done, total))
+        _verify(reader, source, checks, shifted(progress, "verify", done, total))
         files, tensors = files + len(step.files), tensors + len(reader.names)
         done += step.nbytes
+    checks.finish()
     if not damages:
 
         def check(name: str) -> None:
@@ -278,11 +279,11 @@ def _check_storage(reader: ModelReader, path: str) -> None:
 def _verify(
     reader: ModelReader,
     source: ModelReader | None,
-    damages: Damages,
+    checks: Checks,
     progress: BytesDone | None,
 ) -> None:
     """Decode all of a model, and compare it with its digests, and with its source if given."""
-    found, paths = partial(damages.add, step=reader.location[1]), reader.info.paths
+    found, paths = partial(checks.damages.add, step=reader.location[1]), reader.info.paths
 
     def check(name: str) -> None:
         reader.tensor(name)
@@ -293,7 +294,7 @@ def _verify(
             return  # only complete files can be checked further
         _ = reader.headers  # a damaged header is one fault, not one of each tensor
         _fails(reader, check, found)
-        _verify_data(reader, source, damages, progress)
+        _verify_data(reader, source, checks, progress)
     except BF16CodecsError as e:
         if e.damage:  # already the error that lists all, after too much damage
             raise
@@ -312,7 +313,7 @@ def _fails(reader: ModelReader, check: Callable[[str], object], found: Callable[
 def _verify_data(
     reader: ModelReader,
     source: ModelReader | None,
-    damages: Damages,
+    checks: Checks,
     progress: BytesDone | None,
 ) -> None:
     headers, index, step = reader.headers, stored_index(reader), reader.location[1]
@@ -320,34 +321,6 @@ def _verify_data(
     if source is not None:
         difference = differing_names(reader, headers, index, source)
         if difference is not None:
-            damages.differ(difference, step)
+            checks.damages.differ(difference, step)
             source = None
-    if source is not None and reader.info.loss is not None:
-        source = half_source(source)
-    # Several tensors may share an array, but not an offset in a file.
-    names = {
-        (file, header.data_start + tensor.start): tensor.name
-        for file, header in enumerate(headers)
-        for tensor in header.tensors
-        if tensor.nbytes
-    }
-    differing: list[Piece] = []
-
-    def consume(piece: Piece, data: Bytes, original: Bytes | None) -> None:
-        if original is not None and not np.array_equal(data, original):
-            differing.append(piece)
-
-    def failed(error: BF16CodecsError, piece: Piece | None) -> None:
-        name = None if piece is None else names[piece.array.file, piece.array.offset]
-        damages.add(error, step, name, None if piece is None else piece.index)
-
-    expected = [file.restored for file in reader.info.files]
-    unpack(reader, headers, consume, expected, progress, failed, source)
-    if source is None:
-        return
-    # In the order of the files: several threads have collected them.
-    for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
-        name = names[piece.array.file, piece.array.offset]
-        path = source.file_path(piece.array.file)
-        text = f"tensor {name!r:.300}, chunk {piece.index} differs from {path}"
-        damages.differ(text, step, name, piece.index)
+    checks.add(ModelData(reader, source), progress)

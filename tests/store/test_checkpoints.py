@@ -110,7 +110,7 @@ def make(model: Path, store: Path, objects: tuple[bytes, bytes], **options: Any)
     """Make a store of a model with such objects."""
     kind = Kind.HDF5 if store.suffix == ".h5" else Kind.FOLDER
     # Not read from the source, which would refuse an invalid text.
-    given = mock.patch("bf16codecs.convert.pipeline.read_parts", return_value=objects)
+    given = mock.patch("bf16codecs.convert.packing.read_parts", return_value=objects)
     with closing(open_safetensors(model)) as plain, given:
         source = FilesReader(plain.where, plain.files, checkpoint=objects)
         convert_model(source, store, kind, Options(**options))

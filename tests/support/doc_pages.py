@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkout import ROOT, package_environment
+from clusters import client_of_cluster
 from given_files import make_given
 from invoked import COMMANDS
 from object_store import CREDENTIALS, s3_server
@@ -40,6 +41,7 @@ LANGUAGES = {"python", "sh", "text", "json", "c", "cmake", "js", "rust", "toml"}
 HOST = re.compile(r"https?://host\b")
 S3_HOST = "https://s3.host"
 BUCKET = "models"
+SCHEDULER = "tcp://scheduler:8786"
 #: What differs from run to run: times, speeds, and memory.
 MEASURED = re.compile(r"\d+(\.\d+)? [kMGm]?(s|B/s)\b")
 
@@ -155,6 +157,11 @@ class PageRun:
             s3.put(str(store), f"{BUCKET}/{store.name}", recursive=True)
         return address
 
+    @functools.cached_property
+    def scheduler(self) -> str:
+        client = self.servers.enter_context(client_of_cluster(processes=True))
+        return client.scheduler.address
+
     def run(self, block: Block) -> None:
         """Run a block, and compare what it prints with what the page shows."""
         make_given(block.given, self.folder, self.model)
@@ -163,6 +170,8 @@ class PageRun:
             code = HOST.sub(self.address, code)
         if S3_HOST in code:
             code = code.replace(S3_HOST, self.s3_address)
+        if SCHEDULER in code:
+            code = code.replace(SCHEDULER, self.scheduler)
         printed = (self._python if block.language == "python" else self._sh)(block, code)
         if block.output is not None:
             wanted = HOST.sub(self.address, block.output)

@@ -22,7 +22,7 @@ from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database
 from bf16codecs.convert.orbax.converting import ADDRESS_ADVICE
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, other_than_checkpoint
 from bf16codecs.convert.orbax.source import CheckpointReader, open_checkpoint
-from bf16codecs.convert.pieces import file_hash, read_pieces
+from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError, StoreError
@@ -205,7 +205,7 @@ def _compare(
     hashes = [file_hash(header, expected.kinds)]
     arrays = stored_arrays(reader, [header])
     report = progress and partial(progress, "verify")
-    with closing(read_pieces(found, lambda *_: None, arrays, hashes, report)) as pieces:
+    with closing(read_pieces(found, lambda *_: None, all_pieces(arrays), hashes, report)) as pieces:
         for _ in pieces:
             pass
     other = expected.difference(hashes[0].digests())

@@ -5,77 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
-
-from bf16codecs._arrays.array import ArrayReader
-from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._arrays.views import StepView
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._files.digests import Digests
-from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.bases import coded_nbytes, take_samples
 from bf16codecs.convert.checks import (
     check_chunk_count,
     check_digests,
     check_unchanged,
-    digest_kinds,
     stored_index,
 )
-from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.pieces import file_hash, read_pieces
-from bf16codecs.convert.plan import read_base
+from bf16codecs.convert.runs.encoding import NewStep, Parent, encode_step, fill_values
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
-from bf16codecs.convert.summary import BytesDone
-from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.attributes import StoredFile
-from bf16codecs.store.choice import CodecChoice, as_rows
+from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, plan_bytes
-from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import RunInfo, RunStep
 from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunWriter
 
-__all__ = ["NewStep", "add_step", "candidates", "choose_parent", "max_depth"]
-
-
-@dataclass(frozen=True)
-class _Parent:
-    """The earlier step that a step is coded against, and its tensors' arrays by path."""
-
-    #: Its index among the steps of the run, and in its group.
-    index: int
-    slot: int
-    arrays: Mapping[str, ArrayReader]
-
-
-@dataclass(frozen=True)
-class NewStep:
-    """A checkpoint that becomes a step of a run.
-
-    `options` are the caller's, with the group and codec of the run. `largest_chunk` is the largest
-    size of a chunk with all steps of a group, in bytes; None for any.
-    """
-
-    source: ModelReader
-    number: int
-    options: RunOptions
-    largest_chunk: int | None
-    progress: BytesDone | None
-
-    @property
-    def choice(self) -> CodecChoice:
-        """Codec of the run."""
-        return self.options.choice
-
-    @property
-    def digests(self) -> Sequence[str]:
-        """Kinds of the files' digests."""
-        return digest_kinds(self.source, self.options.sha256)
+__all__ = ["add_step", "candidates", "choose_parent", "max_depth"]
 
 
 def add_step(
@@ -109,8 +61,8 @@ def _add_step(
     added = (piece for piece in plan.pieces if piece.path in plan.new)
     check_chunk_count(added, step.options.chunk_size)
     _prepare(writer, info, plan)
-    parent = _choose(run, info, source, step.choice)
-    digests, nbytes = _encode(writer, plan, info, step, parent)
+    parent = _choose(run, info, step)
+    digests, nbytes = encode_step(writer, plan, info, step, parent)
     if run is not None:
         nbytes += _fill_up(writer, run, info.grown() - plan.arrays.keys(), step.choice)
     check_unchanged(source, before)
@@ -133,10 +85,9 @@ def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
         writer.extend(path, steps)
 
 
-def _choose(
-    run: RunReader | None, info: RunInfo, source: ModelReader, choice: CodecChoice
-) -> _Parent | None:
+def _choose(run: RunReader | None, info: RunInfo, step: NewStep) -> Parent | None:
     """Choose the step of the group that the new one is coded against; None to code it whole."""
+    source, choice = step.source, step.choice
     index = len(info.steps)
     slot = index % info.group
     if run is None or slot == 0:
@@ -157,56 +108,10 @@ def _choose(
     chosen = choose_parent(sizes, alone, depths, max_depth(info.group))
     if chosen is None:
         return None
-    paths = info.arrays.keys() & info.paths_at(chosen).values()
-    arrays = {path: StepView(run.array(path), chosen) for path in paths}
-    return _Parent(chosen, chosen - group.start, arrays)
-
-
-def _encode(
-    writer: RunWriter,
-    plan: StepPlan,
-    info: RunInfo,
-    step: NewStep,
-    parent: _Parent | None,
-) -> tuple[list[Digests], int]:
-    """Encode all tensors; return the files' digests, and the number of bytes written."""
-    group, slot = divmod(len(info.steps), info.group)
-    bases, decoded = ThreadBuffer(), ThreadBuffer()
-    grown = info.grown()
-
-    def work(piece: Piece, chunk: Bytes) -> int:
-        if not piece.array.is_written:
-            return 0
-        array = plan.arrays[piece.array.path]
-        earlier = None if parent is None else parent.arrays.get(piece.array.path)
-        base = None if earlier is None else read_base(earlier, piece, bases.get(chunk.size))
-        version = _version(piece.array, chunk, parent, base)
-        fill = None if array.path in grown else partial(_fill, piece.array)
-        appended = writer.append(array, (group, *piece.index), slot, version, fill)
-        if step.options.verify:
-            found = decoded.get(chunk.size)
-            decode(writer.read(appended), found, base)
-            if not np.array_equal(found, chunk):
-                raise CorruptDataError(f"{array.path}: what was read back is not what was written")
-        return appended.nbytes
-
-    hashes = [file_hash(header, step.digests) for header in step.source.headers]
-    read = partial(read_pieces, at_once=writer.concurrency)
-    with closing(read(step.source, work, plan.pieces, hashes, step.progress)) as pieces:
-        nbytes = sum(size for _, size in pieces)
-    return [hasher.digests() for hasher in hashes], nbytes
-
-
-def _version(array: ArrayPlan, chunk: Bytes, parent: _Parent | None, base: Bytes | None) -> Version:
-    if parent is None or base is None:
-        return Version(as_rows(array, chunk))
-    return Version(as_rows(array, chunk), parent.slot, as_rows(array, base))
-
-
-def _fill(array: ArrayPlan) -> Bytes:
-    fill = np.empty(array.chunk_nbytes, np.uint8)
-    fill.view(array.dtype)[:] = array.fill_value
-    return fill
+    names = {path: name for name, path in info.paths_at(chosen).items() if path in info.arrays}
+    arrays = {path: StepView(run.array(path), chosen) for path in names}
+    reader = run.step(info.steps[chosen].number)
+    return Parent(chosen, chosen - group.start, arrays, names, reader)
 
 
 def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: CodecChoice) -> int:
@@ -218,7 +123,9 @@ def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: Co
     nbytes = 0
     for path in sorted(paths):
         array = stored_array(run, path, choice)
-        version = Version(_fill(ArrayPlan(path, array.dtype, array.shape[1:], array.chunks[1:])))
+        version = Version(
+            fill_values(ArrayPlan(path, array.dtype, array.shape[1:], array.chunks[1:]))
+        )
         for index in grid_indices(chunk_counts(array.shape[1:], array.chunks[1:])):
             nbytes += writer.append(array, (group, *index), slot, version, None).nbytes
     return nbytes

@@ -14,14 +14,17 @@ from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import argument
+from bf16codecs._base.cluster import current_cluster
 from bf16codecs._base.names import PREFIX
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
+from bf16codecs.convert.checks import check_unchanged
 from bf16codecs.convert.new_store import is_object_address, object_address, options_of_target
 from bf16codecs.convert.options import RunOptions
-from bf16codecs.convert.runs.appending import NewStep, add_step
+from bf16codecs.convert.runs.appending import add_step
+from bf16codecs.convert.runs.encoding import NewStep
 from bf16codecs.convert.runs.members import check_series
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
 from bf16codecs.convert.runs.step_numbers import StepNumber, ordered_steps, step_of
@@ -35,6 +38,7 @@ from bf16codecs.convert.target import (
     other_than_store,
     target_errors,
 )
+from bf16codecs.convert.workers import Shared, shared
 from bf16codecs.errors import StoreError
 from bf16codecs.store.choice import (
     DEFAULT_CODEC,
@@ -228,16 +232,23 @@ def _write_steps(
         path.mkdir()
     info = _new_info(options.choice, options.keyframe_every)
     done, total = 0, sum(source.total_nbytes() for _, source in checkpoints)
+    # Workers need not see the run, which may lie on this machine's disk until it is uploaded.
+    earlier, before = dict[int, Shared](), dict[int, Any]()
     for number, source in checkpoints:
         report = shifted(options.progress, "convert", done, total)
-        step = NewStep(source, number, options, _largest_chunk(target_kind), report)
+        step = NewStep(source, number, options, _largest_chunk(target_kind), report, earlier)
         with (
             closing(_writer(path, kind, options.zarr_format, durable=False)) as writer,
             _opened(path, info) as run,
         ):
             info, _ = add_step(writer, run, info, step)
+        if current_cluster() is not None:
+            earlier[number], before[number] = shared(source), source.opened_state()
         done += source.total_nbytes()
         source.close()
+    for number, source in checkpoints:
+        if number in before:
+            check_unchanged(source, before[number])
     return info
 
 

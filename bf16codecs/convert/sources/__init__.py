@@ -13,13 +13,14 @@ import os
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.messages import named_errors
-from bf16codecs._base.paths import given_path, missing_path, resolved
+from bf16codecs._base.paths import absolute, given_path, missing_path, resolved
 from bf16codecs.convert.places import LocalPlace, Place, RemotePlace
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import START_BYTES, check_names_to_store, is_safetensors
@@ -58,6 +59,9 @@ def opened_source(
     text = given_path(src, "source")
     path = path_of(text)
     source = _open_address(text, options) if path is None else _open_path(text, path)
+    # On a hub, other processes open the same commit.
+    where = source.location[0] if path is None else absolute(path)
+    source.reopen = partial(opened_source, where, options=options)
     if to_store:
         names = [file.name for file in source.info.files]
         check_names_to_store(source.paths or map(Path, names))

@@ -18,14 +18,23 @@ from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts, grid_in
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
 from bf16codecs._files.journal import JournaledFile, read_padded, superblock_end
-from bf16codecs.codecs.growing import Version, directory_nbytes
+from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import create_dataset, write_region
 from bf16codecs.store.hdf5.writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.runs.layout import STEPS_CHUNK
-from bf16codecs.store.runs.writer import Appended, Fill, Growth, RunArray, grow, shrink, start
+from bf16codecs.store.runs.writer import (
+    AnyVersion,
+    Appended,
+    Fill,
+    Growth,
+    RunArray,
+    grow,
+    shrink,
+    start,
+)
 
 __all__ = ["Hdf5RunWriter"]
 
@@ -45,6 +54,7 @@ class Hdf5RunWriter:
     """
 
     concurrency = 1
+    is_readable = False
 
     def __init__(self, path: Path, durable: bool) -> None:
         self._path = path
@@ -87,7 +97,7 @@ class Hdf5RunWriter:
         array: RunArray,
         index: ChunkIndex,
         slot: int,
-        version: Version,
+        version: AnyVersion,
         fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""

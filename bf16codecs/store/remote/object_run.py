@@ -17,14 +17,23 @@ from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import damaged, named_errors
-from bf16codecs.codecs.growing import Version, directory_nbytes
+from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.remote.lease import ROOT, Lease, wait_for_death
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
 from bf16codecs.store.runs.layout import STEPS_CHUNK
-from bf16codecs.store.runs.writer import Appended, Fill, RunArray, Write, grow, shrink, start
+from bf16codecs.store.runs.writer import (
+    AnyVersion,
+    Appended,
+    Fill,
+    RunArray,
+    Write,
+    grow,
+    shrink,
+    start,
+)
 from bf16codecs.store.zarr.documents import ZarrDocuments, parse_copies
 from bf16codecs.store.zarr.metadata import chunk_key
 from bf16codecs.store.zarr.undo import BYTES_CODEC, steps_chunk
@@ -46,6 +55,7 @@ class ObjectRunWriter:
 
     # As of `ObjectSink`.
     concurrency = 16
+    is_readable = True
 
     def __init__(self, folder: ObjectFolder, root: Found) -> None:
         self._folder = folder
@@ -75,7 +85,7 @@ class ObjectRunWriter:
         array: RunArray,
         index: ChunkIndex,
         slot: int,
-        version: Version,
+        version: AnyVersion,
         fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""

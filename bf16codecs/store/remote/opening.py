@@ -61,7 +61,9 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> ModelRead
     with _advised_options(url, options):
         if kind is Kind.SAFETENSORS:
             return open_remote_safetensors(url, options, limits)
-        return _open(url, remote_store(url, options), limits)
+        reader = _open(url, remote_store(url, options), limits)
+    reader.storage_options = options
+    return reader
 
 
 def open_remote_source(

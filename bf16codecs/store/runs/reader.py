@@ -37,7 +37,7 @@ class _OnRun(ModelReader):
     """Base of the models on a run's arrays: all of it over time, and its steps."""
 
     def __init__(self, store: ModelReader, where: str, info: StoreInfo) -> None:
-        self.store = store
+        self.store, self.storage_options = store, store.storage_options
         super().__init__(store.stored, where, info)
 
     @property

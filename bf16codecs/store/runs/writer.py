@@ -11,11 +11,18 @@ from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import counted, damaged, named_damage
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
-from bf16codecs.codecs.growing import Version, append_version, directory_nbytes, new_growing_frame
+from bf16codecs.codecs.growing import (
+    EncodedVersion,
+    Version,
+    append_version,
+    directory_nbytes,
+    new_growing_frame,
+)
 from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
 from bf16codecs.store.layout import StoreInfo
 
 __all__ = [
+    "AnyVersion",
     "Appended",
     "Fill",
     "Growth",
@@ -28,6 +35,8 @@ __all__ = [
     "start",
 ]
 
+#: A version to encode, or one that was encoded by another process.
+AnyVersion = Version | EncodedVersion
 #: Makes a version of fill values.
 Fill = Callable[[], Bytes]
 
@@ -92,9 +101,12 @@ class RunWriter(Protocol):
     ----------
     concurrency
         How many chunks at a time to write pays off, beyond one for each processor.
+    is_readable
+        Whether other processes can read the run while it gets a step.
     """
 
     concurrency: int
+    is_readable: bool
 
     def create(self, array: RunArray) -> None:
         """Prepare a new array."""
@@ -107,7 +119,7 @@ class RunWriter(Protocol):
         array: RunArray,
         index: ChunkIndex,
         slot: int,
-        version: Version,
+        version: AnyVersion,
         fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk, as its version number `slot`.
@@ -141,12 +153,12 @@ class RunWriter(Protocol):
         """Close files and connections."""
 
 
-def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
+def start(codec: FrameCodec, slot: int, version: AnyVersion, fill: Fill | None) -> Started:
     """Return a new chunk whose version `slot` is the first that is not filled.
 
     Raises StoreError if there have to be versions before it.
     """
-    before: list[Version] = []
+    before: list[AnyVersion] = []
     if slot:
         if fill is None:
             raise StoreError(damaged("it is missing"))
@@ -157,7 +169,7 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
     return Started(content, starts[slot], starts[slot + 1] - starts[slot])
 
 
-def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
+def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: AnyVersion) -> Growth:
     """Return the writes that add version `slot`, which is not the first, to a chunk.
 
     The chunk has `size` bytes, which may be more than its frames take, and its first ones have at

@@ -14,12 +14,12 @@ from bf16codecs._base.forks import make_lock
 from bf16codecs._base.interrupt import shielded
 from bf16codecs._base.messages import named_errors
 from bf16codecs._files.sync import sync_files
-from bf16codecs.codecs.growing import Version, directory_nbytes
+from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.runs.layout import STEPS_CHUNK
-from bf16codecs.store.runs.writer import Appended, Fill, RunArray, Write, grow, start
+from bf16codecs.store.runs.writer import AnyVersion, Appended, Fill, RunArray, Write, grow, start
 from bf16codecs.store.zarr.documents import ZarrDocuments, read_copies
 from bf16codecs.store.zarr.folder import RunFolder
 from bf16codecs.store.zarr.metadata import COPIES, GROUP_DOCUMENTS, chunk_key
@@ -40,6 +40,7 @@ class ZarrRunWriter:
     """
 
     concurrency = 1
+    is_readable = True
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class ZarrRunWriter:
         array: RunArray,
         index: ChunkIndex,
         slot: int,
-        version: Version,
+        version: AnyVersion,
         fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""

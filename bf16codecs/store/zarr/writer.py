@@ -36,7 +36,7 @@ class ChunkWriter:
     ) -> None:
         self._choice = choice
         self._format, self._encoding = zarr_format, encoding
-        self._sink = sink
+        self._sink, self.concurrency = sink, sink.concurrency
         self._codecs: dict[tuple[str, str | None], Codec | DeltaChain | None] = {}
         # Memory for frames: new memory for each took 1.2 s of system time for 930 MB.
         self._memory = ThreadBuffer()

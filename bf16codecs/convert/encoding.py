@@ -1,0 +1,191 @@
+"""Encode the tensors of a model into a store, in this process or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bf16codecs import _core
+from bf16codecs._arrays.array import RangeReader
+from bf16codecs._arrays.grid import Piece
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.threads import codec_threads
+from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
+from bf16codecs.convert.plan import ModelPlan, read_base
+from bf16codecs.convert.summary import BytesDone
+from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.errors import StoreError
+from bf16codecs.store.attributes import Difference
+from bf16codecs.store.plan import difference_spec
+from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.writer import ModelWriter
+from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
+
+__all__ = ["Encoded", "digests_of", "encode"]
+
+_READ_BYTES = 1 << 22
+
+#: Writes a chunk, or its difference to another one, and returns the stored size.
+Write = Callable[[Piece, Bytes, "Bytes | None"], int]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Result of encoding all tensors: digests of the files, stored bytes, checksums of pieces."""
+
+    digests: list[Digests]
+    stored_nbytes: int
+    checksums: dict[tuple[int, int], int]
+
+
+class ChunkEncoder:
+    """Encodes chunks of a source into a store, and takes their checksums; several threads may."""
+
+    def __init__(
+        self, write: Write, bases: Mapping[str, RangeReader], keep_checksums: bool
+    ) -> None:
+        self._write, self._bases, self._keep_checksums = write, bases, keep_checksums
+        self._buffer = ThreadBuffer()
+
+    def __call__(self, piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
+        """Encode and write a chunk; return its stored size, and the checksum of the piece."""
+        size = 0
+        if piece.array.is_written:
+            base = None
+            if piece.array.has_base:
+                memory = self._buffer.get(chunk.size)
+                base = read_base(self._bases[piece.array.path], piece, memory)
+            size = self._write(piece, chunk, base)
+        return size, _core.checksum(chunk[: piece.nbytes]) if self._keep_checksums else None
+
+
+def encode(
+    source: ModelReader,
+    writer: ModelWriter,
+    plan: ModelPlan,
+    base: ModelReader | None,
+    kinds: Sequence[str],
+    keep_checksums: bool,
+    progress: BytesDone | None,
+) -> Encoded:
+    """Encode all tensors, which may be differences to a base, and compute the files' digests."""
+    cluster = current_cluster()
+    if cluster is not None:
+        return _encode_on(cluster, source, writer, plan, base, kinds, keep_checksums, progress)
+    work = ChunkEncoder(writer.write, plan.bases, keep_checksums)
+    hashes = [file_hash(header, kinds) for header in source.headers]
+    checksums: dict[tuple[int, int], int] = {}
+    stored, todo = 0, all_pieces(plan.arrays)
+    with closing(read_pieces(source, work, todo, hashes, progress, writer.concurrency)) as pieces:
+        for piece, (size, checksum) in pieces:
+            stored += size
+            if checksum is not None:
+                checksums[piece.array.file, piece.offset] = checksum
+    return Encoded([hasher.digests() for hasher in hashes], stored, checksums)
+
+
+def _encode_on(
+    cluster: Cluster,
+    source: ModelReader,
+    writer: ModelWriter,
+    plan: ModelPlan,
+    base: ModelReader | None,
+    kinds: Sequence[str],
+    keep_checksums: bool,
+    progress: BytesDone | None,
+) -> Encoded:
+    """Encode all tensors on a cluster, and read every byte of them twice."""
+    if not isinstance(writer, ZarrWriter):
+        raise ValueError("only Zarr stores can be written by several processes")
+    workers = _Workers(
+        shared(source),
+        None if base is None else shared(base),
+        writer.shared(),
+        keep_checksums,
+        cluster.threads,
+    )
+    # Digests take longest, since a file is hashed in one go: they start first.
+    files = range(len(source.headers))
+    jobs: list[Callable[[], Any]] = [partial(workers.digests, kinds, file) for file in files]
+    todo = batches(
+        (piece for array in plan.arrays for piece in array.pieces()), lambda piece: piece.nbytes
+    )
+    jobs += (partial(workers.encode, pieces, _differences(plan, pieces)) for pieces in todo)
+    digests: dict[int, Digests] = {}
+    checksums: dict[tuple[int, int], int] = {}
+    done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
+    with closing(cluster.run(jobs)) as results:
+        for number, result in results:
+            if number in files:
+                digests[number] = result
+                continue
+            nbytes, stored_nbytes, sums = result
+            done, stored = done + nbytes, stored + stored_nbytes
+            checksums.update(sums)
+            if progress is not None:
+                progress(done, total)
+    return Encoded([digests[file] for file in files], stored, checksums)
+
+
+def _differences(plan: ModelPlan, pieces: Sequence[Piece]) -> dict[str, Difference]:
+    """Return the differences, by path, that pieces are part of."""
+    paths = {piece.array.path for piece in pieces if piece.array.has_base}
+    return {path: plan.differences[path] for path in paths}
+
+
+@dataclass(frozen=True)
+class _Workers:
+    """The jobs of an encoding; this travels to the workers with each."""
+
+    source: Shared
+    base: Shared | None
+    writer: ChunkWriter
+    keep_checksums: bool
+    threads: int
+
+    def encode(
+        self, pieces: Sequence[Piece], differences: Mapping[str, Difference]
+    ) -> tuple[int, int, dict[tuple[int, int], int]]:
+        """Encode chunks; return the size of the pieces, their stored size, and checksums."""
+        bases: dict[str, RangeReader] = {}
+        for path, difference in differences.items():
+            assert self.base is not None
+            base = self.base.model()
+            found = base.counterpart(difference.tensor, *difference_spec(difference))
+            if found is None:
+                raise StoreError(f"{base.where}: has no tensor {difference.tensor!r} any more")
+            bases[path] = found
+        work = ChunkEncoder(self.writer.write, bases, self.keep_checksums)
+        stored, checksums, todo = 0, dict[tuple[int, int], int](), these_pieces(pieces)
+        with codec_threads(self.threads):
+            at_once = self.writer.concurrency
+            read = read_pieces(self.source.model(), work, todo, [], None, at_once)
+            with closing(read) as encoded:
+                for piece, (size, checksum) in encoded:
+                    stored += size
+                    if checksum is not None:
+                        checksums[piece.array.file, piece.offset] = checksum
+        return todo.nbytes, stored, checksums
+
+    def digests(self, kinds: Sequence[str], file: int) -> Digests:
+        """Return the digests of one of the source's files."""
+        with codec_threads(self.threads):
+            return digests_of(self.source.model(), kinds, file)
+
+
+def digests_of(model: ModelReader, kinds: Sequence[str], file: int) -> Digests:
+    """Read one of a model's files, and return its digests."""
+    header, buffer = model.headers[file], np.empty(_READ_BYTES, np.uint8)
+    hashes = FileHash(kinds, header.file_size, header.prefix)
+    for offset in range(header.data_start, header.file_size, _READ_BYTES):
+        part = buffer[: header.file_size - offset]
+        model.read_range(file, offset, part)
+        hashes.add(offset, part)
+    return hashes.digests()
