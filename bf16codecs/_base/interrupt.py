@@ -97,7 +97,7 @@ def finish(what: str) -> None:
 
 @contextmanager
 def temporary() -> Iterator[None]:
-    """Forget work that is completed inside the block: it does not stay."""
+    """Forget work that is completed inside the block: it does not stay, or is reported."""
     global _finished
     try:
         yield

@@ -107,13 +107,17 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
 
     console = Console(stderr=True)
     columns, has_bar = _progress_columns(console.width), console.width >= _WIDE
-    with Progress(*columns, console=console, transient=True, expand=has_bar) as bar:
+    # Lines that are printed meanwhile go above the bar, unless they go into a pipe or a file.
+    redirects = sys.stdout.isatty()
+    with Progress(
+        *columns, console=console, transient=True, expand=has_bar, redirect_stdout=redirects
+    ) as bar:
         tasks = {}
 
         def update(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=total)
-            bar.update(tasks[phase], completed=done)
+            bar.update(tasks[phase], completed=done, total=total)
 
         yield update
 

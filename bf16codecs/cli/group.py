@@ -12,6 +12,7 @@ from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
 from bf16codecs.cli.convert import orbax, rebase, undo_append
 from bf16codecs.cli.demo import demo
+from bf16codecs.cli.fleet import fleet
 from bf16codecs.cli.hugging_face import pack_hf
 from bf16codecs.cli.inspect import info, plugin_path, verify
 from bf16codecs.cli.view import view
@@ -44,6 +45,7 @@ for _command in (
     bench,
     bench_run,
     demo,
+    fleet,
     info,
     orbax,
     pack_hf,

@@ -19,19 +19,18 @@ from looping import for_each
 SLOW = {
     *(f"docs/{name}.md" for name in ("benchmarks", "checkpoints", "how_it_works", "hugging_face")),
     *(f"docs/{name}.md" for name in ("index", "orbax", "tutorial", "upstream", "which_codec")),
-    *(f"docs/howto/{name}.md" for name in ("analysis", "hdf5", "programs", "remote", "torch")),
-    *(f"docs/howto/{name}.md" for name in ("netcdf", "training", "zarr")),
+    *(f"docs/howto/{name}.md" for name in ("analysis", "cluster", "hdf5", "programs", "remote")),
+    *(f"docs/howto/{name}.md" for name in ("netcdf", "torch", "training", "zarr")),
     "docs/languages.md",
 }
 #: Reasons for which blocks are not run, and their counts: a new one has to be added here.
 NOT_RUN = {
-    "installs packages": 13,
+    "installs packages": 14,
     "takes minutes": 13,
     "takes a minute": 1,  # run by tests/test_examples.py, in less
     "builds C++": 15,
     "builds Rust": 1,
     "builds netCDF-C": 1,
-    "needs a cluster": 1,
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,

@@ -1,0 +1,1 @@
+"""Convert many models, each to a store of its own."""

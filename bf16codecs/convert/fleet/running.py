@@ -1,0 +1,217 @@
+"""Convert the models of a plan, one after the other, or side by side on a cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.cluster import Cluster, current_cluster
+from bf16codecs._base.messages import one_line
+from bf16codecs._base.paths import absolute
+from bf16codecs._base.threads import codec_threads
+from bf16codecs._files.publish import recover_missing
+from bf16codecs.convert.bases import AUTO
+from bf16codecs.convert.checks import differing_names, stored_index
+from bf16codecs.convert.fleet.plan import Conversion, in_rounds
+from bf16codecs.convert.new_store import is_object_address, options_of_target
+from bf16codecs.convert.options import Options, zarr_kind
+from bf16codecs.convert.sources import opened_source
+from bf16codecs.convert.store import convert_model
+from bf16codecs.convert.summary import Progress
+from bf16codecs.errors import BF16CodecsError
+from bf16codecs.store.kinds import address_scheme, path_of
+from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.reader import ModelReader
+
+__all__ = ["ConversionResult", "convert_fleet"]
+
+# A single worker converts models up to this size, in some minutes; all of them share larger ones,
+# which come last: otherwise, the cluster would wait for a few.
+_ONE_WORKERS = 32 << 30
+_ERRORS = (BF16CodecsError, OSError, ValueError, MemoryError, ImportError)
+
+
+@dataclass(frozen=True)
+class ConversionResult:
+    """The result for one model of a fleet; sizes in bytes."""
+
+    conversion: Conversion
+    #: "converted", "there" if its store was complete before, or "failed".
+    state: str
+    nbytes: int = 0
+    stored_nbytes: int = 0
+    seconds: float = 0.0
+    #: A line about the store's base, or why it failed.
+    note: str = ""
+
+
+class _TooLarge(Exception):
+    """A model that a single worker would take too long for."""
+
+
+def convert_fleet(
+    conversions: Sequence[Conversion],
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Iterator[ConversionResult]:
+    """Convert models, and yield the result of each as soon as it is there.
+
+    A model that fails does not end the others. A store that is complete, and has the source's
+    files, headers and index, stays as it is: repeating the call after an interruption does what is
+    left. Bases that are stores of the same plan are made first. In `bf16codecs.dask.cluster`,
+    workers convert models side by side, and together those above 32 GiB.
+
+    Parameters
+    ----------
+    conversions
+        A plan: see `plan_fleet`.
+    progress
+        As for `safetensors_to_zarr`, for each model anew; not called on a cluster.
+    options
+        Other arguments of `safetensors_to_zarr`, except `base` and `lossy`. With `overwrite`,
+        stores are made again.
+
+    Yields
+    ------
+    ConversionResult
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an option is invalid, or stores of the plan are bases of each other.
+    ConnectionError
+        If the cluster fails.
+    """
+    checked = Options(**options, progress=progress)
+    rounds = in_rounds(conversions)
+    return _in_rounds(conversions, rounds, checked)
+
+
+def _in_rounds(
+    conversions: Sequence[Conversion], rounds: Sequence[Sequence[int]], options: Options
+) -> Iterator[ConversionResult]:
+    cluster = current_cluster()
+    for numbers in rounds:
+        todo = [conversions[number] for number in numbers]
+        if cluster is None:
+            for conversion in todo:
+                yield _convert(conversion, options)
+        else:
+            yield from _on_workers(cluster, todo, options)
+
+
+def _on_workers(
+    cluster: Cluster, todo: Sequence[Conversion], options: Options
+) -> Iterator[ConversionResult]:
+    job = partial(_convert_on_worker, replace(options, progress=None, threads=cluster.threads))
+
+    def killed(number: int, reason: str) -> ConversionResult:
+        return ConversionResult(todo[number], "failed", note=reason)
+
+    large = []
+    jobs = (partial(job, _with_absolute_paths(each)) for each in todo)
+    with closing(cluster.run(jobs, killed)) as results:
+        for number, result in results:
+            if result is None:
+                large.append(todo[number])
+            else:
+                yield replace(result, conversion=todo[number])
+    for conversion in large:
+        yield _convert(conversion, options)
+
+
+def _with_absolute_paths(conversion: Conversion) -> Conversion:
+    """Return a conversion for workers, which may have other working folders."""
+
+    def absolute_place(text: str) -> str:
+        start, text = (AUTO, text.removeprefix(AUTO)) if text.startswith(AUTO) else ("", text)
+        path = path_of(text)
+        return start + (absolute(path) if path else text)
+
+    source, store, base = conversion.source, conversion.store, conversion.base
+    return Conversion(absolute_place(source), absolute_place(store), absolute_place(base))
+
+
+def _convert_on_worker(options: Options, conversion: Conversion) -> ConversionResult | None:
+    """Convert a model on a worker; return None if it is too large for one."""
+    try:
+        with codec_threads(options.threads):
+            return _convert(conversion, options, _ONE_WORKERS)
+    except _TooLarge:
+        return None
+
+
+def _convert(conversion: Conversion, options: Options, most: int | None = None) -> ConversionResult:
+    """Convert a model; raise _TooLarge if it has more bytes than that."""
+    start = time.perf_counter()
+    try:
+        with _interrupt.temporary():  # one of several, each of which is reported
+            result = _converted(conversion, options, most)
+    except _ERRORS as e:
+        result = ConversionResult(conversion, "failed", note=one_line(e))
+    return replace(result, seconds=time.perf_counter() - start)
+
+
+def _converted(conversion: Conversion, options: Options, most: int | None) -> ConversionResult:
+    options = replace(options, base=conversion.base or None)
+    of_source = options.storage_options if address_scheme(conversion.source) else None
+    with closing(opened_source(conversion.source, to_store=True, options=of_source)) as source:
+        if not options.overwrite and (there := _there(conversion, source, options)):
+            return there
+        if most is not None and source.total_nbytes() > most:
+            raise _TooLarge
+        kind = zarr_kind(conversion.store)
+        if (path := path_of(conversion.store)) is not None:
+            os.makedirs(os.path.dirname(absolute(path)), exist_ok=True)
+        try:
+            summary = convert_model(source, conversion.store, kind, options)
+        except FileExistsError:
+            # Another process was faster: the same task, if a worker was given up too early.
+            if there := _there(conversion, source, options):
+                return there
+            raise
+    sizes = summary.nbytes, summary.stored_nbytes
+    return ConversionResult(conversion, "converted", *sizes, note=summary.base)
+
+
+def _there(
+    conversion: Conversion, source: ModelReader, options: Options
+) -> ConversionResult | None:
+    """Return the result for a store that is complete; None if nothing is there.
+
+    Raises FileExistsError if it holds another model.
+    """
+    of_store = None
+    if is_object_address(conversion.store):
+        # zarr and obstore are imported only for addresses.
+        from bf16codecs.convert.new_remote import has_store
+
+        places = [conversion.source, conversion.base]
+        given = options.target_options, options.storage_options
+        of_store = options_of_target(conversion.store, *given, places)
+        is_there = has_store(conversion.store, of_store)
+    else:
+        path = Path(path_of(conversion.store) or "")
+        recover_missing(path)
+        is_there = os.path.lexists(path)
+    if not is_there:
+        return None
+    opening = Opening(of_store, with_base=False)
+    with closing(open_store(conversion.store, opening=opening)) as store:
+        difference = differing_names(store, store.headers, stored_index(store), source)
+        if difference is not None:
+            option = for_caller("overwrite=True", "--overwrite")
+            raise FileExistsError(
+                f"{conversion.store}: of another model: {difference} ({option} replaces it)"
+            )
+        nbytes = sum(header.file_size for header in source.headers)
+        return ConversionResult(conversion, "there", nbytes, store.total_nbytes())
