@@ -152,6 +152,8 @@ class PageRun:
         address, _ = self.servers.enter_context(s3_server())
         public = {"s3_additional_kwargs": {"ACL": "public-read"}}
         s3 = fsspec.filesystem("s3", endpoint_url=address, **CREDENTIALS, **public)
+        if s3.exists(BUCKET):  # of another page that ran in this process
+            s3.rm(BUCKET, recursive=True)
         s3.mkdir(BUCKET)
         for store in self.folder.glob("*.zarr"):
             s3.put(str(store), f"{BUCKET}/{store.name}", recursive=True)

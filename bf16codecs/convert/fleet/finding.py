@@ -97,9 +97,9 @@ def models_among(files: Iterable[str], root: str) -> list[FoundModel]:
 
     Examples
     --------
-    >>> models_among(["a/model.safetensors", "a/config.json", "loras/x.safetensors"], "models")
-    [FoundModel(path='a/model.safetensors', name='a'),
-     FoundModel(path='loras/x.safetensors', name='loras/x')]
+    >>> found = models_among(["a/model.safetensors", "a/config.json", "b/x.safetensors"], "models")
+    >>> [tuple(model) for model in found]
+    [('a/model.safetensors', 'a'), ('b/x.safetensors', 'b/x')]
     """
     by_folder: defaultdict[str, list[str]] = defaultdict(list)
     for file in files:
