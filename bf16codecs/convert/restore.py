@@ -20,7 +20,6 @@ from bf16codecs._base.paths import given_path, names_folder, resolved
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests, digests_of_file
 from bf16codecs._files.reading import reserve, write_all
-from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.decoding import digest_error, unpack
 from bf16codecs.convert.pieces import do_pieces, these_pieces
@@ -29,6 +28,7 @@ from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, su
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.convert.workers import Shared, not_seen, shared
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
+from bf16codecs.store.bases import local_chain
 from bf16codecs.store.kinds import (
     FOREIGN_SUFFIXES,
     GGUF_SUFFIX,

@@ -9,7 +9,8 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -30,6 +31,7 @@ __all__ = [
     "identity",
     "is_beside",
     "is_nameable",
+    "local_chain",
     "location_of",
     "path_to",
     "work_with_bases",
@@ -144,6 +146,16 @@ def identity(model: str) -> str:
     """Return a model's identity in a chain of bases."""
     path = path_of(model)
     return model.rstrip("/") if path is None else os.path.realpath(path)
+
+
+def local_chain(model: ModelReader | None) -> Iterator[Path]:
+    """Yield the local paths of a model and of its chain of bases; addresses are left out."""
+    while model is not None:
+        where, _ = model.location
+        path = path_of(where)
+        if path is not None:
+            yield Path(path)
+        model = model.base
 
 
 def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute, given_path, require_folder_of
-from bf16codecs.convert.bases import AUTO
+from bf16codecs.convert.base_search import AUTO
 from bf16codecs.convert.fleet.finding import find_models
 from bf16codecs.errors import StoreError
 from bf16codecs.store.bases import identity

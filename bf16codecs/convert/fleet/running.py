@@ -18,7 +18,7 @@ from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import absolute
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
-from bf16codecs.convert.bases import AUTO
+from bf16codecs.convert.base_search import AUTO
 from bf16codecs.convert.checks import differing_names, stored_index
 from bf16codecs.convert.fleet.plan import Conversion, in_rounds
 from bf16codecs.convert.new_store import is_object_address, options_of_target

@@ -16,7 +16,6 @@ from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database
 from bf16codecs.convert.orbax.converting import ADDRESS_ADVICE
@@ -27,6 +26,7 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo
+from bf16codecs.store.bases import local_chain
 from bf16codecs.store.kinds import Kind, path_of, restorer_of
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader, stored_arrays

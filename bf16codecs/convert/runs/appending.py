@@ -10,7 +10,6 @@ from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._arrays.views import StepView
 from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.growing import Version
-from bf16codecs.convert.bases import coded_nbytes, take_samples
 from bf16codecs.convert.checks import (
     check_chunk_count,
     check_digests,
@@ -19,6 +18,7 @@ from bf16codecs.convert.checks import (
 )
 from bf16codecs.convert.runs.encoding import NewStep, Parent, encode_step, fill_values
 from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
+from bf16codecs.convert.samples import coded_nbytes, take_samples
 from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo

@@ -20,7 +20,7 @@ from bf16codecs._base.paths import absolute, given_path, missing_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.sync import make_folders
-from bf16codecs.convert.bases import AUTO
+from bf16codecs.convert.base_search import AUTO
 from bf16codecs.convert.target import check_store_name, target_errors
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, CodecChoice
 from bf16codecs.store.kinds import Kind
