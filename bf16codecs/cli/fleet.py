@@ -24,8 +24,10 @@ from bf16codecs.cli.options import (
     target_option,
 )
 from bf16codecs.cli.reports import write_text
+from bf16codecs.cli.runs import check_codec
 from bf16codecs.cli.tables import Table
 from bf16codecs.errors import ManyFilesWarning, StoreError
+from bf16codecs.store.choice import CodecChoice
 
 if TYPE_CHECKING:
     from bf16codecs.convert.fleet.plan import Conversion
@@ -53,6 +55,17 @@ _STATES = {"there": "was there"}
     help="Write the plan to FILE and stop: a line of CSV for each model, with its source, its store"
     " and its base.",
 )
+@click.option(
+    "--find-bases",
+    is_flag=True,
+    help="Store models that come from one another, such as fine-tunes, as differences to one of"
+    " them, which is found by a sample.",
+)
+@click.option(
+    "--share",
+    is_flag=True,
+    help="Let chunks that several stores have be hard links to one file.",
+)
 @conversion_options(with_lossy=False)
 @target_option
 @zarr_format_option
@@ -62,6 +75,8 @@ _STATES = {"there": "was there"}
 def fleet(
     paths: tuple[str, ...],
     plan_file: str | None,
+    find_bases: bool,
+    share: bool,
     lossy: str | None,
     quiet: bool,
     as_json: bool,
@@ -84,7 +99,9 @@ def fleet(
 
     if lossy is not None:
         raise click.UsageError("lossy stores are made one by one: use st2zarr --lossy")
-    conversions = _planned(paths, options)
+    if find_bases:
+        check_codec(options, CodecChoice.check_difference)
+    conversions = _planned(paths, find_bases, options)
     if plan_file is not None:
         write_text(plan_text(conversions), plan_file)
         if not (quiet or plan_file == "-"):
@@ -98,7 +115,7 @@ def fleet(
     names = [[printable(each.store)] for each in conversions]
     table = Table(_COLUMNS, [[*name, *[""] * 5] for name in names]) if shows_rows else None
     with progress_bar(quiet) as progress:
-        for result in convert_fleet(conversions, progress=progress, **options):
+        for result in convert_fleet(conversions, share=share, progress=progress, **options):
             results.append(result)
             if table is not None:
                 table.row(_cells(result))
@@ -107,19 +124,23 @@ def fleet(
     _report(results, len(conversions), quiet, as_json)
 
 
-def _planned(paths: Sequence[str], options: dict[str, Any]) -> list[Conversion]:
+def _planned(paths: Sequence[str], find_bases: bool, options: dict[str, Any]) -> list[Conversion]:
     """Find the models, or read a plan; take the base from the options of conversions."""
     from bf16codecs.convert.fleet.plan import parse_plan, plan_fleet
 
     base = options.pop("base")
     if len(paths) == 1 and paths[0].endswith(".csv"):
-        if base is not None:
-            raise click.UsageError("--base goes with SRC: a plan has a base for each store")
+        if base is not None or find_bases:
+            name = "--find-bases" if find_bases else "--base"
+            raise click.UsageError(f"{name} goes with SRC: a plan has a base for each store")
         return parse_plan(Path(paths[0]).read_text(encoding="utf-8"), paths[0])
     if len(paths) == 1:
         raise click.UsageError(f"Missing argument 'DST': where to make the stores of {paths[0]}.")
     *sources, target = paths
-    return plan_fleet(sources, target, base=base, storage_options=options["storage_options"])
+    storage_options = options["storage_options"]
+    return plan_fleet(
+        sources, target, base=base, find_bases=find_bases, storage_options=storage_options
+    )
 
 
 def _cells(result: ConversionResult) -> list[str]:
@@ -152,11 +173,13 @@ def _report(results: Sequence[ConversionResult], planned: int, quiet: bool, as_j
             source = result.conversion.source
             say(printable(f"{source}: {result.note.removeprefix(f'{source}: ')}"))
         was_there = f", {states['there']} were there" if states["there"] else ""
+        shared_nbytes = sum(result.shared_nbytes for result in results)
+        shared = f", {format_size(shared_nbytes)} of it in shared files" if shared_nbytes else ""
         lost = f", {len(failed)} failed" if failed else ""
         say(
             f"{counted(planned, 'model')}: {states['converted']} converted{was_there}{lost};"
             f" {format_size(nbytes)} -> {format_size(stored)}"
-            f" (ratio {nbytes / max(1, stored):.3f})"
+            f" (ratio {nbytes / max(1, stored):.3f}){shared}"
         )
     if failed:
         first = failed[0]

@@ -12,7 +12,7 @@ from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.cli.options import WholeNumber, add_options, is_given
 from bf16codecs.store.choice import DEFAULT_GROUP, DEFAULT_STEP_SIZE, CodecChoice
 
-__all__ = ["STEP", "Job", "run_job", "run_options", "step_options"]
+__all__ = ["STEP", "Job", "check_codec", "run_job", "run_options", "step_options"]
 
 #: The number of a step.
 STEP = WholeNumber(0, 2**63 - 1)
@@ -91,13 +91,13 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         if allow_changed:
             raise click.UsageError("--allow-changed-tensors goes with --series and --append")
         if options["base"] is not None:
-            _check_codec(options, CodecChoice.check_difference)
+            check_codec(options, CodecChoice.check_difference)
         return Job.MODEL
     others = {**others, "--base": options.pop("base")}
     for name, value in others.items():
         if value is not None:
             raise click.UsageError(f"{name} does not go with --series and --append")
-    _check_codec(options, CodecChoice.check_run)
+    check_codec(options, CodecChoice.check_run)
     options |= {"keyframe_every": every, "allow_changed_tensors": allow_changed}
     if not is_given("chunk_size"):
         options["chunk_size"] = DEFAULT_STEP_SIZE
@@ -115,7 +115,8 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
     return Job.APPEND
 
 
-def _check_codec(options: Mapping[str, Any], check: Callable[[CodecChoice], None]) -> None:
+def check_codec(options: Mapping[str, Any], check: Callable[[CodecChoice], None]) -> None:
+    """Raise UsageError if the codec and level of `options` do not pass a check."""
     try:
         check(CodecChoice(options["codec"], options["level"]))
     except ValueError as e:

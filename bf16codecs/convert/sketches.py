@@ -24,8 +24,9 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = ["Sketch", "sketch_of"]
 
-# So many tensors, and so many items of each: 16,384 items.
-_TENSORS, _ITEMS = 32, 512
+# So many tensors, and so many items of each: reading a part takes 0.4 ms, whatever its size. Of
+# 1,000 stores, a search took 7 s; with 32 tensors 20.
+_TENSORS, _ITEMS = 10, 2048
 # Smaller tensors, of norms, tell little: their changes are not those of the weights.
 _LEAST_ITEMS = 1 << 12
 # The symbols of differences are lengths in bits, and exponents have those from here on.
@@ -38,6 +39,8 @@ class _Part(NamedTuple):
     """Items of a tensor as integers in the order of their values, and the tensor's size."""
 
     keys: NDArray[np.int64]
+    #: The items' signs, one bit for each.
+    signs: int
     fraction_bits: int
     nbytes: int
 
@@ -49,6 +52,18 @@ class Sketch:
     parts: Mapping[bytes, _Part]
     #: Items of FP32 rounded to BF16, and of BF16 widened to FP32, which differences may be to.
     converted: Mapping[bytes, _Part]
+
+    def agreement(self, other: Sketch) -> float:
+        """Return the part of signs that are equal: about 0.5 for strangers, 0 without a common one.
+
+        It takes some microseconds.
+        """
+        items = equal = 0
+        for key, part in self.parts.items():
+            if (of_other := other.parts.get(key)) is not None:
+                items += part.keys.size
+                equal += part.keys.size - (part.signs ^ of_other.signs).bit_count()
+        return equal / max(1, items)
 
     def bits(self, base: Sketch | None = None) -> float | None:
         """Estimate the bits per value of the model coded alone, or as differences to a base.
@@ -138,5 +153,7 @@ def _part(items: Bytes, dtype: str, shape: tuple[int, ...]) -> _Part:
     size = np.dtype(dtype).itemsize
     bits = items.view(f"u{size}").astype(np.int64)
     magnitudes = bits & ((1 << (8 * size - 1)) - 1)
-    keys = np.where(bits == magnitudes, magnitudes, -magnitudes)
-    return _Part(keys, FIELDS[_FLOATS[dtype]].mantissa, math.prod(shape) * size)
+    is_positive = bits == magnitudes
+    keys = np.where(is_positive, magnitudes, -magnitudes)
+    signs = int.from_bytes(np.packbits(is_positive).tobytes(), "big")
+    return _Part(keys, signs, FIELDS[_FLOATS[dtype]].mantissa, math.prod(shape) * size)

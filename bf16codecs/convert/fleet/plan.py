@@ -19,7 +19,14 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.bases import identity
 from bf16codecs.store.kinds import path_of
 
-__all__ = ["Conversion", "in_rounds", "parse_plan", "plan_fleet", "plan_text"]
+__all__ = [
+    "Conversion",
+    "in_rounds",
+    "parse_plan",
+    "plan_fleet",
+    "plan_text",
+    "with_absolute_paths",
+]
 
 _COLUMNS = ("source", "store", "base")
 _SHOWN = 3
@@ -39,6 +46,7 @@ def plan_fleet(
     target: str | os.PathLike[str],
     *,
     base: str | os.PathLike[str] | None = None,
+    find_bases: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Conversion]:
     """Plan the conversion of all models that are found.
@@ -53,6 +61,9 @@ def plan_fleet(
         ``llama/8b`` below its folder becomes the store ``llama/8b.zarr``.
     base
         A base for all of them.
+    find_bases
+        Let models that come from one another, such as fine-tunes, have one of them as base. They
+        are found by a sample of 40 KB of each.
     storage_options
         Options of the file system of sources at addresses.
 
@@ -81,6 +92,10 @@ def plan_fleet(
         for path, name in models:
             found.append(Conversion(path, f"{target}/{name}.zarr", os.fspath(base or "")))
     _check(found)
+    if find_bases:
+        from bf16codecs.convert.fleet.families import with_bases
+
+        return with_bases(found, storage_options)
     return found
 
 
@@ -125,6 +140,18 @@ def parse_plan(text: str, where: str) -> list[Conversion]:
         raise ValueError(f"{where}: not a plan: {e}") from None
     _check(found)
     return found
+
+
+def with_absolute_paths(conversion: Conversion) -> Conversion:
+    """Return a conversion for workers, which may have other working folders."""
+
+    def absolute_place(text: str) -> str:
+        start, text = (AUTO, text.removeprefix(AUTO)) if text.startswith(AUTO) else ("", text)
+        path = path_of(text)
+        return start + (absolute(path) if path else text)
+
+    source, store, base = conversion.source, conversion.store, conversion.base
+    return Conversion(absolute_place(source), absolute_place(store), absolute_place(base))
 
 
 def in_rounds(conversions: Sequence[Conversion]) -> list[list[int]]:

@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.cluster import Cluster, current_cluster
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import absolute
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
-from bf16codecs.convert.base_search import AUTO
 from bf16codecs.convert.checks import differing_names, stored_index
-from bf16codecs.convert.fleet.plan import Conversion, in_rounds
+from bf16codecs.convert.fleet.plan import Conversion, in_rounds, with_absolute_paths
+from bf16codecs.convert.fleet.sharing import POOL, prune_pool, share_chunks
 from bf16codecs.convert.new_store import is_object_address, options_of_target
 from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress
 from bf16codecs.errors import BF16CodecsError
-from bf16codecs.store.kinds import address_scheme, path_of
+from bf16codecs.store.kinds import Kind, address_scheme, path_of
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
 
@@ -49,6 +49,8 @@ class ConversionResult:
     nbytes: int = 0
     stored_nbytes: int = 0
     seconds: float = 0.0
+    #: Bytes of its chunks that other stores have, too, in the same files.
+    shared_nbytes: int = 0
     #: A line about the store's base, or why it failed.
     note: str = ""
 
@@ -60,6 +62,7 @@ class _TooLarge(Exception):
 def convert_fleet(
     conversions: Sequence[Conversion],
     *,
+    share: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[ConversionResult]:
@@ -74,6 +77,9 @@ def convert_fleet(
     ----------
     conversions
         A plan: see `plan_fleet`.
+    share
+        Let chunks that several stores have be hard links to one file, below a hidden folder beside
+        them. Each store stays complete by itself. All have to be folders on one disk.
     progress
         As for `safetensors_to_zarr`, for each model anew; not called on a cluster.
     options
@@ -93,32 +99,53 @@ def convert_fleet(
     """
     checked = Options(**options, progress=progress)
     rounds = in_rounds(conversions)
-    return _in_rounds(conversions, rounds, checked)
+    return _in_rounds(conversions, rounds, checked, _pool(conversions) if share else None)
+
+
+def _pool(conversions: Sequence[Conversion]) -> Path | None:
+    """Return the folder of shared chunks; raise ValueError if stores cannot share chunks."""
+    for each in conversions:
+        if is_object_address(each.store) or zarr_kind(each.store) is not Kind.FOLDER:
+            share = argument("share")
+            raise ValueError(
+                f"{each.store}: {share} is for stores in folders of a disk: others have no links;"
+                " let models have bases instead"
+            )
+    folders = [os.path.dirname(absolute(path_of(each.store) or "")) for each in conversions]
+    return Path(os.path.commonpath(folders), POOL) if folders else None
 
 
 def _in_rounds(
-    conversions: Sequence[Conversion], rounds: Sequence[Sequence[int]], options: Options
+    conversions: Sequence[Conversion],
+    rounds: Sequence[Sequence[int]],
+    options: Options,
+    pool: Path | None,
 ) -> Iterator[ConversionResult]:
     cluster = current_cluster()
-    for numbers in rounds:
-        todo = [conversions[number] for number in numbers]
-        if cluster is None:
-            for conversion in todo:
-                yield _convert(conversion, options)
-        else:
-            yield from _on_workers(cluster, todo, options)
+    try:
+        for numbers in rounds:
+            todo = [conversions[number] for number in numbers]
+            if cluster is None:
+                for conversion in todo:
+                    yield _convert(conversion, options, pool)
+            else:
+                yield from _on_workers(cluster, todo, options, pool)
+    finally:
+        if pool is not None:
+            prune_pool(pool)
 
 
 def _on_workers(
-    cluster: Cluster, todo: Sequence[Conversion], options: Options
+    cluster: Cluster, todo: Sequence[Conversion], options: Options, pool: Path | None
 ) -> Iterator[ConversionResult]:
-    job = partial(_convert_on_worker, replace(options, progress=None, threads=cluster.threads))
+    of_worker = replace(options, progress=None, threads=cluster.threads)
+    job = partial(_convert_on_worker, of_worker, pool)
 
     def killed(number: int, reason: str) -> ConversionResult:
         return ConversionResult(todo[number], "failed", note=reason)
 
     large = []
-    jobs = (partial(job, _with_absolute_paths(each)) for each in todo)
+    jobs = (partial(job, with_absolute_paths(each)) for each in todo)
     with closing(cluster.run(jobs, killed)) as results:
         for number, result in results:
             if result is None:
@@ -126,36 +153,31 @@ def _on_workers(
             else:
                 yield replace(result, conversion=todo[number])
     for conversion in large:
-        yield _convert(conversion, options)
+        yield _convert(conversion, options, pool)
 
 
-def _with_absolute_paths(conversion: Conversion) -> Conversion:
-    """Return a conversion for workers, which may have other working folders."""
-
-    def absolute_place(text: str) -> str:
-        start, text = (AUTO, text.removeprefix(AUTO)) if text.startswith(AUTO) else ("", text)
-        path = path_of(text)
-        return start + (absolute(path) if path else text)
-
-    source, store, base = conversion.source, conversion.store, conversion.base
-    return Conversion(absolute_place(source), absolute_place(store), absolute_place(base))
-
-
-def _convert_on_worker(options: Options, conversion: Conversion) -> ConversionResult | None:
+def _convert_on_worker(
+    options: Options, pool: Path | None, conversion: Conversion
+) -> ConversionResult | None:
     """Convert a model on a worker; return None if it is too large for one."""
     try:
         with codec_threads(options.threads):
-            return _convert(conversion, options, _ONE_WORKERS)
+            return _convert(conversion, options, pool, _ONE_WORKERS)
     except _TooLarge:
         return None
 
 
-def _convert(conversion: Conversion, options: Options, most: int | None = None) -> ConversionResult:
+def _convert(
+    conversion: Conversion, options: Options, pool: Path | None, most: int | None = None
+) -> ConversionResult:
     """Convert a model; raise _TooLarge if it has more bytes than that."""
     start = time.perf_counter()
     try:
         with _interrupt.temporary():  # one of several, each of which is reported
             result = _converted(conversion, options, most)
+            if pool is not None:
+                shared = share_chunks(Path(path_of(conversion.store) or ""), pool)
+                result = replace(result, shared_nbytes=shared)
     except _ERRORS as e:
         result = ConversionResult(conversion, "failed", note=one_line(e))
     return replace(result, seconds=time.perf_counter() - start)
