@@ -9,15 +9,18 @@ complete and verified.
 from __future__ import annotations
 
 import os
+import pickle
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.arguments import for_caller
-from bf16codecs._base.cluster import Killed, on_cluster
+from bf16codecs._base.arguments import as_integer, for_caller
+from bf16codecs._base.cluster import ClusterError, Killed, on_cluster
 from bf16codecs._base.messages import counted, from_extra
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import MAX_THREADS
@@ -26,6 +29,7 @@ from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.summary import Summary
 
 with from_extra("dask", for_caller("bf16codecs.dask", "--dask")):
+    import cloudpickle
     from distributed import Client, Future, KilledWorker, as_completed
     from distributed.comm import CommClosedError
 
@@ -33,16 +37,18 @@ __all__ = ["cluster", "safetensors_to_zarr"]
 
 Result = TypeVar("Result")
 
-# Jobs that wait at the scheduler, for each thread of the cluster: more take its memory alone.
-_WAITING = 8
+# How often to ask for results, and for workers; and how long a cluster may be without any.
+_POLL_SECONDS, _LOOK_SECONDS = 0.01, 2
+_PATIENCE_SECONDS = 60
 
 
 @contextmanager
 def cluster(client: Client | str, threads: int = 1) -> Iterator[None]:
     """Let the conversions inside the block run on a cluster.
 
-    These are all functions of `bf16codecs.convert`, except those that make HDF5 files or ZIP files,
-    and `bf16codecs.analysis.analyze`. Each thread has a block of its own.
+    These are the functions of `bf16codecs.convert`, and `bf16codecs.analysis.analyze`. HDF5 files,
+    ZIP files and lossy stores are written by this process alone. The block holds for the thread
+    that enters it; the argument `threads` of the functions is for this process.
 
     Parameters
     ----------
@@ -65,9 +71,10 @@ def cluster(client: Client | str, threads: int = 1) -> Iterator[None]:
     ...     safetensors_to_zarr("s3://models/llama", "s3://stores/llama.zarr")
     ...     verify_store("s3://stores/llama.zarr")
     """
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads must be 1 to {MAX_THREADS}, not {threads}")
+    threads = as_integer("threads", threads, range(1, MAX_THREADS + 1))
     if not isinstance(client, str):
+        if client.asynchronous:
+            raise ValueError("the client is asynchronous: conversions wait for it")
         with on_cluster(_checked(client, threads)):
             yield
         return
@@ -78,7 +85,7 @@ def cluster(client: Client | str, threads: int = 1) -> Iterator[None]:
     try:
         connected = Client(client, set_as_default=False)
     except (OSError, ValueError) as e:
-        raise ConnectionError(f"{client}: no dask scheduler answers: {_one_line(e)}") from e
+        raise ClusterError(f"{client}: no dask scheduler answers: {_one_line(e)}") from e
     with connected, on_cluster(_checked(connected, threads)):
         yield
 
@@ -113,7 +120,8 @@ def safetensors_to_zarr(
     """
     given_path(src, "source")
     given_path(store, "target")
-    with cluster(client, options.pop("threads", None) or 1):
+    threads = options.pop("threads", None)
+    with cluster(client, 1 if threads is None else threads):
         return _safetensors_to_zarr(src, store, **options)
 
 
@@ -124,53 +132,106 @@ class _DaskCluster:
         self._client, self.threads = client, threads
 
     def run(
-        self, jobs: Iterable[Callable[[], Result]], killed: Killed[Result] | None = None
+        self,
+        jobs: Iterable[Callable[[], Result]],
+        killed: Killed[Result] | None = None,
+        ahead: int = 8,
     ) -> Generator[tuple[int, Result], None, None]:
         """Run jobs, and yield their numbers and results as they come: see `Cluster`."""
-        client, numbered = self._client, enumerate(jobs)
+        client, numbered, threads = self._client, enumerate(jobs), _Threads(self._client)
         waiting = as_completed(loop=client.loop, with_results=True, raise_errors=False)
         pending: dict[str, tuple[int, Future]] = {}
 
         def submit() -> None:
-            for number, job in numbered:
-                future = client.submit(_run, job, __version__, pure=False)
-                pending[future.key] = number, future
-                waiting.add(future)
-                return
+            """Submit some jobs at once: one by one, each takes the client ten times as long."""
+            more = dict(islice(numbered, max(0, ahead * threads.count - len(pending))))
+            calls = [cloudpickle.dumps(_Call(job)) for job in more.values()]
+            futures = client.map(pickle.loads, calls, pure=False)
+            pending.update((f.key, (n, f)) for n, f in zip(more, futures, strict=True))
+            waiting.update(futures)
 
         try:
-            for _ in range(_WAITING * max(1, sum(client.nthreads().values()))):
-                submit()
-            for future, result in waiting:
+            submit()
+            while pending:
                 _interrupt.check()
-                number, _ = pending.pop(future.key)
+                threads.look()
+                done = waiting.next_batch(block=False)
+                if not done:
+                    time.sleep(_POLL_SECONDS)
                 submit()
-                if future.status == "finished":
-                    yield number, result
-                elif killed is not None and isinstance(result[1], KilledWorker):
-                    yield number, killed(number, _reason(result[1]))
-                else:
-                    _raise(result)
+                for future, result in done:
+                    number, _ = pending.pop(future.key)
+                    # By now, the result of a finished one may be lost to others.
+                    error = result[1] if future.status == "error" else result
+                    if not (future.status == "error" or isinstance(error, CancelledError)):
+                        yield number, result
+                    elif killed is not None and isinstance(error, KilledWorker):
+                        yield number, killed(number, _reason(error))
+                    else:
+                        _raise(error)
         except (CancelledError, CommClosedError) as e:
-            raise ConnectionError(f"the dask cluster failed: {_reason(e)}") from e
+            raise ClusterError(f"the dask cluster failed: {_reason(e)}") from e
         finally:
             if pending:
-                client.cancel([future for _, future in pending.values()])
+                with suppress(CommClosedError):
+                    client.cancel([future for _, future in pending.values()])
+
+    def everywhere(self, call: Callable[[], object]) -> None:
+        """Call a function in each worker, as far as they answer."""
+        with suppress(OSError, CancelledError):
+            self._client.run(call, on_error="ignore")
 
 
-def _raise(result: Any) -> NoReturn:
-    """Raise the error of a task: its type, itself and its traceback, or that it was cancelled."""
-    error = result[1] if isinstance(result, tuple) else result
-    if isinstance(error, BaseException) and not isinstance(error, (KilledWorker, CancelledError)):
-        raise error.with_traceback(result[2] if isinstance(result, tuple) else None)
-    reason = _reason(error) if isinstance(error, KilledWorker) else "the scheduler is gone"
-    raise ConnectionError(f"the dask cluster failed: {reason}")
+class _Threads:
+    """How many threads a cluster has, which may grow; it must not be without any for long."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._looked_at = client, time.monotonic()
+        self._seen_at = self._looked_at
+        self.count = max(1, sum(client.nthreads().values()))
+
+    def look(self) -> None:
+        """Count them again if that was a while ago; raise ClusterError if all are gone."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        count = sum(self._client.nthreads().values())
+        if count:
+            self.count, self._seen_at = count, now
+        elif now - self._seen_at > _PATIENCE_SECONDS:
+            raise ClusterError(
+                f"the dask cluster failed: it has had no workers for {_PATIENCE_SECONDS} s"
+            )
+
+
+def _raise(error: BaseException) -> NoReturn:
+    """Raise the error of a task, or that its workers died, or that it was cancelled."""
+    if isinstance(error, KilledWorker):
+        raise ClusterError(f"the dask cluster failed: {_reason(error)}")
+    if isinstance(error, CancelledError):
+        raise ClusterError("the dask cluster failed: the scheduler is gone")
+    raise error
+
+
+class _Call:
+    """A job whose result is what unpickling it returns.
+
+    The scheduler unpickles what it gets from the client, but not this: it may have neither this
+    package nor credentials.
+    """
+
+    def __init__(self, job: Callable[[], Any]) -> None:
+        self._job = job
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _run, (self._job, __version__)
 
 
 def _run(job: Callable[[], Result], version: str) -> Result:
     """Run a job on a worker, which may have joined after the others were checked."""
     if version != __version__:
-        raise ConnectionError(
+        raise ClusterError(
             f"a dask worker has bf16codecs {__version__}, and the client {version}: install the"
             " same version"
         )
@@ -183,16 +244,16 @@ def _checked(client: Client, threads: int) -> _DaskCluster:
         # Functions of Python's own: a worker may have no `bf16codecs`.
         found = client.run(eval, "__import__('bf16codecs').__version__", on_error="return")
     except (OSError, CancelledError) as e:
-        raise ConnectionError(f"the dask cluster failed: {_reason(e)}") from e
+        raise ClusterError(f"the dask cluster failed: {_reason(e)}") from e
     if not found:
-        raise ConnectionError("the dask cluster has no workers")
+        raise ClusterError("the dask cluster has no workers")
     for address, version in found.items():
         if version != __version__:
             has = f"bf16codecs {version}"
             if isinstance(version, Exception):
                 is_missing = isinstance(version, ModuleNotFoundError)
                 has = "no bf16codecs" if is_missing else f"a fault: {_one_line(version)}"
-            raise ConnectionError(
+            raise ClusterError(
                 f"the dask worker {address} has {has}, and the client {__version__}: install the"
                 " same version"
             )

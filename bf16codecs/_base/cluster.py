@@ -5,12 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+import errno
+import socket
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Protocol, TypeVar
 
-__all__ = ["Cluster", "Killed", "batches", "current_cluster", "on_cluster"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Killed",
+    "NotSeenError",
+    "batches",
+    "current_cluster",
+    "on_cluster",
+    "run_batches",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,6 +32,23 @@ Killed = Callable[[int, str], Result]
 
 # A task's overhead is about a millisecond; encoding this much takes a hundred.
 _BATCH_BYTES = 1 << 27
+
+
+class ClusterError(ConnectionError):
+    """A cluster has failed, or cannot do the jobs."""
+
+
+class NotSeenError(FileNotFoundError):
+    """A worker does not see a path that the client sees."""
+
+    @classmethod
+    def at(cls, path: str) -> NotSeenError:
+        """Return the error of this worker."""
+        text = (
+            f"not found by the worker on {socket.gethostname()}: workers need a disk that all"
+            " machines share, or an object store"
+        )
+        return cls(errno.ENOENT, text, path)
 
 
 class Cluster(Protocol):
@@ -34,14 +63,21 @@ class Cluster(Protocol):
     threads: int
 
     def run(
-        self, jobs: Iterable[Callable[[], Result]], killed: Killed[Result] | None = None
+        self,
+        jobs: Iterable[Callable[[], Result]],
+        killed: Killed[Result] | None = None,
+        ahead: int = 8,
     ) -> Generator[tuple[int, Result], None, None]:
         """Run jobs, and yield their numbers and results as they come.
 
         Jobs and results travel between processes. A job may run twice, after a worker was lost, and
         may still run after this has ended. The first error cancels the rest; but `killed`, if
         given, returns the result of a job, by its number, whose workers died one after the other.
+        For each thread, `ahead` jobs wait, or their results do.
         """
+
+    def everywhere(self, call: Callable[[], object]) -> None:
+        """Call a function in each worker, as far as they answer."""
 
 
 _chosen: ContextVar[Cluster | None] = ContextVar("bf16codecs cluster", default=None)
@@ -62,15 +98,37 @@ def on_cluster(cluster: Cluster | None) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Group items into batches, each of which is worth a job."""
+def batches(
+    items: Iterable[Item], size: Callable[[Item], int], nbytes: int = 0, most: int = 1 << 30
+) -> Iterator[list[Item]]:
+    """Group items into batches, each of which is worth a job.
+
+    They have at most `nbytes` bytes, by default 128 MiB, and at most so many items.
+    """
     batch: list[Item] = []
-    total = 0
+    total, nbytes = 0, nbytes or _BATCH_BYTES
     for item in items:
-        if batch and total + size(item) > _BATCH_BYTES:
+        if batch and (total + size(item) > nbytes or len(batch) == most):
             yield batch
             batch, total = [], 0
         batch.append(item)
         total += size(item)
     if batch:
         yield batch
+
+
+def run_batches(
+    cluster: Cluster,
+    job: Callable[[Sequence[Item]], int],
+    items: Iterable[Item],
+    size: Callable[[Item], int],
+    progress: Callable[[int, int], None] | None,
+    total: int,
+) -> None:
+    """Run a job on batches of items; it returns their size, of a total that is known."""
+    done = 0
+    with closing(cluster.run(partial(job, batch) for batch in batches(items, size))) as results:
+        for _, nbytes in results:
+            done += nbytes
+            if progress is not None:
+                progress(done, total)

@@ -35,6 +35,9 @@ Progress = Callable[[int, int], None]
 #: Names of tensors that could not be read completely, and why.
 _Errors = list[tuple[str, BF16CodecsError]]
 
+# Pieces of a job on a cluster: each may be of another tensor, whose counts take up to 10 MB.
+_MOST_PIECES = 16
+
 #: The result of work on pieces.
 Found = TypeVar("Found", Findings, Compared)
 #: Work on a part of a tensor, with the codecs to measure: `Tensor.analyze` or `Tensor.compare`.
@@ -238,7 +241,7 @@ def _on_workers(
     todo = ((tensor, piece) for tensor, of_tensor in pieces for piece in of_tensor)
     jobs = (
         partial(_work_on_batch, work, codecs, cluster.threads, list(_by_tensor(batch)))
-        for batch in batches(todo, lambda pair: pair[1].nbytes)
+        for batch in batches(todo, lambda pair: pair[1].nbytes, most=_MOST_PIECES)
     )
     early: dict[int, list[Outcome[Found]]] = {}
     number = 0

@@ -35,6 +35,21 @@ class Counts:
         #: The number of compared items that differ.
         self.changed = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels between processes: of a small tensor, few counts are not 0."""
+        sparse = {}
+        for key, counts in self._counts.items():
+            found = np.flatnonzero(counts)
+            sparse[key] = counts.size, found, counts[found]
+        return {**self.__dict__, "_counts": sparse}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._counts = {}
+        for key, (size, indices, values) in state["_counts"].items():
+            self._counts[key] = np.zeros(size, np.uint64)
+            self._counts[key][indices] = values
+
     def __iadd__(self, other: Counts) -> Counts:
         self.items += other.items
         self.compared += other.compared

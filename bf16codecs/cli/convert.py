@@ -118,7 +118,7 @@ def st2zarr(
     says so.
     """
     if lossy is not None and options["base"] is not None:
-        raise click.UsageError("--lossy does not go with --base and --dask")
+        raise click.UsageError("--lossy excludes --base and --dask")
     options["zarr_format"] = int(zarr_format)
     src, store = paths
     job = run_job(src, options, {"--lossy": lossy})

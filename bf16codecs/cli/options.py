@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import logging
 import os
 import re
 import signal
@@ -181,11 +182,15 @@ def on_dask(function: Callable[..., None]) -> Callable[..., None]:
             function(*args, **options)
             return
         if options.get("lossy") is not None:
-            raise click.UsageError("--lossy does not go with --base and --dask")
+            raise click.UsageError("--lossy excludes --base and --dask")
         # dask takes as long to import as most commands take.
         from bf16codecs.dask import cluster
 
-        with cluster(dask, options.get("threads") or 1):
+        # Its errors are raised as well, and one line is enough.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+
+        threads = options.get("threads")
+        with cluster(dask, 1 if threads is None else threads):
             function(*args, **options)
 
     return wrapped

@@ -6,6 +6,7 @@ from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.convert.fleet.plan import *
+    from bf16codecs.convert.fleet.planning import *
     from bf16codecs.convert.fleet.running import *
     from bf16codecs.convert.hugging_face.packing import *
     from bf16codecs.convert.rebasing import *
@@ -49,7 +50,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.convert.fleet.plan": "Conversion parse_plan plan_fleet plan_text",
+        "bf16codecs.convert.fleet.plan": "Conversion parse_plan plan_text",
+        "bf16codecs.convert.fleet.planning": "plan_fleet",
         "bf16codecs.convert.fleet.running": "ConversionResult convert_fleet",
         "bf16codecs.convert.hugging_face.packing": (
             "FolderSummary pack_hugging_face unpack_hugging_face"

@@ -11,15 +11,14 @@ from typing import Any
 from bf16codecs import _core
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.cluster import Cluster, current_cluster, run_batches
 from bf16codecs._base.messages import causes, counted, one_line
-from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.convert.packing import Packed
-from bf16codecs.convert.pieces import all_pieces, do_pieces, file_hash, these_pieces
+from bf16codecs.convert.pieces import all_pieces, do_pieces, file_hash
 from bf16codecs.convert.summary import BytesDone
-from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.convert.workers import Shared, on_pieces, sharing
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.attributes import StoredFile
@@ -147,29 +146,23 @@ def _verify_on(
     pieces = [piece for array in stored_arrays(reader, headers) for piece in array.pieces()]
     sums = [remaining.pop((piece.array.file, piece.offset), None) for piece in pieces]
     _check_all_read(reader, remaining)
-    todo = batches(zip(pieces, sums, strict=True), lambda pair: pair[0].nbytes)
-    job = partial(_verify_pieces, shared(reader), cluster.threads)
-    done, total = 0, sum(piece.nbytes for piece in pieces)
-    with closing(cluster.run(partial(job, batch) for batch in todo)) as results:
-        for _, nbytes in results:
-            done += nbytes
-            if progress is not None:
-                progress(done, total)
+    with sharing(cluster, reader) as (store,):
+        assert store is not None
+        run_batches(
+            cluster,
+            partial(_verify_pieces, store, cluster.threads),
+            zip(pieces, sums, strict=True),
+            lambda pair: pair[0].nbytes,
+            progress,
+            sum(piece.nbytes for piece in pieces),
+        )
 
 
 def _verify_pieces(store: Shared, threads: int, pieces: Sequence[tuple[Piece, int | None]]) -> int:
     """Decode pieces on a worker, and compare their checksums; return their size."""
     reader, expected = store.model(), {(p.array.file, p.offset): sum_ for p, sum_ in pieces}
 
-    def work(piece: Piece, chunk: Bytes, _: Bytes | None) -> None:
-        reader.read(piece, chunk)
-        _check(reader, piece, chunk[: piece.nbytes], expected[piece.array.file, piece.offset])
+    def work(piece: Piece, data: Bytes) -> None:
+        _check(reader, piece, data, expected[piece.array.file, piece.offset])
 
-    todo = these_pieces([piece for piece, _ in pieces])
-    with (
-        codec_threads(threads),
-        closing(do_pieces(work, todo, [], None, reader.stored.concurrency)) as done,
-    ):
-        for _ in done:
-            pass
-    return todo.nbytes
+    return on_pieces(reader, work, [piece for piece, _ in pieces], threads)

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
@@ -16,11 +13,11 @@ from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cluster import Cluster, batches, current_cluster
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs._files.digests import Digests
 from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
 from bf16codecs.convert.plan import ModelPlan, read_base
 from bf16codecs.convert.summary import BytesDone
-from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.convert.workers import Shared, SourceRead, sharing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.plan import difference_spec
@@ -28,9 +25,7 @@ from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.writer import ModelWriter
 from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 
-__all__ = ["Encoded", "digests_of", "encode"]
-
-_READ_BYTES = 1 << 22
+__all__ = ["Encoded", "encode"]
 
 #: Writes a chunk, or its difference to another one, and returns the stored size.
 Write = Callable[[Piece, Bytes, "Bytes | None"], int]
@@ -104,34 +99,31 @@ def _encode_on(
     """Encode all tensors on a cluster, and read every byte of them twice."""
     if not isinstance(writer, ZarrWriter):
         raise ValueError("only Zarr stores can be written by several processes")
-    workers = _Workers(
-        shared(source),
-        None if base is None else shared(base),
-        writer.shared(),
-        keep_checksums,
-        cluster.threads,
-    )
-    # Digests take longest, since a file is hashed in one go: they start first.
-    files = range(len(source.headers))
-    jobs: list[Callable[[], Any]] = [partial(workers.digests, kinds, file) for file in files]
-    todo = batches(
-        (piece for array in plan.arrays for piece in array.pieces()), lambda piece: piece.nbytes
-    )
-    jobs += (partial(workers.encode, pieces, _differences(plan, pieces)) for pieces in todo)
-    digests: dict[int, Digests] = {}
+    read, threads = SourceRead(source), cluster.threads
     checksums: dict[tuple[int, int], int] = {}
     done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
-    with closing(cluster.run(jobs)) as results:
-        for number, result in results:
-            if number in files:
-                digests[number] = result
-                continue
-            nbytes, stored_nbytes, sums = result
-            done, stored = done + nbytes, stored + stored_nbytes
-            checksums.update(sums)
-            if progress is not None:
-                progress(done, total)
-    return Encoded([digests[file] for file in files], stored, checksums)
+    with sharing(cluster, source, base) as (model, base_model):
+        assert model is not None
+        workers = _Workers(model, base_model, writer.shared(), keep_checksums, threads)
+        # Digests take longest, since a file is hashed in one go: they start first.
+        jobs = read.jobs(model, kinds, plan.arrays, threads)
+        files = len(jobs)
+        pieces = (piece for array in plan.arrays for piece in array.pieces())
+        todo = batches(pieces, lambda piece: piece.nbytes)
+        jobs += (partial(workers.encode, batch, _differences(plan, batch)) for batch in todo)
+        with closing(cluster.run(jobs)) as results:
+            for number, result in results:
+                if number < files:
+                    read.add_file(number, result)
+                    continue
+                nbytes, stored_nbytes, sums = result
+                done, stored = done + nbytes, stored + stored_nbytes
+                checksums.update(sums)
+                if progress is not None:
+                    progress(done, total)
+    for (file, offset), checksum in checksums.items():
+        read.add_piece(file, offset, checksum)
+    return Encoded(read.digests(), stored, checksums)
 
 
 def _differences(plan: ModelPlan, pieces: Sequence[Piece]) -> dict[str, Difference]:
@@ -173,19 +165,3 @@ class _Workers:
                     if checksum is not None:
                         checksums[piece.array.file, piece.offset] = checksum
         return todo.nbytes, stored, checksums
-
-    def digests(self, kinds: Sequence[str], file: int) -> Digests:
-        """Return the digests of one of the source's files."""
-        with codec_threads(self.threads):
-            return digests_of(self.source.model(), kinds, file)
-
-
-def digests_of(model: ModelReader, kinds: Sequence[str], file: int) -> Digests:
-    """Read one of a model's files, and return its digests."""
-    header, buffer = model.headers[file], np.empty(_READ_BYTES, np.uint8)
-    hashes = FileHash(kinds, header.file_size, header.prefix)
-    for offset in range(header.data_start, header.file_size, _READ_BYTES):
-        part = buffer[: header.file_size - offset]
-        model.read_range(file, offset, part)
-        hashes.add(offset, part)
-    return hashes.digests()

@@ -12,17 +12,22 @@ import numpy as np
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
-from bf16codecs._base.cluster import current_cluster
+from bf16codecs._base.cluster import Cluster, current_cluster
 from bf16codecs._base.threads import codec_threads
-from bf16codecs.convert.damages import MOST_DAMAGE, Damages
+from bf16codecs.convert.damages import MOST_DAMAGE, NO_DAMAGE, Damages
 from bf16codecs.convert.decoding import Failed, unpack
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.summary import BytesDone, Progress
-from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.convert.workers import Shared, sharing
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["Checks", "ModelData"]
+
+
+#: What failed, each with its piece or None for a whole file; and pieces that differ.
+_Found = tuple[list[tuple[BF16CodecsError, Piece | None]], list[Piece]]
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,11 @@ class ModelData:
 class Checks:
     """Examines data: here at once, or at the end, all files side by side on a cluster."""
 
-    def __init__(self, damages: Damages, progress: Progress | None, total: int) -> None:
+    def __init__(
+        self, damages: Damages, progress: Progress | None, total: int, run: RunReader | None = None
+    ) -> None:
         self.damages, self._progress, self._total = damages, progress, total
+        self._run = run
         self._cluster = current_cluster()
         self._todo: list[tuple[ModelData, int]] = []
 
@@ -95,40 +103,49 @@ class Checks:
         """Examine what is left."""
         if self._cluster is None or not self._todo:
             return
-        models: dict[int, tuple[Shared, Shared | None]] = {}
-        for data, _ in self._todo:
-            if id(data) not in models:
-                source = None if data.source is None else shared(data.source)
-                models[id(data)] = shared(data.reader), source
-        jobs = (
-            partial(_examine_file, *models[id(data)], self._cluster.threads, file)
-            for data, file in self._todo
-        )
-        found: dict[int, tuple[list[tuple[BF16CodecsError, Piece | None]], list[Piece]]] = {}
-        done = 0
-        with closing(self._cluster.run(jobs)) as results:
-            for number, result in results:
-                found[number] = result
-                data, file = self._todo[number]
-                done += data.reader.info.files[file].size
-                if self._progress is not None:
-                    self._progress("verify", min(done, self._total), self._total)
+        found = self._found_on(self._cluster)
         for number, (data, _) in enumerate(self._todo):
             failures, differing = found[number]
             for error, piece in failures:
                 data.note_failure(self.damages, error, piece)
             data.note_differences(self.damages, differing)
 
+    def _found_on(self, cluster: Cluster) -> dict[int, _Found]:
+        """Examine all files on a cluster."""
+        found: dict[int, _Found] = {}
+        done, sources = 0, list(dict.fromkeys(data.source for data, _ in self._todo))
+        store = self._run or self._todo[0][0].reader
+        with sharing(cluster, store, *sources) as (opened, *others):
+            assert opened is not None
+            source_of = dict(zip(sources, others, strict=True))
+            jobs = (
+                partial(_examine_file, opened, step, source_of[data.source], cluster.threads, file)
+                for data, file in self._todo
+                for _, step in [data.reader.location]
+            )
+            with closing(cluster.run(jobs)) as results:
+                for number, result in results:
+                    found[number] = result
+                    data, file = self._todo[number]
+                    done += data.reader.info.files[file].size
+                    if self._progress is not None:
+                        self._progress("verify", min(done, self._total), self._total)
+        return found
+
 
 def _examine_file(
-    store: Shared, source: Shared | None, threads: int, file: int
-) -> tuple[list[tuple[BF16CodecsError, Piece | None]], list[Piece]]:
+    store: Shared, step: int | None, source: Shared | None, threads: int, file: int
+) -> _Found:
     """Decode a file on a worker; return what failed, and the pieces that differ."""
     failures: list[tuple[BF16CodecsError, Piece | None]] = []
-    data = ModelData(store.model(), None if source is None else source.model())
+    model = store.model()
+    reader = model.step(step) if isinstance(model, RunReader) and step is not None else model
+    data = ModelData(reader, None if source is None else source.model())
 
     def failed(error: BF16CodecsError, piece: Piece | None) -> None:
-        failures.append((error, piece))
+        # The worker has opened an absolute path, which the caller need not have given.
+        text = str(error).replace(reader.stored.where, store.where, 1)
+        failures.append((type(error)(text), piece))
         if len(failures) >= MOST_DAMAGE:
             raise error
 
@@ -136,7 +153,9 @@ def _examine_file(
     with codec_threads(threads):
         try:
             differing = data.examine(failed, None, file)
-        except BF16CodecsError:
+        except NO_DAMAGE:
+            raise
+        except BF16CodecsError as e:
             if len(failures) < MOST_DAMAGE:
-                raise
+                failed(e, None)
     return failures, differing

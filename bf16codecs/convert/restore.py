@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,19 +14,19 @@ from typing import Any
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.cluster import Cluster, NotSeenError, current_cluster, run_batches
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import given_path, names_folder, resolved
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests, digests_of_file
 from bf16codecs._files.reading import reserve, write_all
+from bf16codecs._files.sync import sync as flush
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.decoding import digest_error, unpack
-from bf16codecs.convert.pieces import do_pieces, these_pieces
 from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
-from bf16codecs.convert.workers import Shared, not_seen, shared
+from bf16codecs.convert.workers import Shared, on_pieces, sharing
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
 from bf16codecs.store.bases import local_chain
 from bf16codecs.store.kinds import (
@@ -188,7 +188,8 @@ def run_to_safetensors(
         run.check_size(total, "the original files")
         with (
             codec_threads(threads),
-            new_target(target, overwrite, obstacle, sync, as_folder=True) as temporary,
+            new_target(target, overwrite, obstacle, sync, as_folder=True) as final,
+            _revocable(final) as temporary,
         ):
             temporary.mkdir()
             for step, folder in zip(steps, folders, strict=True):
@@ -196,7 +197,7 @@ def run_to_safetensors(
                 report = shifted(progress, "restore", done, total)
                 reader = run.step(step.number)
                 step_paths = [temporary / folder / name for name in step.file_names]
-                _write(_restored(reader, None), step_paths, report)
+                _write(_restored(reader, None), step_paths, report, sync)
                 done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
         return Summary(
@@ -273,17 +274,29 @@ def _restore(
         obstacle = partial(other_names, names=files.names)
     with (
         codec_threads(threads),
-        new_target(target, overwrite, obstacle, sync, files.as_folder) as temporary,
+        new_target(target, overwrite, obstacle, sync, files.as_folder) as final,
+        _revocable(final) as temporary,
     ):
         if files.as_folder:
             temporary.mkdir()
         paths = [temporary / name for name in files.names] if files.as_folder else [temporary]
-        _write(files, paths, progress and partial(progress, "restore"))
+        _write(files, paths, progress and partial(progress, "restore"), sync)
     summary = summarize(reader, files.headers, start, len(objects))
     if files.headers is reader.headers:
         return summary
     hidden = tuple(name for header in reader.headers for name in header.hidden)
     return replace(summary, files=1, nbytes=files.headers[0].file_size, hidden=hidden)
+
+
+@contextmanager
+def _revocable(path: Path) -> Iterator[Path]:
+    """Yield where to write what gets a path, which no job that a cluster gave up can write to."""
+    if current_cluster() is None:
+        yield path
+        return
+    place = path.with_name("scratch")
+    yield place
+    place.rename(path)
 
 
 def _other_than(path: Path, kind: str) -> str:
@@ -373,7 +386,7 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
     check_suffix(target, Kind.SAFETENSORS, "" if as_folder else ".safetensors")
 
 
-def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> None:
+def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None, sync: bool) -> None:
     """Write the files of a model, the index last, and check their digests."""
     check_restored_size(files.reader, files.headers)
     for path, header in zip(paths, files.headers, strict=False):  # the index is behind them
@@ -392,30 +405,39 @@ def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None) -> 
         write = partial(_write_piece, paths)
         unpack(files.reader, files.headers, write, files.expected, progress)
     else:
-        _write_on(cluster, files, paths, progress)
+        _write_on(cluster, files, paths, progress, sync)
 
 
 def _write_piece(paths: Sequence[Path], piece: Piece, data: Bytes, _: Bytes | None) -> None:
-    with open(paths[piece.array.file], "r+b", buffering=0) as file:
+    # Not for reading as well: NFS would then write back whole pages, parts of which others write.
+    descriptor = os.open(paths[piece.array.file], os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "wb", buffering=0) as file:
         file.seek(piece.offset)
         write_all(file, data)
 
 
 def _write_on(
-    cluster: Cluster, files: _Files, paths: Sequence[Path], progress: BytesDone | None
+    cluster: Cluster,
+    files: _Files,
+    paths: Sequence[Path],
+    progress: BytesDone | None,
+    sync: bool,
 ) -> None:
     """Let workers write the tensors, and then compute the digests of what they have written."""
     reader = files.reader
     arrays = stored_arrays(reader, files.headers)
-    todo = batches((p for array in arrays for p in array.pieces()), lambda piece: piece.nbytes)
-    write = partial(_write_on_worker, shared(reader), paths, cluster.threads)
-    done, total = 0, sum(array.nbytes for array in arrays)
-    with closing(cluster.run(partial(write, pieces) for pieces in todo)) as results:
-        for _, nbytes in results:
-            done += nbytes
-            if progress is not None:
-                progress(done, total)
+    with sharing(cluster, reader) as (store,):
+        assert store is not None
+        run_batches(
+            cluster,
+            partial(_write_on_worker, store, paths, cluster.threads, sync),
+            (piece for array in arrays for piece in array.pieces()),
+            lambda piece: piece.nbytes,
+            progress,
+            sum(array.nbytes for array in arrays),
+        )
     pairs = list(zip(paths, files.expected, strict=bool(files.expected)))
+    # Nothing else is left to do: several threads may hash a file.
     digests = [partial(digests_of_file, path, known.kinds) for path, known in pairs]
     with closing(cluster.run(digests)) as results:
         for number, found in results:
@@ -425,24 +447,20 @@ def _write_on(
 
 
 def _write_on_worker(
-    store: Shared, paths: Sequence[Path], threads: int, pieces: Sequence[Piece]
+    store: Shared, paths: Sequence[Path], threads: int, sync: bool, pieces: Sequence[Piece]
 ) -> int:
     """Decode pieces, and write them to files that are there; return their size."""
-    reader, todo = store.model(), these_pieces(pieces)
-
-    def work(piece: Piece, chunk: Bytes, _: Bytes | None) -> None:
-        reader.read(piece, chunk)
-        _write_piece(paths, piece, chunk[: piece.nbytes], None)
-
     if not paths[0].exists():
-        raise not_seen(str(paths[0]))
-    with (
-        codec_threads(threads),
-        closing(do_pieces(work, todo, [], None, reader.stored.concurrency)) as done,
-    ):
-        for _ in done:
-            pass
-    return todo.nbytes
+        raise NotSeenError.at(str(paths[0]))
+
+    def work(piece: Piece, data: Bytes) -> None:
+        _write_piece(paths, piece, data, None)
+
+    nbytes = on_pieces(store.model(), work, pieces, threads)
+    # Here, since no other machine can: it has nothing of the files in its memory.
+    for file in {piece.array.file for piece in pieces} if sync else ():
+        flush(paths[file])
+    return nbytes
 
 
 def step_folders(run: RunInfo) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bf16codecs._base.cluster import current_cluster
+from bf16codecs._base.cluster import current_cluster, on_cluster
 from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.bases import (
@@ -226,14 +226,15 @@ def convert_model(
     `levels` override that of `options`, by tensor. With `in_place`, the store may replace the
     source.
     """
+    if (kind is not Kind.FOLDER or options.lossy is not None) and current_cluster() is not None:
+        with on_cluster(None):  # several processes cannot write these
+            return convert_model(source, store, kind, options, levels, in_place)
     start = time.perf_counter()
     options.check_kind(kind)
     kinds = digest_kinds(source, options.sha256)
     progress, choice = options.progress, options.choice
     measure: Measure | None = None
     if options.lossy is not None:
-        if current_cluster() is not None:
-            raise ValueError("a lossy store is made by one process, not on a cluster")
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = target_of(store, kind, source, options, in_place)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.cluster import ClusterError, NotSeenError
 from bf16codecs._base.messages import DAMAGE_ADVICE, FILES_ADVICE, counted, one_line
 from bf16codecs._base.paths import absolute, names_folder, require_folder_of, resolved
 from bf16codecs._files.folders import walk
@@ -253,10 +254,14 @@ def target_errors(target: Path) -> Iterator[None]:
         yield
     except BF16CodecsError as e:
         raise type(e)(hidden.sub(lambda _: str(target), str(e))) from e
+    except ClusterError:
+        raise
+    except NotSeenError as e:
+        path = hidden.sub(lambda _: str(target), str(e.filename))
+        raise NotSeenError(e.errno, e.strerror, path) from e
     except OSError as e:
         if e.errno is None:
-            kind = ConnectionError if isinstance(e, ConnectionError) else OSError
-            raise kind(hidden.sub(lambda _: str(target), str(e))) from e
+            raise OSError(hidden.sub(lambda _: str(target), str(e))) from e
         # An error of write(), as on a full disk, names no file; one of flushing, the folder.
         name = str(e.filename)
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):

@@ -157,7 +157,7 @@ def _verify_run(
         _check_coordinate(run)
     except (CorruptDataError, StoreError) as e:
         damages.add(e)
-    checks = Checks(damages, progress, total)
+    checks = Checks(damages, progress, total, run)
     for step, source in zip(steps, sources, strict=True):
         reader = run.step(step.number)
         _verify(reader, source, checks, shifted(progress, "verify", done, total))

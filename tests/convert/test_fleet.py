@@ -64,7 +64,13 @@ SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
         ),
         (["c/.metadata", "c/__0_0.distcp", "c/__1_0.distcp"], [("c", "c")]),
         (["m.zarr/zarr.json", "m.zarr/x.safetensors", "m.zarr/a/b/y.safetensors"], []),
-        ([".cache/x.safetensors", "a/.git/y.safetensors", "README.md"], []),
+        ([".cache/x.safetensors", "a/.git/y.safetensors", "README.md", "._z.safetensors"], []),
+        ([*SHARDS, "x.gguf"], [("", "root"), ("x.gguf", "x")]),
+        (
+            [SHARDS[0], "other.safetensors"],
+            [(SHARDS[0], SHARDS[0][:-12]), ("other.safetensors", "other")],
+        ),
+        (["m/model.safetensors.index.json"], [("m/model.safetensors.index.json", "m")]),
         (
             ["unet/diffusion_pytorch_model.safetensors"],
             [("unet/diffusion_pytorch_model.safetensors", "unet")],
@@ -131,7 +137,7 @@ def test_a_store_of_another_model_is_not_taken_for_this_one(models: Path, tmp_pa
     safetensors_to_zarr(tmp_path / "other.safetensors", plan[0].store)
     (result,) = convert_fleet(plan)
     assert result.state == "failed"
-    assert "of another model: its header differs" in result.note
+    assert "holds another model: its header differs" in result.note
     shutil.rmtree(plan[0].store)
     os.mkdir(plan[0].store)
     Path(plan[0].store, "mine").write_text("notes")
@@ -147,6 +153,42 @@ def test_one_that_fails_does_not_end_the_others(models: Path, tmp_path: Path) ->
     assert [r.state for r in results] == ["converted", "failed", "converted", "converted"]
     assert "b/c/x.safetensors" in results[1].note
     assert sorted(p.name for p in (tmp_path / "stores" / "b" / "c").iterdir()) == ["y.zarr"]
+
+
+def test_a_source_that_changed_is_not_taken_for_converted(models: Path, tmp_path: Path) -> None:
+    """Its header, which is compared, is the same."""
+    plan = plan_fleet([models / "a"], tmp_path / "stores")
+    list(convert_fleet(plan))
+    path = write_safetensors(models / "a" / "model.safetensors", values(8))
+    later = os.stat(plan[0].store).st_mtime + 5
+    os.utime(path, (later, later))
+    (result,) = convert_fleet(plan)
+    assert (result.state, "older than its source" in result.note) == ("failed", True)
+
+
+def test_bases_that_were_replaced_are_noticed(models: Path, tmp_path: Path) -> None:
+    plan = plan_fleet([models / "b"], tmp_path / "stores")
+    based = [plan[0], Conversion(plan[1].source, plan[1].store, plan[0].store)]
+    list(convert_fleet(based))
+    (_, other) = convert_fleet(plan)
+    assert (other.state, "as base, not as planned" in other.note) == ("there", True)
+    safetensors_to_zarr(models / "a" / "model.safetensors", plan[0].store, overwrite=True)
+    (_, other) = convert_fleet(based)
+    assert (other.state, "is not its base" in other.note) == ("failed", True)
+
+
+def test_what_needs_a_model_that_failed(models: Path, tmp_path: Path) -> None:
+    first, second = plan_fleet([models / "b"], tmp_path / "stores")
+    Path(first.source).write_bytes(b"")
+    results = list(convert_fleet([Conversion(second.source, second.store, first.store), first]))
+    assert [r.state for r in results] == ["failed", "failed"]
+    assert results[1].note == f"its base, {first.store}, failed"
+
+
+def test_an_empty_folder_is_free(models: Path, tmp_path: Path) -> None:
+    plan = plan_fleet([models / "a"], tmp_path / "stores")
+    Path(plan[0].store).mkdir(parents=True)
+    assert [r.state for r in convert_fleet(plan)] == ["converted"]
 
 
 def test_bases_come_first(models: Path, tmp_path: Path) -> None:
@@ -185,19 +227,26 @@ def test_rounds() -> None:
 def test_plans_are_read_as_they_were_written(models: Path, tmp_path: Path) -> None:
     plan = plan_fleet([models], tmp_path / "stores", base='base, the "first".zarr')
     assert parse_plan(plan_text(plan), "plan.csv") == plan
-    assert parse_plan("\ufeffsource,store\r\na,b\r\n\r\n", "plan.csv") == [Conversion("a", "b")]
+    for text in (
+        "\ufeffsource,store\r\na,b\r\n\r\n,,\r\n",
+        "Source; Store ;base;notes\na;b;;mine\n",
+        "base\tstore\tsource\n\tb\ta\n",
+    ):
+        assert parse_plan(text, "plan.csv") == [Conversion("a", "b")]
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "first line is not source,store,base"),
-        ("source,target\na,b\n", "first line is not"),
-        ("source,store,base\na\n", "line 2: not a source"),
-        ("source,store,base\na,b,c,d\n", "line 2: not a source"),
-        ("source,store,base\n,b,\n", "line 2: not a source"),
-        ('source,store,base\na,"b\n', "not a plan: "),
-        ("source,store,base\na,x.zarr,\nb,./x.zarr,\n", "a, b would all become this store"),
+        ("", "first line does not name the columns source, store, base"),
+        ("source,target\na,b\n", "first line does not name"),
+        ("source,store,base\n", "it has no models"),
+        ("source,store,base\na\n", "line 2: a source and a store are needed"),
+        ("source,store,base\n\n,b,\n", "line 3: a source and a store are needed"),
+        ('source,store,base\na,"b\n', "not a plan: line "),
+        ("source,store\na,x.zarr\nb,x.zarr/in.zarr\n", "would lie in another store"),
+        ("source,store,base\na,s/x.zarr,auto:s\n", "--find-bases|find_bases=True"),
+        ("source,store,base\na,x.zarr,\nb,./x.zarr,\n", "a, b would become one store"),
     ],
 )
 def test_what_is_no_plan(text: str, match: str) -> None:
@@ -207,8 +256,15 @@ def test_what_is_no_plan(text: str, match: str) -> None:
 
 def test_two_models_of_one_name(models: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "a", tmp_path / "more" / "a")
-    with pytest.raises(ValueError, match="would all become this store: write a plan"):
-        plan_fleet([models, tmp_path / "more"], tmp_path / "stores")
+    plan = plan_fleet([models, tmp_path / "more"], tmp_path / "stores")
+    assert len(plan) == 5
+    with pytest.raises(ValueError, match="would become one store"):
+        convert_fleet(plan)
+    given = models, tmp_path / "more", tmp_path / "stores", "--plan", tmp_path / "p.csv"
+    assert "would become one store" in run("bf16codecs", "fleet", *given).stderr
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 6
+    assert "--overwrite" in refused("bf16codecs", "fleet", *given)
+    assert plan_fleet([models, models], tmp_path / "stores") == plan[:4]
     one = plan_fleet([models / "a", models / "b"], tmp_path / "stores")
     assert [Path(each.store).name for each in one] == ["a.zarr", "x.zarr", "y.zarr"]
 
@@ -297,3 +353,17 @@ def test_what_the_command_refuses(models: Path, tmp_path: Path) -> None:
     assert "Missing argument 'DST'" in missing.stderr
     refused("bf16codecs", "fleet", tmp_path / "no.csv")
     refused("bf16codecs", "fleet", tmp_path / "nothing", tmp_path / "stores")
+    victim = models / "a" / "model.safetensors"
+    before = victim.read_bytes()
+    for given in (
+        (models, tmp_path / "s", "--plan", victim),
+        (tmp_path / "p.csv", tmp_path / "s"),
+        (tmp_path / "p.csv", "--base", victim),
+    ):
+        assert run("bf16codecs", "fleet", *given, "--overwrite").exit_code == 2
+    assert victim.read_bytes() == before
+    (tmp_path / "file").write_text("")
+    assert "not a folder for stores" in refused("bf16codecs", "fleet", models, tmp_path / "file")
+    for name in ("base", "lossy"):
+        with pytest.raises(ValueError, match="is not for fleets"):
+            convert_fleet([], **{name: "float16"})

@@ -97,16 +97,9 @@ def test_restoring(shards, expected, tmp_path, here):
     assert {phase for phase, _, _ in done} == {"restore"}
     assert done[-1][1] == done[-1][2]
     assert (summary.files, summary.tensors) == (2, 3)
-    safetensors_to_hdf5_in_one_process(shards, tmp_path / "m.h5")
+    safetensors_to_hdf5(shards, tmp_path / "m.h5")  # by this process
     hdf5_to_safetensors(tmp_path / "m.h5", tmp_path / "from-hdf5")
     assert_same_files(tmp_path / "from-hdf5", shards)
-
-
-def safetensors_to_hdf5_in_one_process(source, target):
-    with pytest.raises(ValueError, match="only Zarr stores"):
-        safetensors_to_hdf5(source, target)
-    with on_dask.on_cluster(None):
-        safetensors_to_hdf5(source, target)
 
 
 def damaged(store, tmp_path):

@@ -19,11 +19,13 @@ from bf16codecs.convert import (
     convert_fleet,
     plan_fleet,
     safetensors_to_run,
+    safetensors_to_zarr,
     verify_store,
     zarr_to_safetensors,
 )
 from bf16codecs.convert.fleet import running
 from bf16codecs.errors import CodecError
+from bf16codecs.safetensors import SafetensorsError
 from clusters import assert_same_files, client_of_cluster
 from lazy_models import weights, write_safetensors
 from run_stores import eventful, write_checkpoints
@@ -206,7 +208,10 @@ def started_apart(folder):
         assert wait_until(note.exists)
         worker = [*command, "worker", "--nworkers", "2", "--nthreads", "1", "--death-timeout", "9"]
         processes.append(subprocess.Popen([*worker, *of_all], **quiet))
-        yield scheduler, json.loads(note.read_text())["address"]
+        address = json.loads(note.read_text())["address"]
+        with distributed.Client(address, set_as_default=False) as client:
+            client.wait_for_workers(2)
+        yield scheduler, address
     finally:
         for process in processes:
             process.kill()
@@ -218,17 +223,93 @@ def test_a_scheduler_that_dies(shards, tmp_path, small_batches):
     """Nothing is left; the same conversion on another one makes the store."""
     target = tmp_path / "stores" / "m.zarr"
     target.parent.mkdir()
-    with started_apart(tmp_path) as (scheduler, address):
-        with distributed.Client(address, set_as_default=False) as client:
-            client.wait_for_workers(2)
-        with pytest.raises(ConnectionError, match="the dask cluster failed"):
-            on_dask.safetensors_to_zarr(
-                shards, target, address, progress=lambda *_: scheduler.kill(), chunk_size=1 << 16
-            )
+    with (
+        started_apart(tmp_path) as (scheduler, address),
+        pytest.raises(ConnectionError, match="the dask cluster failed"),
+    ):
+        on_dask.safetensors_to_zarr(
+            shards, target, address, progress=lambda *_: scheduler.kill(), chunk_size=1 << 16
+        )
     assert wait_until(lambda: not list(target.parent.iterdir()))
     with client_of_cluster(processes=False) as client:
         on_dask.safetensors_to_zarr(shards, target, client)
     verify_store(target, shards)
+
+
+@pytest.mark.slow
+def test_a_fleet_whose_scheduler_dies(models, tmp_path):
+    plan = plan_fleet([models], tmp_path / "stores")
+
+    def convert(scheduler, address):
+        with on_dask.cluster(address):
+            for _ in convert_fleet(plan, sync=False):
+                scheduler.kill()
+
+    with (
+        started_apart(tmp_path) as (scheduler, address),
+        pytest.raises(ConnectionError, match="the dask cluster failed"),
+    ):
+        convert(scheduler, address)
+    assert {r.state for r in convert_fleet(plan, sync=False)} <= {"converted", "there"}
+
+
+@pytest.mark.slow
+def test_all_workers_die(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(on_dask, "_PATIENCE_SECONDS", 1)
+    options = {"n_workers": 1, "processes": True, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        on_dask.cluster(client),
+    ):
+        results = convert_fleet(plan_fleet([models], tmp_path / "stores"), sync=False)
+        next(results)
+        cluster.scale(0)
+        client.retire_workers()
+        with pytest.raises(ConnectionError, match="it has had no workers for 1 s"):
+            list(results)
+
+
+@pytest.mark.slow
+def test_workers_that_see_another_file_at_the_path(tmp_path, processes, shards):
+    """The header, and so all that the client knows of it, is the same."""
+    source = shutil.copytree(shards, tmp_path / "model")
+    other = shutil.copytree(shards, tmp_path / "other")
+    for path in other.glob("*.safetensors"):
+        content = bytearray(path.read_bytes())
+        content[-1000] ^= 1
+        path.write_bytes(content)
+    address = next(iter(processes.scheduler_info()["workers"]))
+    code = f"""
+from bf16codecs.convert import sources
+original = sources._open_path
+sources._open_path = lambda text, path: original(
+    text.replace({str(source)!r}, {str(other)!r}), path.replace({str(source)!r}, {str(other)!r}))
+"""
+    processes.run(exec, code, {}, workers=[address])
+    with pytest.raises(SafetensorsError, match="or workers see different files here"):
+        on_dask.safetensors_to_zarr(source, tmp_path / "m.zarr", processes, chunk_size=1 << 16)
+    assert not (tmp_path / "m.zarr").exists()
+
+
+@pytest.mark.slow
+def test_workers_close_what_they_opened(tmp_path, processes, shards):
+    target = tmp_path / "m.zarr"
+    with on_dask.cluster(processes):
+        safetensors_to_zarr(shards, target)
+        zarr_to_safetensors(target, tmp_path / "back")
+        verify_store(target, shards)
+    code = "__import__('bf16codecs.convert.workers', fromlist=['x'])._opened"
+    assert wait_until(lambda: not any(processes.run(eval, f"list({code})").values()))
+
+
+def test_arguments(cluster):
+    for threads in (0, True, 2.5, "2", 2000):
+        with (
+            pytest.raises((TypeError, ValueError), match="threads must be"),
+            on_dask.cluster(cluster, threads),
+        ):
+            pass
 
 
 def test_damage_that_a_worker_finds_is_an_error_here(expected, tmp_path, cluster):

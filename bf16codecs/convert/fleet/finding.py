@@ -120,23 +120,25 @@ def models_among(files: Iterable[str], root: str) -> list[FoundModel]:
         for source in sources:
             path = "/".join(filter(None, (folder, source)))
             stem = _stem(source)
-            is_alone = len(sources) == 1 and (not source or stem in _GENERIC)
-            name = folder or root if is_alone else "/".join(filter(None, (folder, stem)))
+            is_folder = not source or (len(sources) == 1 and stem in _GENERIC)
+            name = folder or root if is_folder else "/".join(filter(None, (folder, stem)))
             found.append(FoundModel(path, name))
     return found
 
 
 def _in_folder(names: list[str]) -> Iterator[str]:
     """Yield the models among the files of one folder; "" is the folder itself."""
+    names = [name for name in names if name == ".metadata" or not name.startswith(".")]
     safetensors = [name for name in names if name.endswith(_SAFETENSORS)]
-    if safetensors:
-        indexes = [name for name in names if index_suffix(name)]
+    indexes = [name for name in names if index_suffix(name)]
+    if safetensors or indexes:
         shards = [name for name in safetensors if _SHARD.search(name)]
-        if shards and len(indexes) != 1:
-            yield from indexes or [""]
-        elif indexes:
-            yield "" if len(shards) == len(safetensors) else indexes[0]
-        yield from (name for name in safetensors if name not in shards)
+        are_one = len({_SHARD.sub("", name) for name in safetensors}) == 1
+        if shards and are_one and len(indexes) < 2:
+            yield ""
+        else:
+            yield from indexes
+            yield from (name for name in safetensors if not (indexes and name in shards))
     elif ".metadata" in names and any(name.endswith(".distcp") for name in names):
         yield ""
     else:

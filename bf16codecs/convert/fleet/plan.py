@@ -6,24 +6,21 @@ import csv
 import io
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import few
-from bf16codecs._base.paths import absolute, given_path, require_folder_of
+from bf16codecs._base.paths import absolute
 from bf16codecs.convert.base_search import AUTO
-from bf16codecs.convert.fleet.finding import find_models
-from bf16codecs.errors import StoreError
 from bf16codecs.store.bases import identity
 from bf16codecs.store.kinds import path_of
 
 __all__ = [
     "Conversion",
+    "check_plan",
     "in_rounds",
     "parse_plan",
-    "plan_fleet",
     "plan_text",
     "with_absolute_paths",
 ]
@@ -41,74 +38,30 @@ class Conversion:
     base: str = ""
 
 
-def plan_fleet(
-    sources: Iterable[str | os.PathLike[str]],
-    target: str | os.PathLike[str],
-    *,
-    base: str | os.PathLike[str] | None = None,
-    find_bases: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> list[Conversion]:
-    """Plan the conversion of all models that are found.
-
-    Parameters
-    ----------
-    sources
-        Models, as for `safetensors_to_zarr`, and folders of models, whose subfolders are searched.
-        Folders may be in object stores.
-    target
-        The folder of the stores, at a path or in an object store; it is made. A model at
-        ``llama/8b`` below its folder becomes the store ``llama/8b.zarr``.
-    base
-        A base for all of them.
-    find_bases
-        Let models that come from one another, such as fine-tunes, have one of them as base. They
-        are found by a sample of 40 KB of each.
-    storage_options
-        Options of the file system of sources at addresses.
-
-    Returns
-    -------
-    list of Conversion
-        In the order of the sources, and of paths below them.
-
-    Raises
-    ------
-    FileNotFoundError
-        If nothing is at a path, or the folder that `target` lies in does not exist.
-    StoreError
-        If there is no model below a folder.
-    ValueError
-        If two models would become the same store.
-    """
-    target = given_path(target, "target").rstrip("/") or "/"
-    if (path := path_of(target)) is not None:
-        require_folder_of(Path(absolute(path)))
-    found = []
-    for source in sources:
-        models = list(find_models(given_path(source, "source"), storage_options))
-        if not models:
-            raise StoreError(f"{os.fspath(source)}: no model is in this folder, or below it")
-        for path, name in models:
-            found.append(Conversion(path, f"{target}/{name}.zarr", os.fspath(base or "")))
-    _check(found)
-    if find_bases:
-        from bf16codecs.convert.fleet.families import with_bases
-
-        return with_bases(found, storage_options)
-    return found
-
-
-def _check(conversions: Iterable[Conversion]) -> None:
-    """Raise ValueError if two models would become the same store."""
+def check_plan(conversions: Iterable[Conversion]) -> None:
+    """Raise ValueError if two models would become the same store, or the order would matter."""
     by_store: defaultdict[str, list[str]] = defaultdict(list)
     for conversion in conversions:
         by_store[identity(conversion.store)].append(conversion.source)
     for store, sources in by_store.items():
         if len(sources) > 1:
             raise ValueError(
-                f"{store}: {few(sources, _SHOWN)} would all become this store: write a plan, and"
-                " give them other names in it"
+                f"{few(sources, _SHOWN)} would become one store, {store}: rename it in a plan"
+                f" ({for_caller('plan_text, parse_plan', '--plan FILE')})"
+            )
+    for store in by_store:
+        parts = store.split("/")
+        above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+        if (outer := next((each for each in above if each in by_store), None)) is not None:
+            raise ValueError(f"{store}: would lie in another store of the plan, {outer}")
+    folders = {os.path.dirname(store) for store in by_store}
+    for each in conversions:
+        folder = each.base.removeprefix(AUTO)
+        if each.base != folder and identity(folder) in folders:
+            find = for_caller("find_bases=True", "--find-bases")
+            raise ValueError(
+                f"{each.base}: stores of this plan are made there, one after the other: let their"
+                f" bases be found before ({find})"
             )
 
 
@@ -124,21 +77,32 @@ def plan_text(conversions: Iterable[Conversion]) -> str:
 def parse_plan(text: str, where: str) -> list[Conversion]:
     """Return the conversions of a plan; `where` is its path, for messages.
 
-    Raises ValueError if it is not a plan, or two models would become the same store.
+    Columns may be in any order, and there may be others; spreadsheets separate them by commas,
+    semicolons or tabs. Raises ValueError if it is not a plan, or has no models, or two of them
+    would become the same store.
     """
-    rows = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
+    text = text.removeprefix("\ufeff")
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    rows = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     found = []
     try:
-        if not {"source", "store"} <= set(rows.fieldnames or ()) <= set(_COLUMNS):
-            raise ValueError(f"its first line is not {','.join(_COLUMNS)}")
+        names = [name.strip().lower() for name in next(rows, [])]
+        if not {"source", "store"} <= set(names):
+            raise ValueError(f"its first line does not name the columns {', '.join(_COLUMNS)}")
         for row in rows:
-            cells = {name: (cell or "").strip() for name, cell in row.items() if name is not None}
-            if None in row or not (cells["source"] and cells["store"]):
-                raise ValueError(f"line {rows.line_num}: not a source, a store, and a base or none")
-            found.append(Conversion(**cells))
+            cells = dict(zip(names, row, strict=False))
+            if not any(cell.strip() for cell in row):
+                continue
+            chosen = {name: cells.get(name, "") for name in _COLUMNS}
+            if not (chosen["source"].strip() and chosen["store"].strip()):
+                raise ValueError("a source and a store are needed")
+            found.append(Conversion(**chosen))
+        if not found:
+            raise ValueError("it has no models")
     except (csv.Error, ValueError) as e:
-        raise ValueError(f"{where}: not a plan: {e}") from None
-    _check(found)
+        raise ValueError(f"{where}: not a plan: line {rows.line_num}: {e}") from None
+    check_plan(found)
     return found
 
 

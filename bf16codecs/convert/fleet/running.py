@@ -13,20 +13,21 @@ from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import argument, for_caller
-from bf16codecs._base.cluster import Cluster, current_cluster
+from bf16codecs._base.cluster import Cluster, ClusterError, current_cluster, on_cluster
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import absolute
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs.convert.checks import differing_names, stored_index
-from bf16codecs.convert.fleet.plan import Conversion, in_rounds, with_absolute_paths
+from bf16codecs.convert.fleet.plan import Conversion, check_plan, in_rounds, with_absolute_paths
 from bf16codecs.convert.fleet.sharing import POOL, prune_pool, share_chunks
 from bf16codecs.convert.new_store import is_object_address, options_of_target
 from bf16codecs.convert.options import Options, zarr_kind
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.convert.target import is_free_folder
+from bf16codecs.store.bases import identity
 from bf16codecs.store.kinds import Kind, address_scheme, path_of
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.reader import ModelReader
@@ -36,7 +37,9 @@ __all__ = ["ConversionResult", "convert_fleet"]
 # A single worker converts models up to this size, in some minutes; all of them share larger ones,
 # which come last: otherwise, the cluster would wait for a few.
 _ONE_WORKERS = 32 << 30
-_ERRORS = (BF16CodecsError, OSError, ValueError, MemoryError, ImportError)
+# How long to wait for another process that writes the same store, and how often to look: it may
+# be a worker that was given up too early, or one of a command that was killed.
+_WAIT_SECONDS, _LOOK_SECONDS = 300, 5
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class ConversionResult:
     seconds: float = 0.0
     #: Bytes of its chunks that other stores have, too, in the same files.
     shared_nbytes: int = 0
-    #: A line about the store's base, or why it failed.
+    #: A line about the store's base, if it is not as planned, or why it failed.
     note: str = ""
 
 
@@ -97,9 +100,16 @@ def convert_fleet(
     ConnectionError
         If the cluster fails.
     """
+    for name in ("base", "lossy"):
+        if options.get(name) is not None:
+            raise ValueError(f"{name} is not for fleets: a plan has a base for each store")
     checked = Options(**options, progress=progress)
-    rounds = in_rounds(conversions)
-    return _in_rounds(conversions, rounds, checked, _pool(conversions) if share else None)
+    check_plan(conversions)
+    is_local = next((each.store for each in conversions if not is_object_address(each.store)), "")
+    if checked.target_options and is_local:
+        raise ValueError(f"{argument('target_options')} are for addresses: {is_local} is a path")
+    rounds, pool = in_rounds(conversions), _pool(conversions) if share else None
+    return _in_rounds(conversions, rounds, checked, pool, current_cluster())
 
 
 def _pool(conversions: Sequence[Conversion]) -> Path | None:
@@ -120,16 +130,25 @@ def _in_rounds(
     rounds: Sequence[Sequence[int]],
     options: Options,
     pool: Path | None,
+    cluster: Cluster | None,
 ) -> Iterator[ConversionResult]:
-    cluster = current_cluster()
+    failed = set[str]()
     try:
         for numbers in rounds:
             todo = [conversions[number] for number in numbers]
-            if cluster is None:
-                for conversion in todo:
-                    yield _convert(conversion, options, pool)
-            else:
-                yield from _on_workers(cluster, todo, options, pool)
+            for each in todo:
+                if each.base and identity(each.base) in failed:
+                    yield ConversionResult(each, "failed", note=f"its base, {each.base}, failed")
+            todo = [each for each in todo if not each.base or identity(each.base) not in failed]
+            results = (
+                (_convert(each, options, pool) for each in todo)
+                if cluster is None
+                else _on_workers(cluster, todo, options, pool)
+            )
+            for result in results:
+                if result.state == "failed":
+                    failed.add(identity(result.conversion.store))
+                yield result
     finally:
         if pool is not None:
             prune_pool(pool)
@@ -151,9 +170,14 @@ def _on_workers(
             if result is None:
                 large.append(todo[number])
             else:
-                yield replace(result, conversion=todo[number])
+                given, absolute_one = todo[number], with_absolute_paths(todo[number])
+                note = result.note.replace(absolute_one.source, given.source)
+                note = note.replace(absolute_one.store, given.store)
+                yield replace(result, conversion=given, note=note)
     for conversion in large:
-        yield _convert(conversion, options, pool)
+        with on_cluster(cluster):
+            result = _convert(conversion, replace(options, progress=None), pool)
+        yield result
 
 
 def _convert_on_worker(
@@ -178,7 +202,9 @@ def _convert(
             if pool is not None:
                 shared = share_chunks(Path(path_of(conversion.store) or ""), pool)
                 result = replace(result, shared_nbytes=shared)
-    except _ERRORS as e:
+    except (ClusterError, _TooLarge):
+        raise
+    except Exception as e:
         result = ConversionResult(conversion, "failed", note=one_line(e))
     return replace(result, seconds=time.perf_counter() - start)
 
@@ -196,13 +222,23 @@ def _converted(conversion: Conversion, options: Options, most: int | None) -> Co
             os.makedirs(os.path.dirname(absolute(path)), exist_ok=True)
         try:
             summary = convert_model(source, conversion.store, kind, options)
-        except FileExistsError:
-            # Another process was faster: the same task, if a worker was given up too early.
-            if there := _there(conversion, source, options):
+        except (FileExistsError, BlockingIOError) as e:
+            if there := _awaited(conversion, source, options, isinstance(e, BlockingIOError)):
                 return there
             raise
     sizes = summary.nbytes, summary.stored_nbytes
     return ConversionResult(conversion, "converted", *sizes, note=summary.base)
+
+
+def _awaited(
+    conversion: Conversion, source: ModelReader, options: Options, is_busy: bool
+) -> ConversionResult | None:
+    """Return the result for a store that another process has made, or is making."""
+    until = time.monotonic() + (_WAIT_SECONDS if is_busy else 0)
+    while (there := _there(conversion, source, options)) is None and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        _interrupt.check()
+    return there
 
 
 def _there(
@@ -212,8 +248,8 @@ def _there(
 
     Raises FileExistsError if it holds another model.
     """
-    of_store = None
-    if is_object_address(conversion.store):
+    of_store, is_remote = None, is_object_address(conversion.store)
+    if is_remote:
         # zarr and obstore are imported only for addresses.
         from bf16codecs.convert.new_remote import has_store
 
@@ -224,16 +260,31 @@ def _there(
     else:
         path = Path(path_of(conversion.store) or "")
         recover_missing(path)
-        is_there = os.path.lexists(path)
+        is_there = os.path.lexists(path) and not is_free_folder(path)
     if not is_there:
         return None
-    opening = Opening(of_store, with_base=False)
+    # With its base, which may have been replaced.
+    opening = Opening(of_store)
     with closing(open_store(conversion.store, opening=opening)) as store:
+        option = for_caller("overwrite=True", "--overwrite")
         difference = differing_names(store, store.headers, stored_index(store), source)
         if difference is not None:
-            option = for_caller("overwrite=True", "--overwrite")
             raise FileExistsError(
-                f"{conversion.store}: of another model: {difference} ({option} replaces it)"
+                f"{conversion.store}: holds another model: {difference} ({option} replaces it)"
             )
-        nbytes = sum(header.file_size for header in source.headers)
-        return ConversionResult(conversion, "there", nbytes, store.total_nbytes())
+        if not is_remote and _is_newer(source, conversion.store):
+            raise FileExistsError(
+                f"{conversion.store}: is older than its source: compare them (bf16codecs verify),"
+                f" or convert it again ({option})"
+            )
+        nbytes = sum(header.file_size for header in source.headers) + len(stored_index(source))
+        found = "" if store.base is None else store.base.where
+        is_planned = identity(found or ".") == identity(conversion.base or ".")
+        other = "" if is_planned else f"has {found or 'none'} as base, not as planned"
+        return ConversionResult(conversion, "there", nbytes, store.total_nbytes(), note=other)
+
+
+def _is_newer(source: ModelReader, store: str) -> bool:
+    """Return whether a file of a source on this disk was written after a store on it."""
+    made_at = os.stat(path_of(store) or "").st_mtime
+    return any(path.is_file() and path.stat().st_mtime > made_at for path in source.paths)

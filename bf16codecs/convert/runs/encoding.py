@@ -6,7 +6,7 @@ was given up and still runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bf16codecs import _core
 from bf16codecs._arrays.array import ArrayReader, RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
@@ -23,13 +24,12 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import EncodedVersion, Version, encode_for_growing
 from bf16codecs.convert.checks import digest_kinds
-from bf16codecs.convert.encoding import digests_of
 from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.runs.plan import StepPlan
 from bf16codecs.convert.summary import BytesDone
-from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.convert.workers import Shared, SourceRead, sharing
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.choice import CodecChoice, as_rows
 from bf16codecs.store.reader import ModelReader
@@ -37,6 +37,9 @@ from bf16codecs.store.runs.layout import RunInfo
 from bf16codecs.store.runs.writer import RunArray, RunWriter
 
 __all__ = ["NewStep", "Parent", "encode_step", "fill_values"]
+
+# Results are frames, which wait here to be written: 2 for each thread of the cluster.
+_RESULT_BYTES, _AHEAD = 1 << 25, 2
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class _Encoded(NamedTuple):
 
     piece: Piece
     version: EncodedVersion
+    checksum: int
 
 
 def _encode_on(
@@ -147,50 +151,53 @@ def _encode_on(
     parent: Parent | None,
 ) -> tuple[list[Digests], int]:
     """Encode all tensors on a cluster, and write them here."""
-    model = None
-    if parent is not None:
-        number = info.steps[parent.index].number
-        model = step.earlier.get(number) or shared(parent.reader)
-    workers = _Workers(
-        shared(step.source),
-        model,
-        {} if parent is None else parent.names,
-        0 if parent is None else parent.slot,
-        step.options.verify,
-        cluster.threads,
-    )
-    files = range(len(step.source.headers))
-    jobs: list[Callable[[], Any]] = [partial(workers.digests, step.digests, n) for n in files]
-    pieces = [piece for array in plan.pieces if array.is_written for piece in array.pieces()]
-    for batch in batches(pieces, lambda piece: piece.nbytes):
-        arrays = {piece.array.path: plan.arrays[piece.array.path] for piece in batch}
-        jobs.append(partial(workers.encode, batch, arrays))
-    digests: dict[int, Digests] = {}
-    done, total = 0, sum(piece.nbytes for piece in pieces)
+    given = None if parent is None else step.earlier.get(info.steps[parent.index].number)
+    reader = None if parent is None or given is not None else parent.reader
+    read, written_nbytes = SourceRead(step.source), 0
+    with sharing(cluster, step.source, reader) as (source, of_run):
+        assert source is not None
+        workers = _Workers(
+            source,
+            given or of_run,
+            {} if parent is None else parent.names,
+            0 if parent is None else parent.slot,
+            step.options.verify,
+            cluster.threads,
+        )
+        jobs = read.jobs(source, step.digests, plan.pieces, cluster.threads)
+        files = len(jobs)
+        pieces = [piece for array in plan.pieces if array.is_written for piece in array.pieces()]
+        for batch in batches(pieces, lambda piece: piece.nbytes, _RESULT_BYTES):
+            arrays = {piece.array.path: plan.arrays[piece.array.path] for piece in batch}
+            jobs.append(partial(workers.encode, batch, arrays))
 
-    def encoded(results: Iterator[tuple[int, Any]]) -> Iterator[_Encoded]:
-        for number, result in results:
-            if number in files:
-                digests[number] = result
-            else:
+        def encoded(results: Iterator[tuple[int, Any]]) -> Iterator[_Encoded]:
+            for number, result in results:
+                if number < files:
+                    read.add_file(number, result)
+                    continue
+                for each in result:
+                    read.add_piece(each.piece.array.file, each.piece.offset, each.checksum)
                 yield from result
 
-    nbytes, write = 0, partial(_write, writer, plan, info, step.options.verify)
-    with closing(cluster.run(jobs)) as results:
-        writes = (partial(write, each) for each in encoded(results))
-        with closing(run_ahead(writes, writer.concurrency)) as written:
-            for size, stored in written:
-                done, nbytes = done + size, nbytes + stored
-                if step.progress is not None:
-                    step.progress(done, total)
-    return [digests[file] for file in files], nbytes
+        done, total = 0, sum(piece.nbytes for piece in pieces)
+        write = partial(_write, writer, plan, info, step.options.verify)
+        with closing(cluster.run(jobs, ahead=_AHEAD)) as results:
+            writes = (partial(write, each) for each in encoded(results))
+            with closing(run_ahead(writes, writer.concurrency)) as written:
+                for size, stored in written:
+                    done, written_nbytes = done + size, written_nbytes + stored
+                    if step.progress is not None:
+                        step.progress(done, total)
+    return read.digests(), written_nbytes
 
 
 def _write(
     writer: RunWriter, plan: StepPlan, info: RunInfo, verify: bool, encoded: _Encoded
 ) -> tuple[int, int]:
     """Write a version that a worker has encoded and verified; return its size, and stored size."""
-    (group, slot), (piece, version) = divmod(len(info.steps), info.group), encoded
+    group, slot = divmod(len(info.steps), info.group)
+    piece, version, _ = encoded
     array = plan.arrays[piece.array.path]
     fill = None if array.path in info.grown() else partial(fill_values, piece.array)
     appended = writer.append(array, (group, *piece.index), slot, version, fill)
@@ -234,7 +241,7 @@ class _Workers:
                 decode(encoded.frame, found, base)
                 if not np.array_equal(found, chunk):
                     raise CorruptDataError(f"{path}: what was decoded is not what was encoded")
-            return _Encoded(piece, encoded)
+            return _Encoded(piece, encoded, _core.checksum(chunk[: piece.nbytes]))
 
         source, todo = self.source.model(), these_pieces(pieces)
         with (
@@ -242,8 +249,3 @@ class _Workers:
             closing(read_pieces(source, work, todo, [], None)) as results,
         ):
             return [encoded for _, encoded in results]
-
-    def digests(self, kinds: Sequence[str], file: int) -> Digests:
-        """Return the digests of one of the source's files."""
-        with codec_threads(self.threads):
-            return digests_of(self.source.model(), kinds, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from bf16codecs.convert.target import (
     other_than_store,
     target_errors,
 )
-from bf16codecs.convert.workers import Shared, shared
+from bf16codecs.convert.workers import Shared, sharing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.choice import (
     DEFAULT_CODEC,
@@ -233,19 +233,22 @@ def _write_steps(
     info = _new_info(options.choice, options.keyframe_every)
     done, total = 0, sum(source.total_nbytes() for _, source in checkpoints)
     # Workers need not see the run, which may lie on this machine's disk until it is uploaded.
-    earlier, before = dict[int, Shared](), dict[int, Any]()
-    for number, source in checkpoints:
-        report = shifted(options.progress, "convert", done, total)
-        step = NewStep(source, number, options, _largest_chunk(target_kind), report, earlier)
-        with (
-            closing(_writer(path, kind, options.zarr_format, durable=False)) as writer,
-            _opened(path, info) as run,
-        ):
-            info, _ = add_step(writer, run, info, step)
-        if current_cluster() is not None:
-            earlier[number], before[number] = shared(source), source.opened_state()
-        done += source.total_nbytes()
-        source.close()
+    cluster, earlier, before = current_cluster(), dict[int, Shared](), dict[int, Any]()
+    with ExitStack() as shared_sources:
+        for number, source in checkpoints:
+            report = shifted(options.progress, "convert", done, total)
+            step = NewStep(source, number, options, _largest_chunk(target_kind), report, earlier)
+            with (
+                closing(_writer(path, kind, options.zarr_format, durable=False)) as writer,
+                _opened(path, info) as run,
+            ):
+                info, _ = add_step(writer, run, info, step)
+            if cluster is not None:
+                (opened,) = shared_sources.enter_context(sharing(cluster, source))
+                assert opened is not None
+                earlier[number], before[number] = opened, source.opened_state()
+            done += source.total_nbytes()
+            source.close()
     for number, source in checkpoints:
         if number in before:
             check_unchanged(source, before[number])

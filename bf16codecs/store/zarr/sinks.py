@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from bf16codecs._base.cluster import NotSeenError
 from bf16codecs._base.forks import make_lock
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.reading import reserve, write_all
@@ -89,7 +90,10 @@ class SharedFolder:
         # It gets its name when it is complete. Once the folder of unfinished files is gone the
         # store is finished, and a process that still writes does no harm.
         unfinished = os.path.join(self._root, self.UNFINISHED, secrets.token_hex(8))
-        _write_file(unfinished, data)
+        try:
+            _write_file(unfinished, data)
+        except FileNotFoundError as e:
+            raise NotSeenError.at(str(self._root)) from e
         if self._flush:
             # Here, since no other machine can: it has nothing of the file in its memory.
             sync(unfinished)
