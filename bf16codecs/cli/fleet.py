@@ -28,7 +28,6 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.cli.runs import check_codec
 from bf16codecs.cli.tables import Table
-from bf16codecs.convert.fleet.plan import check_plan, parse_plan, plan_text
 from bf16codecs.errors import ManyFilesWarning, StoreError
 from bf16codecs.store.choice import CodecChoice
 
@@ -164,6 +163,8 @@ def _check_plan_file(file: str, overwrite: bool) -> None:
 
 
 def _write_plan(conversions: Sequence[Conversion], file: str, quiet: bool) -> None:
+    from bf16codecs.convert.fleet.plan import check_plan, plan_text
+
     text = plan_text(conversions)
     if file == "-":
         show(text.removesuffix("\n"))
@@ -177,6 +178,7 @@ def _write_plan(conversions: Sequence[Conversion], file: str, quiet: bool) -> No
 
 def _planned(paths: Sequence[str], find_bases: bool, options: dict[str, Any]) -> list[Conversion]:
     """Find the models, or read a plan; take the base from the options of conversions."""
+    from bf16codecs.convert.fleet.plan import parse_plan
     from bf16codecs.convert.fleet.planning import plan_fleet
 
     base = options.pop("base")

@@ -30,7 +30,7 @@ import importlib, json, os, pkgutil, re, resource, sys
 import blake3, h5py, rich.progress, zarr
 import bf16codecs
 from bf16codecs import cli
-others = r"\\b(analysis|analyze|bench|cuda|dask|demo|torch|view|_torch_tensors|_xarray)\\b"
+others = r"\\b(analysis|analyze|bench|cuda|dask|demo|torch|torch_tensors|view|_xarray)\\b"
 for module in pkgutil.walk_packages(bf16codecs.__path__, "bf16codecs."):
     if not re.search(others, module.name):
         importlib.import_module(module.name)
