@@ -131,6 +131,11 @@ class _DaskCluster:
     def __init__(self, client: Client, threads: int) -> None:
         self._client, self.threads = client, threads
 
+    @property
+    def slots(self) -> int:
+        """How many jobs run at a time, for now."""
+        return sum(self._client.nthreads().values())
+
     def run(
         self,
         jobs: Iterable[Callable[[], Result]],

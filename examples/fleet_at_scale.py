@@ -1,13 +1,15 @@
 """What a cluster of 1,000 workers does with a hub of 1 PB: requests, money, and a simulation.
 
-    python examples/fleet_at_scale.py
+    python examples/fleet_at_scale.py [MODELS]
 
-The simulation needs simpy (pip install simpy). docs/scale.md explains the numbers.
+The simulation, of 20,000 models by default, needs simpy (pip install simpy) and a minute.
+docs/scale.md explains the numbers.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -127,14 +129,14 @@ def show_run(what: str, jobs: list[float], workers: Workers) -> None:
     print(f"  {what:46} {took:6.0f} s, at best {ideal:5.0f} s: {ideal / took:.2f}; {lost:3} lost")
 
 
-def main() -> None:
-    """Print all."""
+def main(models: int = 20_000) -> None:
+    """Print all, with a simulation of so many models."""
     hub = Hub(models=100_000, nbytes=10_000_000_000, tensors=300, groups=400)
     show_costs(hub)
     rng, perfect = random.Random(1), Workers(1000, slow=0, hours_to_death=1e9)
-    sizes = [hub.nbytes / 1.65 * rng.lognormvariate(0, 1) for _ in range(20_000)]
+    sizes = [hub.nbytes / 1.65 * rng.lognormvariate(0, 1) for _ in range(models)]
     fleet = jobs_of(sizes, 32 << 30)
-    print("1,000 workers, 20,000 models:")
+    print(f"1,000 workers, {models:,} models:")
     show_run("perfect workers", fleet, perfect)
     show_run("one of 100 is slow, each dies once a day", fleet, Workers(1000))
     show_run("each dies once an hour", fleet, Workers(1000, hours_to_death=1))
@@ -146,4 +148,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 2 or not all(argument.isdecimal() for argument in sys.argv[1:]):
+        sys.exit("usage: fleet_at_scale.py [MODELS]")
+    main(*map(int, sys.argv[1:]))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.cluster import Cluster, batch_nbytes, batches, current_cluster
 from bf16codecs._base.fields import FIELDS
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.threads import codec_threads, run_ahead, worker_count
@@ -233,15 +233,16 @@ def _here(
 
 def _on_workers(
     cluster: Cluster,
-    pieces: Iterable[tuple[Tensor, Sequence[TensorPiece]]],
+    pieces: Sequence[tuple[Tensor, Sequence[TensorPiece]]],
     work: Work[Found],
     codecs: Collection[str],
 ) -> Generator[Outcome[Found], None, None]:
     """Yield the outcomes of pieces in their order, several of one tensor in one."""
     todo = ((tensor, piece) for tensor, of_tensor in pieces for piece in of_tensor)
+    nbytes = batch_nbytes(cluster, sum(p.nbytes for _, of_tensor in pieces for p in of_tensor))
     jobs = (
         partial(_work_on_batch, work, codecs, cluster.threads, list(_by_tensor(batch)))
-        for batch in batches(todo, lambda pair: pair[1].nbytes, most=_MOST_PIECES)
+        for batch in batches(todo, lambda pair: pair[1].nbytes, nbytes, _MOST_PIECES)
     )
     early: dict[int, list[Outcome[Found]]] = {}
     number = 0

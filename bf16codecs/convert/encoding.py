@@ -11,7 +11,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.cluster import Cluster, batch_nbytes, batches, current_cluster
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
@@ -109,7 +109,7 @@ def _encode_on(
         jobs = read.jobs(model, kinds, plan.arrays, threads)
         files = len(jobs)
         pieces = (piece for array in plan.arrays for piece in array.pieces())
-        todo = batches(pieces, lambda piece: piece.nbytes)
+        todo = batches(pieces, lambda piece: piece.nbytes, batch_nbytes(cluster, total))
         jobs += (partial(workers.encode, batch, _differences(plan, batch)) for batch in todo)
         with closing(cluster.run(jobs)) as results:
             for number, result in results:

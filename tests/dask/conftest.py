@@ -36,7 +36,8 @@ def started():
 @pytest.fixture
 def small_batches(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("bf16codecs._base.cluster._BATCH_BYTES", 1 << 17)
+    monkeypatch.setattr("bf16codecs._base.cluster._LEAST_BYTES", 1 << 17)
+    monkeypatch.setattr("bf16codecs._base.cluster._MOST_BYTES", 1 << 17)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.array import ArrayReader, RangeReader
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.cluster import Cluster, batches, current_cluster
+from bf16codecs._base.cluster import Cluster, batch_nbytes, batches, current_cluster
 from bf16codecs._base.threads import codec_threads, run_ahead
 from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
@@ -167,7 +167,9 @@ def _encode_on(
         jobs = read.jobs(source, step.digests, plan.pieces, cluster.threads)
         files = len(jobs)
         pieces = [piece for array in plan.pieces if array.is_written for piece in array.pieces()]
-        for batch in batches(pieces, lambda piece: piece.nbytes, _RESULT_BYTES):
+        total = sum(piece.nbytes for piece in pieces)
+        most = min(_RESULT_BYTES, batch_nbytes(cluster, total))
+        for batch in batches(pieces, lambda piece: piece.nbytes, most):
             arrays = {piece.array.path: plan.arrays[piece.array.path] for piece in batch}
             jobs.append(partial(workers.encode, batch, arrays))
 
@@ -180,7 +182,7 @@ def _encode_on(
                     read.add_piece(each.piece.array.file, each.piece.offset, each.checksum)
                 yield from result
 
-        done, total = 0, sum(piece.nbytes for piece in pieces)
+        done = 0
         write = partial(_write, writer, plan, info, step.options.verify)
         with closing(cluster.run(jobs, ahead=_AHEAD)) as results:
             writes = (partial(write, each) for each in encoded(results))
