@@ -2,7 +2,7 @@
 
     python examples/fleet_at_scale.py [MODELS]
 
-The simulation, of 20,000 models by default, needs simpy (pip install simpy) and a minute.
+The simulation, of 100,000 models by default, needs simpy (pip install simpy) and a minute.
 docs/scale.md explains the numbers.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 # What was measured: see docs/scale.md. Sizes in bytes, times in seconds.
-CHUNK, BATCH = 16 << 20, 128 << 20
-THREAD_RATE = 0.20e9  # a worker's thread converts and verifies so many bytes of a model per second
+CHUNK = 16 << 20
+THREAD_RATE = 0.42e9  # a worker's thread converts and verifies so many bytes of a model per second
 STORED = 0.67  # of a model's bytes
-SUBMIT, ASSIGN = 0.0004, 0.001  # the client's and the scheduler's time for a job
+SUBMIT, ASSIGN = 0.0022, 0.0031  # the client's and the scheduler's time for a job
 WAITING = 8  # jobs at the scheduler, for each thread
 # Published prices of S3 in us-east-1: of 1,000 requests, and of a GB for a month.
 PUT, GET, STORAGE = 0.005 / 1000, 0.0004 / 1000, 0.021
@@ -118,8 +118,14 @@ def show_costs(hub: Hub) -> None:
 def jobs_of(sizes: list[float], most: float) -> list[float]:
     """Return the jobs for models: one for each, and batches of those above a size, at the end."""
     whole = [size / THREAD_RATE for size in sizes if size <= most]
-    batches = sum(int(size // BATCH) + 1 for size in sizes if size > most)
-    return whole + [BATCH / THREAD_RATE] * batches
+    batches = [job for size in sizes if size > most for job in batches_of(size, 1000)]
+    return whole + batches
+
+
+def batches_of(nbytes: float, workers: int) -> list[float]:
+    """Return the jobs for one model on so many workers: see `batch_nbytes` in the package."""
+    batch = max(16 << 20, min(1 << 30, max(workers << 21, int(nbytes / (16 * workers)))))
+    return [batch / THREAD_RATE] * int(nbytes // batch + 1)
 
 
 def show_run(what: str, jobs: list[float], workers: Workers) -> None:
@@ -129,22 +135,21 @@ def show_run(what: str, jobs: list[float], workers: Workers) -> None:
     print(f"  {what:46} {took:6.0f} s, at best {ideal:5.0f} s: {ideal / took:.2f}; {lost:3} lost")
 
 
-def main(models: int = 20_000) -> None:
+def main(models: int = 100_000) -> None:
     """Print all, with a simulation of so many models."""
     hub = Hub(models=100_000, nbytes=10_000_000_000, tensors=300, groups=400)
     show_costs(hub)
     rng, perfect = random.Random(1), Workers(1000, slow=0, hours_to_death=1e9)
     sizes = [hub.nbytes / 1.65 * rng.lognormvariate(0, 1) for _ in range(models)]
-    fleet = jobs_of(sizes, 32 << 30)
+    fleet = jobs_of(sizes, 64 << 30)
     print(f"1,000 workers, {models:,} models:")
     show_run("perfect workers", fleet, perfect)
     show_run("one of 100 is slow, each dies once a day", fleet, Workers(1000))
     show_run("each dies once an hour", fleet, Workers(1000, hours_to_death=1))
     show_run("a job for each model, however large", jobs_of(sizes, 1e15), Workers(1000))
     print("one model of 1 TB, in batches:")
-    few = [BATCH / THREAD_RATE] * (1_000_000_000_000 // BATCH)
-    show_run("1,000 workers", few, Workers(1000))
-    show_run("100 workers", few, Workers(100))
+    for count in (1000, 100, 10):
+        show_run(f"{count:,} workers", batches_of(1e12, count), Workers(count))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ Result = TypeVar("Result")
 #: Returns the result of a job that cannot be done, given its number and the reason.
 Killed = Callable[[int, str], Result]
 
-# A job takes the scheduler and the client 5 ms, and encoding 16 MiB takes 40: with few threads, 16
-# jobs for each keep all busy to the end; with many, the scheduler's time for all jobs counts.
+# A job takes the scheduler and the client 5 ms, in which a thread encodes 2 MiB: with less than that
+# for each thread, threads wait for the scheduler. 16 jobs for each keep all busy to the end.
 _LEAST_BYTES, _MOST_BYTES = 1 << 24, 1 << 30
-_MOST_EACH, _LEAST_EACH, _MANY = 16, 2, 2000
+_LEAST_OF_EACH, _JOBS_OF_EACH = 1 << 21, 16
 
 
 class ClusterError(ConnectionError):
@@ -108,8 +108,8 @@ def on_cluster(cluster: Cluster | None) -> Iterator[None]:
 def batch_nbytes(cluster: Cluster, total: int) -> int:
     """Return the size of batches that is best for a cluster and so many bytes in all."""
     slots = max(1, cluster.slots)
-    each = max(_LEAST_EACH, min(_MOST_EACH, _MANY // slots))
-    return max(_LEAST_BYTES, min(_MOST_BYTES, total // (slots * each)))
+    wanted = max(slots * _LEAST_OF_EACH, total // (slots * _JOBS_OF_EACH))
+    return max(_LEAST_BYTES, min(_MOST_BYTES, wanted))
 
 
 def batches(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
@@ -17,7 +18,7 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
 from bf16codecs.convert.plan import ModelPlan, read_base
 from bf16codecs.convert.summary import BytesDone
-from bf16codecs.convert.workers import Shared, SourceRead, sharing
+from bf16codecs.convert.workers import LEAST_FILES, FileDigests, Shared, SourceRead, sharing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import Difference
 from bf16codecs.store.plan import difference_spec
@@ -96,34 +97,58 @@ def _encode_on(
     keep_checksums: bool,
     progress: BytesDone | None,
 ) -> Encoded:
-    """Encode all tensors on a cluster, and read every byte of them twice."""
+    """Encode all tensors on a cluster, and read every byte of a few large files twice."""
     if not isinstance(writer, ZarrWriter):
         raise ValueError("only Zarr stores can be written by several processes")
-    read, threads = SourceRead(source), cluster.threads
+    read, threads, files = SourceRead(source), cluster.threads, len(source.headers)
     checksums: dict[tuple[int, int], int] = {}
     done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
     with sharing(cluster, source, base) as (model, base_model):
         assert model is not None
         workers = _Workers(model, base_model, writer.shared(), keep_checksums, threads)
-        # Digests take longest, since a file is hashed in one go: they start first.
-        jobs = read.jobs(model, kinds, plan.arrays, threads)
-        files = len(jobs)
-        pieces = (piece for array in plan.arrays for piece in array.pieces())
-        todo = batches(pieces, lambda piece: piece.nbytes, batch_nbytes(cluster, total))
-        jobs += (partial(workers.encode, batch, _differences(plan, batch)) for batch in todo)
+        # Of a model with many files, each job reads one, and hashes it on the way. Otherwise,
+        # digests take longest, since a file is hashed in one go: they start first.
+        jobs: list[Callable[[], _Part]] = []
+        if files >= LEAST_FILES * cluster.slots:
+            for number in range(files):
+                pieces = [
+                    p for array in plan.arrays if array.file == number for p in array.pieces()
+                ]
+                of_file = number, tuple(kinds)
+                jobs.append(partial(workers.encode, pieces, _differences(plan, pieces), of_file))
+        else:
+            jobs += (
+                partial(_digests_alone, job, number)
+                for number, job in enumerate(read.jobs(model, kinds, plan.arrays, threads))
+            )
+            all_of_them = (piece for array in plan.arrays for piece in array.pieces())
+            nbytes = batch_nbytes(cluster, total)
+            for batch in batches(all_of_them, lambda piece: piece.nbytes, nbytes):
+                jobs.append(partial(workers.encode, batch, _differences(plan, batch)))
         with closing(cluster.run(jobs)) as results:
-            for number, result in results:
-                if number < files:
-                    read.add_file(number, result)
-                    continue
-                nbytes, stored_nbytes, sums = result
-                done, stored = done + nbytes, stored + stored_nbytes
-                checksums.update(sums)
-                if progress is not None:
+            for _, part in results:
+                done, stored = done + part.nbytes, stored + part.stored_nbytes
+                checksums.update(part.checksums)
+                if part.digests is not None:
+                    read.add_file(*part.digests)
+                if progress is not None and part.nbytes:
                     progress(done, total)
     for (file, offset), checksum in checksums.items():
         read.add_piece(file, offset, checksum)
     return Encoded(read.digests(), stored, checksums)
+
+
+class _Part(NamedTuple):
+    """The result of a job: sizes and checksums of pieces, and the digests of a file."""
+
+    nbytes: int
+    stored_nbytes: int
+    checksums: Mapping[tuple[int, int], int]
+    digests: tuple[int, FileDigests] | None = None
+
+
+def _digests_alone(job: Callable[[], FileDigests], file: int) -> _Part:
+    return _Part(0, 0, {}, (file, job()))
 
 
 def _differences(plan: ModelPlan, pieces: Sequence[Piece]) -> dict[str, Difference]:
@@ -143,9 +168,12 @@ class _Workers:
     threads: int
 
     def encode(
-        self, pieces: Sequence[Piece], differences: Mapping[str, Difference]
-    ) -> tuple[int, int, dict[tuple[int, int], int]]:
-        """Encode chunks; return the size of the pieces, their stored size, and checksums."""
+        self,
+        pieces: Sequence[Piece],
+        differences: Mapping[str, Difference],
+        of_file: tuple[int, Sequence[str]] | None = None,
+    ) -> _Part:
+        """Encode chunks, which may be all of a file, whose digests are of some kinds then."""
         bases: dict[str, RangeReader] = {}
         for path, difference in differences.items():
             assert self.base is not None
@@ -154,14 +182,21 @@ class _Workers:
             if found is None:
                 raise StoreError(f"{base.where}: has no tensor {difference.tensor!r} any more")
             bases[path] = found
-        work = ChunkEncoder(self.writer.write, bases, self.keep_checksums)
+        writer, source = self.source.kept(self.writer), self.source.model()
+        work = ChunkEncoder(writer.write, bases, self.keep_checksums)
         stored, checksums, todo = 0, dict[tuple[int, int], int](), these_pieces(pieces)
-        with codec_threads(self.threads):
-            at_once = self.writer.concurrency
-            read = read_pieces(self.source.model(), work, todo, [], None, at_once)
-            with closing(read) as encoded:
-                for piece, (size, checksum) in encoded:
-                    stored += size
-                    if checksum is not None:
-                        checksums[piece.array.file, piece.offset] = checksum
-        return todo.nbytes, stored, checksums
+        file, kinds = of_file or (0, ())
+        hashes = [file_hash(header, kinds) for header in source.headers] if of_file else []
+        with (
+            codec_threads(self.threads),
+            closing(read_pieces(source, work, todo, hashes, None, writer.concurrency)) as encoded,
+        ):
+            for piece, (size, checksum) in encoded:
+                stored += size
+                if checksum is not None:
+                    checksums[piece.array.file, piece.offset] = checksum
+        if of_file is None:
+            return _Part(todo.nbytes, stored, checksums)
+        by_offset = {offset: checksum for (_, offset), checksum in checksums.items()}
+        digests = file, FileDigests(hashes[file].digests(), by_offset)
+        return _Part(todo.nbytes, stored, checksums, digests)

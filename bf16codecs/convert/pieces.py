@@ -39,6 +39,8 @@ class Todo(NamedTuple):
     nbytes: int
     #: Size of the largest chunk.
     largest: int
+    #: Memory of earlier work that may be used, and is put back; None for memory of its own.
+    spare: list[Bytes] | None = None
 
 
 def all_pieces(arrays: Sequence[ArrayPlan]) -> Todo:
@@ -54,13 +56,17 @@ def all_pieces(arrays: Sequence[ArrayPlan]) -> Todo:
     return Todo(files, sum(array.nbytes for array in arrays), largest)
 
 
+# Of the jobs of a cluster's worker: dask lets each free() return memory to the system.
+_spare: list[Bytes] = []
+
+
 def these_pieces(pieces: Sequence[Piece]) -> Todo:
-    """Return pieces that follow each other in each file."""
+    """Return pieces of a job, which follow each other in each file."""
     by_file: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_file.setdefault(piece.array.file, []).append(piece)
     largest = max((piece.array.chunk_nbytes for piece in pieces), default=0)
-    return Todo(by_file.values(), sum(piece.nbytes for piece in pieces), largest)
+    return Todo(by_file.values(), sum(piece.nbytes for piece in pieces), largest, _spare)
 
 
 def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
@@ -154,7 +160,9 @@ def _do_spans(
     span_nbytes: int,
 ) -> Generator[tuple[Piece, Result], None, None]:
     largest = max(todo.largest, span_nbytes)
-    free: list[Bytes] = []  # memory is reused: fresh pages cost more than decoding into them
+    # Memory is reused: fresh pages cost more than decoding into them.
+    free = [] if todo.spare is None else todo.spare
+    free[:] = [memory for memory in free if memory.size >= largest]
 
     def job(span: Sequence[Piece], memory: Bytes) -> list[tuple[Piece, Result]]:
         results = work(span, memory)

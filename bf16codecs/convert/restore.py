@@ -26,7 +26,7 @@ from bf16codecs.convert.decoding import digest_error, unpack
 from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
-from bf16codecs.convert.workers import Shared, on_pieces, sharing
+from bf16codecs.convert.workers import LEAST_FILES, Shared, on_pieces, sharing
 from bf16codecs.safetensors import SAFETENSORS, Header, make_header
 from bf16codecs.store.bases import local_chain
 from bf16codecs.store.kinds import (
@@ -425,6 +425,9 @@ def _write_on(
 ) -> None:
     """Let workers write the tensors, and then compute the digests of what they have written."""
     reader = files.reader
+    if files.headers is reader.headers and len(paths) >= LEAST_FILES * cluster.slots:
+        _write_files_on(cluster, files, paths, progress, sync)
+        return
     arrays = stored_arrays(reader, files.headers)
     with sharing(cluster, reader) as (store,):
         assert store is not None
@@ -444,6 +447,43 @@ def _write_on(
             difference = files.expected[number].difference(found)
             if difference is not None:
                 raise digest_error(reader, reader.info.files[number], difference[0])
+
+
+def _write_files_on(
+    cluster: Cluster,
+    files: _Files,
+    paths: Sequence[Path],
+    progress: BytesDone | None,
+    sync: bool,
+) -> None:
+    """Let each job write a file, and compute its digest on the way."""
+    done, total = 0, sum(header.file_size for header in files.headers)
+    with sharing(cluster, files.reader) as (store,):
+        assert store is not None
+        job = partial(_write_file, store, paths, files.expected, cluster.threads, sync)
+        with closing(cluster.run(partial(job, file) for file in range(len(paths)))) as results:
+            for number, _ in results:
+                done += files.headers[number].file_size
+                if progress is not None:
+                    progress(done, total)
+
+
+def _write_file(
+    store: Shared,
+    paths: Sequence[Path],
+    expected: Sequence[Digests],
+    threads: int,
+    sync: bool,
+    file: int,
+) -> None:
+    """Decode a file on a worker, write it, and compare its digest."""
+    if not paths[file].exists():
+        raise NotSeenError.at(str(paths[file]))
+    reader = store.model()
+    with codec_threads(threads):
+        unpack(reader, reader.headers, partial(_write_piece, paths), expected, only=file)
+    if sync:
+        flush(paths[file])
 
 
 def _write_on_worker(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bf16codecs import _core
 from bf16codecs._arrays.grid import ArrayPlan, Piece
@@ -31,7 +31,12 @@ from bf16codecs.store.kinds import path_of
 from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["Shared", "SourceRead", "on_pieces", "shared", "sharing"]
+Kept = TypeVar("Kept")
+
+#: So many files for each job that runs at a time make jobs of whole files, hashed on the way.
+LEAST_FILES = 2
+
+__all__ = ["LEAST_FILES", "FileDigests", "Shared", "SourceRead", "on_pieces", "shared", "sharing"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,14 @@ class Shared:
     where: str
     identity: bytes
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def kept(self, own: Kept) -> Kept:
+        """Return what an earlier job of this worker has kept with the model, or `own`, and keep it.
+
+        It may have memory, of which fresh one for each job costs a quarter of the job's time.
+        """
+        kept: Kept = _kept.setdefault(self.token, own)
+        return kept
 
     def model(self) -> ModelReader:
         """Return the open model, in any process, until it is released."""
@@ -66,8 +79,9 @@ class Shared:
             return _opened[self.token]
 
 
-# The models that this worker has open; several of its threads use them.
+# The models that this worker has open; several of its threads use them. And what else jobs keep.
 _opened: dict[str, ModelReader] = {}
+_kept: dict[str, Any] = {}
 _lock = make_lock()
 
 
@@ -75,6 +89,8 @@ def _release(tokens: Sequence[str]) -> None:
     """Close models, on a worker. A job that was given up and still runs fails."""
     with _lock:
         readers = [_opened.pop(token) for token in tokens if token in _opened]
+        for token in tokens:
+            _kept.pop(token, None)
     for reader in readers:
         with suppress(OSError):
             reader.close()

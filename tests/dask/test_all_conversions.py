@@ -229,3 +229,20 @@ def test_analyzing_a_damaged_run(checkpoints, tmp_path, cluster):
     assert one.damage
     assert many.damage == one.damage
     assert many.to_json() == one.to_json()
+
+
+def test_a_job_for_each_file(shards, expected, tuned, tmp_path, cluster, monkeypatch):
+    """As with models of many files, which are hashed while they are encoded or written."""
+    for module in ("encoding", "restore"):
+        monkeypatch.setattr(f"bf16codecs.convert.{module}.LEAST_FILES", 1)
+    shutil.copytree(expected, tmp_path / "base.zarr")
+    with on_dask.cluster(cluster):
+        safetensors_to_zarr(shards, tmp_path / "m.zarr", **CHUNKS)
+        safetensors_to_zarr(tuned, tmp_path / "tuned.zarr", base=tmp_path / "base.zarr", **CHUNKS)
+        zarr_to_safetensors(tmp_path / "tuned.zarr", tmp_path / "back")
+        with pytest.raises(BF16CodecsError, match="b/weight"):
+            zarr_to_safetensors(damaged(expected, tmp_path), tmp_path / "other")
+    assert_same_files(tmp_path / "m.zarr", expected)
+    assert_same_files(tmp_path / "back", tuned)
+    assert not (tmp_path / "other").exists()
+    verify_store(tmp_path / "tuned.zarr", tuned)

@@ -35,8 +35,8 @@ from bf16codecs.store.reader import ModelReader
 __all__ = ["ConversionResult", "convert_fleet"]
 
 # A single worker converts models up to this size, in some minutes; all of them share larger ones,
-# which come last: otherwise, the cluster would wait for a few.
-_ONE_WORKERS = 32 << 30
+# one after the other, which come last: otherwise, the cluster would wait for a few.
+_ONE_WORKERS = 64 << 30
 # How long to wait for another process that writes the same store, and how often to look: it may
 # be a worker that was given up too early, or one of a command that was killed.
 _WAIT_SECONDS, _LOOK_SECONDS = 300, 5
@@ -74,7 +74,7 @@ def convert_fleet(
     A model that fails does not end the others. A store that is complete, and has the source's
     files, headers and index, stays as it is: repeating the call after an interruption does what is
     left. Bases that are stores of the same plan are made first. In `bf16codecs.dask.cluster`,
-    workers convert models side by side, and together those above 32 GiB.
+    workers convert models side by side, and together those above 64 GiB.
 
     Parameters
     ----------
