@@ -31,8 +31,8 @@ Result = TypeVar("Result")
 #: Returns the result of a job that cannot be done, given its number and the reason.
 Killed = Callable[[int, str], Result]
 
-# A job takes the scheduler and the client 5 ms, in which a thread encodes 2 MiB: with less than that
-# for each thread, threads wait for the scheduler. 16 jobs for each keep all busy to the end.
+# A job takes the scheduler and the client 5 ms, in which a thread encodes 2 MiB: with less for each
+# thread, threads wait for the scheduler. 16 jobs for each keep all busy to the end.
 _LEAST_BYTES, _MOST_BYTES = 1 << 24, 1 << 30
 _LEAST_OF_EACH, _JOBS_OF_EACH = 1 << 21, 16
 
