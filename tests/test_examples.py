@@ -97,6 +97,28 @@ def test_misuse_is_one_line(
     assert sorted(path.name for path in stores.iterdir()) == ["m.zarr", "m.zip"]
 
 
+def test_a_fleet_at_scale() -> None:
+    """The page shows 100,000 models, of which 50 will do here."""
+    pytest.importorskip("simpy")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "fleet_at_scale.py", "50"],
+        capture_output=True,
+        text=True,
+        env=package_environment(),
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "145.2 million      726 $" in done.stdout
+    rates = [
+        float(line.split(": ")[1].partition(";")[0])
+        for line in done.stdout.splitlines()
+        if "lost" in line
+    ]
+    assert len(rates) == 7
+    assert all(0 < rate <= 1 for rate in rates)
+    assert rates[-1] > 0.9
+
+
 @pytest.mark.slow
 def test_sizes_of_orbax(tmp_path: Path) -> None:
     """The page shows them after hundreds of steps, of which two will do here."""

@@ -27,7 +27,7 @@ SLOW = {
 NOT_RUN = {
     "installs packages": 14,
     "takes minutes": 13,
-    "takes a minute": 1,  # run by tests/test_examples.py, in less
+    "takes a minute": 2,  # run by tests/test_examples.py, in less
     "builds C++": 15,
     "builds Rust": 1,
     "builds netCDF-C": 1,
