@@ -226,8 +226,10 @@ def _restore(
 @paths_argument("FILE")
 @conversion_options(with_lossy=False)
 @run_options
+@dask_option
 @version_option
 @command
+@on_dask
 def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 

@@ -15,8 +15,10 @@ from bf16codecs.cli.options import (
     Command,
     command,
     conversion_options,
+    dask_option,
     drop_options,
     max_bytes_option,
+    on_dask,
 )
 from bf16codecs.cli.reports import report
 from bf16codecs.errors import ManyFilesWarning
@@ -37,7 +39,9 @@ _RESTORING = ("max_bytes",)
 @click.option("--restore", is_flag=True, help="Restore the packed folder DIR to OUT.")
 @conversion_options(with_lossy=False, with_base=False)
 @max_bytes_option
+@dask_option
 @command
+@on_dask
 def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: Any) -> None:
     """Pack the folder DIR of a Hugging Face model, with its weights in Zarr stores.
 

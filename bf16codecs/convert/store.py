@@ -226,8 +226,9 @@ def convert_model(
     `levels` override that of `options`, by tensor. With `in_place`, the store may replace the
     source.
     """
-    if (kind is not Kind.FOLDER or options.lossy is not None) and current_cluster() is not None:
-        with on_cluster(None):  # several processes cannot write these
+    is_alone = kind is not Kind.FOLDER or options.lossy is not None or not source.is_shareable
+    if is_alone and current_cluster() is not None:
+        with on_cluster(None):  # several processes cannot read or write these
             return convert_model(source, store, kind, options, levels, in_place)
     start = time.perf_counter()
     options.check_kind(kind)

@@ -120,6 +120,8 @@ class ModelReader:
     left_out: tuple[str, ...] = ()
     #: Options of the file system of its address, which other processes need to open it.
     storage_options: Mapping[str, Any] | None = None
+    #: Whether other processes can open it.
+    is_shareable = True
     #: Opens the same in another process, where a path or an address does not.
     reopen: Callable[[], ModelReader] | None = None
 

@@ -125,7 +125,9 @@ def source_of(
         return {name: [tensor._version for tensor in ordered]}
 
     file = ModelFile(name, header, ReadBytes(read, header.file_size), name)
-    return FilesReader(name, [file], state=state)
+    reader = FilesReader(name, [file], state=state)
+    reader.is_shareable = False  # it is memory of this process
+    return reader
 
 
 def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:

@@ -246,3 +246,33 @@ def test_a_job_for_each_file(shards, expected, tuned, tmp_path, cluster, monkeyp
     assert_same_files(tmp_path / "back", tuned)
     assert not (tmp_path / "other").exists()
     verify_store(tmp_path / "tuned.zarr", tuned)
+
+
+def test_what_one_process_alone_can_read(tmp_path, here):
+    """Tensors in memory, which no worker sees."""
+    torch_files = pytest.importorskip("bf16codecs.torch.files")
+    torch = pytest.importorskip("torch")
+    torch_files.save_file({"w": torch.ones(3, 4)}, tmp_path / "m.zarr")
+    verify_store(tmp_path / "m.zarr")
+
+
+@pytest.mark.slow
+def test_commands(shards, expected, tmp_path, processes, run_python):
+    address = processes.scheduler.address
+    shutil.copytree(shards, tmp_path / "hf")
+
+    def command(name, *arguments):
+        code = f"import sys; from bf16codecs.cli import {name}; {name}(sys.argv[1:])"
+        return run_python(code, *map(str, arguments), "--dask", address).stdout
+
+    assert "verified" in command("st2h5", shards, tmp_path / "m.h5")
+    assert "in " in command("h52st", tmp_path / "m.h5", tmp_path / "back")
+    assert_same_files(tmp_path / "back", shards)
+    command("zarr2st", expected, tmp_path / "again")
+    assert_same_files(tmp_path / "again", shards)
+    assert "intact" in command("main", "verify", expected, shards)
+    assert "3 tensors" in command("main", "analyze", expected)
+    command("main", "pack-hf", tmp_path / "hf", tmp_path / "packed")
+    command("main", "pack-hf", tmp_path / "packed", tmp_path / "unpacked", "--restore")
+    assert_same_files(tmp_path / "unpacked", shards)
+    assert "1 converted" in command("main", "fleet", shards, tmp_path / "stores")

@@ -86,6 +86,8 @@ class _Decoded:
 class CheckpointReader(FilesReader):
     """Reads a checkpoint as a model of one file; `decoded` has tensors in the header's order."""
 
+    is_shareable = False
+
     def __init__(
         self,
         root: Path,
