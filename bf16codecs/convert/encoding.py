@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
-from bf16codecs._arrays.grid import Piece
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cluster import Cluster, batch_nbytes, batches, current_cluster
 from bf16codecs._base.threads import codec_threads
@@ -100,31 +101,18 @@ def _encode_on(
     """Encode all tensors on a cluster, and read every byte of a few large files twice."""
     if not isinstance(writer, ZarrWriter):
         raise ValueError("only Zarr stores can be written by several processes")
-    read, threads, files = SourceRead(source), cluster.threads, len(source.headers)
-    checksums: dict[tuple[int, int], int] = {}
+    read, checksums = SourceRead(source), dict[tuple[int, int], int]()
     done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
     with sharing(cluster, source, base) as (model, base_model):
         assert model is not None
-        workers = _Workers(model, base_model, writer.shared(), keep_checksums, threads)
-        # Of a model with many files, each job reads one, and hashes it on the way. Otherwise,
-        # digests take longest, since a file is hashed in one go: they start first.
-        jobs: list[Callable[[], _Part]] = []
-        if files >= LEAST_FILES * cluster.slots:
-            for number in range(files):
-                pieces = [
-                    p for array in plan.arrays if array.file == number for p in array.pieces()
-                ]
-                of_file = number, tuple(kinds)
-                jobs.append(partial(workers.encode, pieces, _differences(plan, pieces), of_file))
+        workers = _Workers(model, base_model, writer.shared(), keep_checksums, cluster.threads)
+        if len(source.headers) >= LEAST_FILES * cluster.slots:
+            jobs = _jobs_of_files(workers, plan, len(source.headers), kinds)
         else:
-            jobs += (
-                partial(_digests_alone, job, number)
-                for number, job in enumerate(read.jobs(model, kinds, plan.arrays, threads))
-            )
-            all_of_them = (piece for array in plan.arrays for piece in array.pieces())
-            nbytes = batch_nbytes(cluster, total)
-            for batch in batches(all_of_them, lambda piece: piece.nbytes, nbytes):
-                jobs.append(partial(workers.encode, batch, _differences(plan, batch)))
+            # Digests take longest, since a file is hashed in one go: they start first.
+            hashing = read.jobs(model, kinds, plan.arrays, cluster.threads)
+            alone = (partial(_digests_alone, job, file) for file, job in enumerate(hashing))
+            jobs = chain(alone, _jobs_of_batches(workers, plan, batch_nbytes(cluster, total)))
         with closing(cluster.run(jobs)) as results:
             for _, part in results:
                 done, stored = done + part.nbytes, stored + part.stored_nbytes
@@ -136,6 +124,28 @@ def _encode_on(
     for (file, offset), checksum in checksums.items():
         read.add_piece(file, offset, checksum)
     return Encoded(read.digests(), stored, checksums)
+
+
+def _jobs_of_files(
+    workers: _Workers, plan: ModelPlan, files: int, kinds: Sequence[str]
+) -> Iterator[Callable[[], _Part]]:
+    """Yield the jobs of a model with many files: each reads one, and hashes it on the way."""
+    by_file: list[list[ArrayPlan]] = [[] for _ in range(files)]
+    for array in plan.arrays:
+        by_file[array.file].append(array)
+    for file, arrays in enumerate(by_file):
+        pieces = [piece for array in arrays for piece in array.pieces()]
+        of_file = file, tuple(kinds)
+        yield partial(workers.encode, pieces, _differences(plan, pieces), of_file)
+
+
+def _jobs_of_batches(
+    workers: _Workers, plan: ModelPlan, nbytes: int
+) -> Iterator[Callable[[], _Part]]:
+    """Yield jobs that encode pieces and compute no digests."""
+    pieces = (piece for array in plan.arrays for piece in array.pieces())
+    for batch in batches(pieces, lambda piece: piece.nbytes, nbytes):
+        yield partial(workers.encode, batch, _differences(plan, batch))
 
 
 class _Part(NamedTuple):
