@@ -12,7 +12,7 @@ import pytest
 from based_models import FEW_KINDS, KINDS, assert_holds, convert, write_nearby
 from bf16codecs.convert import (
     append_to_run,
-    pipeline,
+    packing,
     safetensors_to_run,
     safetensors_to_zarr,
     zarr_to_safetensors,
@@ -129,14 +129,14 @@ def test_existing_targets_are_reported_before_the_base_is_read(
 
 def change_after(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
     """Call a function once part of the conversion is done."""
-    function = getattr(pipeline, name)
+    function = getattr(packing, name)
 
     def changed(*args: Any, **options: Any) -> Any:
         result = function(*args, **options)
         change()
         return result
 
-    monkeypatch.setattr(pipeline, name, changed)
+    monkeypatch.setattr(packing, name, changed)
 
 
 @few_kinds
