@@ -162,7 +162,6 @@ def _do_spans(
     largest = max(todo.largest, span_nbytes)
     # Memory is reused: fresh pages cost more than decoding into them.
     free = [] if todo.spare is None else todo.spare
-    free[:] = [memory for memory in free if memory.size >= largest]
 
     def job(span: Sequence[Piece], memory: Bytes) -> list[tuple[Piece, Result]]:
         results = work(span, memory)
@@ -177,7 +176,7 @@ def _do_spans(
     done = 0
     workers = min(max(worker_count(), at_once), max(1, IN_FLIGHT_BYTES // max(1, largest)))
     jobs = (
-        partial(job, span, free.pop() if free else np.empty(largest, np.uint8))
+        partial(job, span, _taken(free, largest))
         for span in _side_by_side(todo.files, workers, span_nbytes)
     )
     with closing(run_ahead(jobs, workers)) as results:
@@ -187,6 +186,15 @@ def _do_spans(
                 done += piece.nbytes
                 if progress is not None:
                     progress(done, todo.nbytes)
+
+
+def _taken(free: list[Bytes], nbytes: int) -> Bytes:
+    """Take memory that is free, and large enough, or new memory; other threads may take as well."""
+    try:
+        memory = free.pop()  # one operation, with the GIL and without
+    except IndexError:
+        return np.empty(nbytes, np.uint8)
+    return memory if memory.size >= nbytes else np.empty(nbytes, np.uint8)
 
 
 def _side_by_side(

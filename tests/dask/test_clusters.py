@@ -6,12 +6,16 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
+from bf16codecs.convert.pieces import read_pieces, these_pieces
 from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
 from clusters import assert_same_files, downloaded
@@ -200,3 +204,42 @@ def test_a_process_that_was_abandoned_does_no_harm(tmp_path, shards):
         shared.write(piece, np.zeros(5, "u1"))
     assert (tmp_path / "m.zarr" / "x" / "c.0").read_bytes() == before
     assert [p.name for p in (tmp_path / "m.zarr").iterdir()] == ["x"]
+
+
+class Numbers:
+    """A source whose bytes are all one number."""
+
+    stored = SimpleNamespace(concurrency=1)
+
+    def __init__(self, number):
+        self.number = number
+
+    def read_range(self, file, offset, out):
+        out[:] = self.number
+
+
+def test_jobs_of_a_workers_threads_share_no_memory():
+    """What one has put back, another may take: never two."""
+    mixed, pieces = [], list(ArrayPlan("a", "uint8", (16 * 4096,), (4096,)).pieces())
+
+    def run(number):
+        def work(piece, chunk):
+            chunk[:] = number
+            sum(range(50))  # another thread's turn
+            mixed.extend(chunk[chunk != number][:1])
+
+        for _ in range(150):
+            for _ in read_pieces(Numbers(number), work, these_pieces(pieces), [], None):
+                pass
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run, args=[number]) for number in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not mixed
