@@ -143,7 +143,7 @@ class _DaskCluster:
         ahead: int = 8,
     ) -> Generator[tuple[int, Result], None, None]:
         """Run jobs, and yield their numbers and results as they come: see `Cluster`."""
-        client, numbered, threads = self._client, enumerate(jobs), _Threads(self._client)
+        client, numbered, threads = self._client, enumerate(jobs), _Threads(self)
         waiting = as_completed(loop=client.loop, with_results=True, raise_errors=False)
         pending: dict[str, tuple[int, Future]] = {}
 
@@ -190,10 +190,10 @@ class _DaskCluster:
 class _Threads:
     """How many threads a cluster has, which may grow; it must not be without any for long."""
 
-    def __init__(self, client: Client) -> None:
-        self._client, self._looked_at = client, time.monotonic()
-        self._seen_at = self._looked_at
-        self.count = max(1, sum(client.nthreads().values()))
+    def __init__(self, cluster: _DaskCluster) -> None:
+        self._cluster = cluster
+        self._seen_at = self._looked_at = time.monotonic()
+        self.count = max(1, cluster.slots)
 
     def look(self) -> None:
         """Count them again if that was a while ago; raise ClusterError if all are gone."""
@@ -201,7 +201,7 @@ class _Threads:
         if now - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = now
-        count = sum(self._client.nthreads().values())
+        count = self._cluster.slots
         if count:
             self.count, self._seen_at = count, now
         elif now - self._seen_at > _PATIENCE_SECONDS:

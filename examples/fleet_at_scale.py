@@ -1,4 +1,4 @@
-"""What a cluster of 1,000 workers does with a hub of 1 PB: requests, money, and a simulation.
+"""Compute the cost of converting a hub of 1 PB, and simulate the 1,000 workers that do it.
 
     python examples/fleet_at_scale.py [MODELS]
 

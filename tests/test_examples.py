@@ -98,7 +98,7 @@ def test_misuse_is_one_line(
 
 
 def test_a_fleet_at_scale() -> None:
-    """The page shows 100,000 models, of which 50 will do here."""
+    """The page shows a simulation of 100,000 models; this test simulates 50."""
     pytest.importorskip("simpy")
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "fleet_at_scale.py", "50"],

@@ -28,7 +28,7 @@ AUTO = "auto:"
 _LEAST_GAIN = 0.02
 # Models in a message, of those that were tried.
 _SHOWN = 5
-# Of more models, those are tried whose sketches are nearest: trying one takes a tenth of a second.
+# Of more models, the search tries those whose sketches are nearest.
 _MOST_TRIED = 8
 
 

@@ -100,7 +100,7 @@ def digest_error(reader: ModelReader, file: StoredFile, kind: str) -> CorruptDat
 
 
 def _is_of_process(error: OSError) -> bool:
-    """Return whether the process ran out of open files, which is no fault of the store."""
+    """Return whether this process has too many files open; the store is not at fault then."""
     limits = (errno.EMFILE, errno.ENFILE)
     return any(getattr(cause, "errno", None) in limits for cause in causes(error))
 

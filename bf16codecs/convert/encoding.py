@@ -11,12 +11,19 @@ from typing import NamedTuple
 
 from bf16codecs import _core
 from bf16codecs._arrays.array import RangeReader
-from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cluster import Cluster, batch_nbytes, batches, current_cluster
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._files.digests import Digests
-from bf16codecs.convert.pieces import all_pieces, file_hash, read_pieces, these_pieces
+from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs.convert.pieces import (
+    Todo,
+    all_pieces,
+    arrays_by_file,
+    file_hash,
+    read_pieces,
+    these_pieces,
+)
 from bf16codecs.convert.plan import ModelPlan, read_base
 from bf16codecs.convert.summary import BytesDone
 from bf16codecs.convert.workers import LEAST_FILES, FileDigests, Shared, SourceRead, sharing
@@ -78,14 +85,27 @@ def encode(
         return _encode_on(cluster, source, writer, plan, base, kinds, keep_checksums, progress)
     work = ChunkEncoder(writer.write, plan.bases, keep_checksums)
     hashes = [file_hash(header, kinds) for header in source.headers]
-    checksums: dict[tuple[int, int], int] = {}
-    stored, todo = 0, all_pieces(plan.arrays)
-    with closing(read_pieces(source, work, todo, hashes, progress, writer.concurrency)) as pieces:
+    todo, at_once = all_pieces(plan.arrays), writer.concurrency
+    stored, checksums = _encode_pieces(source, work, todo, hashes, progress, at_once)
+    return Encoded([hasher.digests() for hasher in hashes], stored, checksums)
+
+
+def _encode_pieces(
+    source: ModelReader,
+    work: ChunkEncoder,
+    todo: Todo,
+    hashes: Sequence[FileHash],
+    progress: BytesDone | None,
+    at_once: int,
+) -> tuple[int, dict[tuple[int, int], int]]:
+    """Encode pieces; return their stored size, and their checksums by file and offset."""
+    stored, checksums = 0, dict[tuple[int, int], int]()
+    with closing(read_pieces(source, work, todo, hashes, progress, at_once)) as pieces:
         for piece, (size, checksum) in pieces:
             stored += size
             if checksum is not None:
                 checksums[piece.array.file, piece.offset] = checksum
-    return Encoded([hasher.digests() for hasher in hashes], stored, checksums)
+    return stored, checksums
 
 
 def _encode_on(
@@ -130,11 +150,9 @@ def _jobs_of_files(
     workers: _Workers, plan: ModelPlan, files: int, kinds: Sequence[str]
 ) -> Iterator[Callable[[], _Part]]:
     """Yield the jobs of a model with many files: each reads one, and hashes it on the way."""
-    by_file: list[list[ArrayPlan]] = [[] for _ in range(files)]
-    for array in plan.arrays:
-        by_file[array.file].append(array)
-    for file, arrays in enumerate(by_file):
-        pieces = [piece for array in arrays for piece in array.pieces()]
+    arrays = arrays_by_file(plan.arrays)
+    for file in range(files):
+        pieces = [piece for array in arrays.get(file, []) for piece in array.pieces()]
         of_file = file, tuple(kinds)
         yield partial(workers.encode, pieces, _differences(plan, pieces), of_file)
 
@@ -194,17 +212,11 @@ class _Workers:
             bases[path] = found
         writer, source = self.source.kept(self.writer), self.source.model()
         work = ChunkEncoder(writer.write, bases, self.keep_checksums)
-        stored, checksums, todo = 0, dict[tuple[int, int], int](), these_pieces(pieces)
+        todo, at_once = these_pieces(pieces), writer.concurrency
         file, kinds = of_file or (0, ())
         hashes = [file_hash(header, kinds) for header in source.headers] if of_file else []
-        with (
-            codec_threads(self.threads),
-            closing(read_pieces(source, work, todo, hashes, None, writer.concurrency)) as encoded,
-        ):
-            for piece, (size, checksum) in encoded:
-                stored += size
-                if checksum is not None:
-                    checksums[piece.array.file, piece.offset] = checksum
+        with codec_threads(self.threads):
+            stored, checksums = _encode_pieces(source, work, todo, hashes, None, at_once)
         if of_file is None:
             return _Part(todo.nbytes, stored, checksums)
         by_offset = {offset: checksum for (_, offset), checksum in checksums.items()}

@@ -23,7 +23,15 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.reader import ModelReader
 
-__all__ = ["Todo", "all_pieces", "do_pieces", "file_hash", "read_pieces", "these_pieces"]
+__all__ = [
+    "Todo",
+    "all_pieces",
+    "arrays_by_file",
+    "do_pieces",
+    "file_hash",
+    "read_pieces",
+    "these_pieces",
+]
 
 Result = TypeVar("Result")
 
@@ -43,14 +51,19 @@ class Todo(NamedTuple):
     spare: list[Bytes] | None = None
 
 
-def all_pieces(arrays: Sequence[ArrayPlan]) -> Todo:
-    """Return all pieces of arrays; a damaged store may promise more than fit into memory."""
+def arrays_by_file(arrays: Iterable[ArrayPlan]) -> dict[int, list[ArrayPlan]]:
+    """Return the arrays of each file, by its number, in their order."""
     by_file: dict[int, list[ArrayPlan]] = {}
     for array in arrays:
         by_file.setdefault(array.file, []).append(array)
+    return by_file
+
+
+def all_pieces(arrays: Sequence[ArrayPlan]) -> Todo:
+    """Return all pieces of arrays; a damaged store may promise more than fit into memory."""
     files = (
         itertools.chain.from_iterable(array.pieces() for array in file_arrays)
-        for file_arrays in by_file.values()
+        for file_arrays in arrays_by_file(arrays).values()
     )
     largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     return Todo(files, sum(array.nbytes for array in arrays), largest)

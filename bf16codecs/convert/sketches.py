@@ -1,7 +1,6 @@
 """Sketches of models: a few numbers of each, by which models of one origin know each other.
 
-A sketch takes milliseconds to make and microseconds to compare; trying a base takes a tenth of a
-second.
+Making a sketch takes 7 ms, and comparing two takes 1 ms.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bf16codecs.store.reader import ModelReader
 __all__ = ["Sketch", "sketch_of"]
 
 # So many tensors, and so many items of each: reading a part takes 0.4 ms, whatever its size. Of
-# 1,000 stores, a search took 7 s; with 32 tensors 20.
+# 1,000 stores, a search took 11 s; with 32 tensors of 512 items, 20.
 _TENSORS, _ITEMS = 10, 2048
 # Smaller tensors, of norms, tell little: their changes are not those of the weights.
 _LEAST_ITEMS = 1 << 12

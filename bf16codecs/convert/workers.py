@@ -21,6 +21,7 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.pieces import (
     all_pieces,
+    arrays_by_file,
     do_pieces,
     file_hash,
     read_pieces,
@@ -56,7 +57,7 @@ class Shared:
     def kept(self, own: Kept) -> Kept:
         """Return what an earlier job of this worker has kept with the model, or `own`, and keep it.
 
-        It may have memory, of which fresh one for each job costs a quarter of the job's time.
+        A writer has memory for frames, which each job would otherwise ask the system for anew.
         """
         kept: Kept = _kept.setdefault(self.token, own)
         return kept
@@ -207,9 +208,7 @@ class SourceRead:
         self, model: Shared, kinds: Sequence[str], arrays: Sequence[ArrayPlan], threads: int
     ) -> list[Callable[[], Any]]:
         """Return the jobs that compute the digests, one for each file."""
-        by_file: dict[int, list[ArrayPlan]] = {}
-        for array in arrays:
-            by_file.setdefault(array.file, []).append(array)
+        by_file = arrays_by_file(arrays)
         return [
             partial(digests_of, model, kinds, file, by_file.get(file, []), threads)
             for file in range(len(self._source.headers))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import signal
 import sys
 import threading
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safete
 from bf16codecs.convert.pieces import read_pieces, these_pieces
 from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
-from clusters import assert_same_files, downloaded
+from clusters import Killing, assert_same_files, downloaded
 from invoked import refused
 from servers import serving
 from torch_files import pickled, tensor, write_zip
@@ -83,34 +82,20 @@ def test_a_worker_that_is_killed_while_it_writes_to_an_object_store(
     shards, expected, tmp_path, processes, s3
 ):
     """A task that runs twice finds its chunks, and writes no others."""
-    pids = list(processes.run(os.getpid).values())
-    killed = threading.Event()
-
-    def kill(phase, done, total):
-        if not killed.is_set():
-            os.kill(pids[0], signal.SIGKILL)
-            killed.set()
-
+    killing = Killing(processes)
     address = f"s3://bucket/{tmp_path.name}/m.zarr"
-    convert(shards, address, processes, storage_options=s3, progress=kill)
-    assert killed.is_set()
+    convert(shards, address, processes, storage_options=s3, progress=killing)
+    assert killing.done.is_set()
     assert_same_files(downloaded(address, s3, tmp_path / "m.zarr"), expected)
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, processes):
     """When a worker dies halfway, its tasks run again, and the store is the same."""
-    pids = list(processes.run(os.getpid).values())
-    killed = threading.Event()
-
-    def kill(phase, done, total):
-        if not killed.is_set():
-            os.kill(pids[0], signal.SIGKILL)
-            killed.set()
-
-    convert(shards, tmp_path / "m.zarr", processes, progress=kill)
-    assert killed.is_set()
-    assert pids[0] not in processes.run(os.getpid).values()
+    killing = Killing(processes)
+    convert(shards, tmp_path / "m.zarr", processes, progress=killing)
+    assert killing.done.is_set()
+    assert killing.pids[0] not in processes.run(os.getpid).values()
     assert_same_files(tmp_path / "m.zarr", expected)
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
 
@@ -219,7 +204,7 @@ class Numbers:
 
 
 def test_jobs_of_a_workers_threads_share_no_memory():
-    """What one has put back, another may take: never two."""
+    """One job may take the memory that another has put back, but never two at once."""
     mixed, pieces = [], list(ArrayPlan("a", "uint8", (16 * 4096,), (4096,)).pieces())
 
     def run(number):

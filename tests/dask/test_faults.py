@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -26,7 +23,7 @@ from bf16codecs.convert import (
 from bf16codecs.convert.fleet import running
 from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
-from clusters import assert_same_files, client_of_cluster
+from clusters import Killing, assert_same_files, client_of_cluster
 from lazy_models import weights, write_safetensors
 from run_stores import eventful, write_checkpoints
 from waiting import wait_until
@@ -50,19 +47,6 @@ def models(tmp_path):
     for i in range(6):
         write_safetensors(folder / f"m{i}.safetensors", {"w": weights((300, 200), seed=i)})
     return folder
-
-
-class Killing:
-    """A callback that kills a worker, once."""
-
-    def __init__(self, client):
-        self.pids = list(client.run(os.getpid).values())
-        self.done = threading.Event()
-
-    def __call__(self, *args):
-        if not self.done.is_set():
-            os.kill(self.pids[0], signal.SIGKILL)
-            self.done.set()
 
 
 def test_a_fleet(models, tmp_path, cluster):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import filecmp
+import os
+import signal
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -17,6 +20,19 @@ def client_of_cluster(processes):
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+class Killing:
+    """A callback that kills a worker, once."""
+
+    def __init__(self, client):
+        self.pids = list(client.run(os.getpid).values())
+        self.done = threading.Event()
+
+    def __call__(self, *args):
+        if not self.done.is_set():
+            os.kill(self.pids[0], signal.SIGKILL)
+            self.done.set()
 
 
 def assert_same_files(one, other):

@@ -28,8 +28,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def share_chunks(store: Path, pool: Path) -> int:
     """Let the files of a store be those of the pool, where it has equal ones, and add the others.
 
-    Returns the number of bytes that are stored elsewhere, too. Raises OSError if the disk has no
-    hard links.
+    Returns how many of its bytes other stores have as well. Raises OSError if the disk has no hard
+    links.
     """
     shared = 0
     for folder, _, names in os.walk(store):
