@@ -246,8 +246,9 @@ def _run(job: Callable[[], Result], version: str) -> Result:
 def _checked(client: Client, threads: int) -> _DaskCluster:
     """Return the cluster of a client; raise ConnectionError if its workers cannot do the jobs."""
     try:
-        # Functions of Python's own: a worker may have no `bf16codecs`.
-        found = client.run(eval, "__import__('bf16codecs').__version__", on_error="return")
+        # Functions of Python's own: a worker may have no `bf16codecs`, or not what jobs need of it.
+        look = "(__import__('bf16codecs').__version__, __import__('bf16codecs.dask'))[0]"
+        found = client.run(eval, look, on_error="return")
     except (OSError, CancelledError) as e:
         raise ClusterError(f"the dask cluster failed: {_reason(e)}") from e
     if not found:
@@ -256,8 +257,9 @@ def _checked(client: Client, threads: int) -> _DaskCluster:
         if version != __version__:
             has = f"bf16codecs {version}"
             if isinstance(version, Exception):
-                is_missing = isinstance(version, ModuleNotFoundError)
-                has = "no bf16codecs" if is_missing else f"a fault: {_one_line(version)}"
+                has = f"a fault: {_one_line(version)}"
+                if isinstance(version, ModuleNotFoundError) and version.name == "bf16codecs":
+                    has = "no bf16codecs"
             raise ClusterError(
                 f"the dask worker {address} has {has}, and the client {__version__}: install the"
                 " same version"

@@ -121,6 +121,12 @@ def test_a_worker_without_the_package_or_with_another_version(processes):
         on_dask.cluster(processes),
     ):
         pass
+    processes.run(exec, "import sys; sys.modules['bf16codecs.dask'] = None", workers=[first])
+    with (
+        pytest.raises(ConnectionError, match=rf"{first} has a fault: .*bf16codecs\.dask"),
+        on_dask.cluster(processes),
+    ):
+        pass
     processes.run(exec, "import sys; sys.modules['bf16codecs'] = None", workers=[first, second])
     with (
         pytest.raises(ConnectionError, match=f"({first}|{second}) has no bf16codecs"),
@@ -183,7 +189,8 @@ def started_apart(folder):
     note = folder / "scheduler.json"
     of_all = ["--scheduler-file", str(note), "--no-dashboard"]
     command = [sys.executable, "-m", "dask"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    # Not in a checkout, whose package has no native part: Python looks there first.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
     scheduler = subprocess.Popen(
         [*command, "scheduler", "--host", "127.0.0.1", "--port", "0", *of_all], **quiet
     )
