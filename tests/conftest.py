@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -217,3 +218,25 @@ def s3_faults(_s3_and_faults: tuple[dict[str, str], Faults]) -> Iterator[Faults]
     faults.clear()
     yield faults
     faults.clear()
+
+
+@pytest.fixture
+def bucket(s3: dict[str, str], tmp_path: Path, fsspec: Any) -> Iterator[str]:
+    """Return the address of an empty folder in a bucket."""
+    address = f"s3://bucket/{tmp_path.name}"
+    yield address
+    fs = fsspec.filesystem("s3", **s3)
+    if fs.exists(address):
+        fs.rm(address, recursive=True)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let writers of object stores count as dead after half a second; see that leases end."""
+    lease = pytest.importorskip("bf16codecs.store.remote.lease")
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_FRESH_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.1)
+    yield
+    assert not [thread for thread in threading.enumerate() if "lease" in thread.name]

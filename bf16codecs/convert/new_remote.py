@@ -6,80 +6,32 @@ another encoding, so both are there until the document is replaced.
 
 from __future__ import annotations
 
-import errno
-import json
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import one_line
-from bf16codecs._base.paths import and_parents
 from bf16codecs.convert.options import Options, StoreOptions
+from bf16codecs.convert.remote_contents import Content, Paths, found_at
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning, StoreError
-from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Opening, with_base
 from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.remote.lease import (
-    ROOT,
-    Lease,
-    arrays_in_note,
-    wait_for_death,
-    without_note,
-)
-from bf16codecs.store.remote.object_folder import Found, ObjectFolder
+from bf16codecs.store.remote.lease import ROOT, Lease, is_held, wait_for_death, without_note
+from bf16codecs.store.remote.object_folder import ObjectFolder, Version
 from bf16codecs.store.remote.object_sink import ObjectSink, open_unpublished
-from bf16codecs.store.writer import ModelWriter
-from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_DIFFERENCES, OTHER_KEYS
 from bf16codecs.store.zarr.writer import ZarrWriter
 
-__all__ = ["NewRemote", "has_store", "new_remote"]
+__all__ = ["NewRemote", "has_store", "new_remote", "remove_remote"]
 
-_CHUNKS = {
-    DEFAULT_KEYS: re.compile(r"c(\.[0-9]+)*"),
-    OTHER_KEYS: re.compile(r"[0-9]+(\.[0-9]+)*"),
-}
-
-
-class _Paths:
-    """The arrays of a store, by which its keys are known; any store may have headers."""
-
-    def __init__(self, arrays: Iterable[str]) -> None:
-        self.arrays = frozenset(arrays)
-        self._nodes = {node for path in self.arrays for node in and_parents(path)[:-1]}
-
-    def kind(self, key: str) -> str:
-        """Return `ROOT` for a document, the encoding for a chunk, "" for a key of another kind."""
-        path, _, name = key.rpartition("/")
-        is_reserved = f"{path}/".startswith(f"{RESERVED_ROOT}/")
-        if name == ROOT:
-            return ROOT if is_reserved or path in self._nodes else ""
-        array = path.removesuffix(f"/{OTHER_DIFFERENCES}")
-        if not (is_reserved or {path, array} & self.arrays):
-            return ""
-        if path != array:
-            return OTHER_KEYS if _CHUNKS[DEFAULT_KEYS].fullmatch(name) else ""
-        return next((each for each, keys in _CHUNKS.items() if keys.fullmatch(name)), "")
-
-
-class _Old(NamedTuple):
-    """A store below an address, or what a writer left there."""
-
-    root: Found | None
-    is_store: bool
-    paths: _Paths
-    #: Arrays that a dead writer may have left keys of.
-    left: frozenset[str]
-    keys: list[str]
-    #: The encoding of chunks' keys that it does not have.
-    free_encoding: str
+# Up to so many folders are listed one by one, rather than the whole store.
+_FEW_PATHS = 4
 
 
 class _DeclaringWriter(ZarrWriter):
@@ -111,13 +63,28 @@ class _DeclaringWriter(ZarrWriter):
 class NewRemote:
     """A store in an object store."""
 
+    #: No path on the disk.
+    path: Path | None = None
+
     def __init__(self, folder: ObjectFolder, lease: Lease, sink: ObjectSink, encoding: str) -> None:
         self.folder, self.lease, self.sink, self._encoding = folder, lease, sink, encoding
 
-    def writer(self, options: Options) -> ModelWriter:
+    def writer(self, options: Options) -> ZarrWriter:
         """Return its writer."""
         choice, zarr_format = options.choice, options.zarr_format
         return _DeclaringWriter(self.lease, self.sink, choice, zarr_format, self._encoding)
+
+    def declare(self, arrays: Iterable[str]) -> None:
+        """Announce the paths of all arrays, before other processes write chunks of them."""
+        self.lease.declare(arrays)
+
+    def read(self, key: str, start: int, nbytes: int) -> bytes:
+        """Return bytes of a key from an offset on, fewer at its end."""
+        return self.folder.read_part(key, start, nbytes)
+
+    def keys(self) -> Iterable[str]:
+        """Return all keys that were written, except the root's document."""
+        return self.folder.listed()
 
     def open(self, base: ModelReader | None) -> ModelReader:
         """Open it to verify it."""
@@ -142,7 +109,7 @@ def new_remote(url: str, options: StoreOptions, is_run: bool = False) -> Iterato
     fails.
     """
     folder = ObjectFolder(url, options.target_options or {})
-    old = _found(folder, options.overwrite, is_run)
+    old = found_at(folder, options.overwrite, is_run)
     wait_for_death(folder, old.root)
     with _interrupt.shielded():
         lease = Lease(folder, old.root)
@@ -154,6 +121,7 @@ def new_remote(url: str, options: StoreOptions, is_run: bool = False) -> Iterato
                 yield new
                 _interrupt.check()
             with _removing(new, old):
+                _remove_leftovers(new, old, _keys_below(folder, sink.removed))
                 if old.is_store:
                     lease.declare(old.paths.arrays)  # whose keys may be left for a while
                 lease.publish(sink.root)
@@ -164,14 +132,15 @@ def new_remote(url: str, options: StoreOptions, is_run: bool = False) -> Iterato
 
 
 @contextmanager
-def _removing(new: NewRemote, old: _Old) -> Iterator[None]:
+def _removing(new: NewRemote, old: Content) -> Iterator[None]:
     """Remove what was written if the block fails, unless another process has taken over."""
     try:
         yield
     except BaseException as e:
         try:
-            keys = [key for key in new.folder.listed() if key != ROOT]
-            _remove_leftovers(new, old, keys)
+            if not new.lease.is_lost:
+                keys = [key for key in new.folder.listed() if key != ROOT]
+                _remove_leftovers(new, old, keys)
         except (OSError, BF16CodecsError) as failure:
             if not new.lease.is_lost:
                 _warn_of_leftovers(new, failure)
@@ -180,77 +149,33 @@ def _removing(new: NewRemote, old: _Old) -> Iterator[None]:
         raise
 
 
-def _found(folder: ObjectFolder, overwrite: bool, is_run: bool) -> _Old:
-    """Look at what is there; raise FileExistsError if it may not be replaced."""
-    root = folder.read(ROOT)
-    keys = [key for key in folder.listed() if key != ROOT]
-    if root is None and keys:
-        raise _exists(folder, f"has {keys[0]!r:.200}, and is no store: choose another name")
-    left = frozenset() if root is None else frozenset(arrays_in_note(root.data))
-    document = None if root is None else without_note(root.data)
-    if document is None:
-        _check_keys(folder, keys, left)
-        return _Old(root, False, _Paths(()), left, keys, DEFAULT_KEYS)
-    info, used = _parsed(folder, document)
-    if info.run is not None or is_run:
-        what = "a run" if info.run is not None else "a store of a model"
-        raise _exists(folder, f"is {what}: remove it first, or choose another name")
-    paths = _Paths({*info.arrays, *info.differences})
-    _check_keys(folder, keys, paths.arrays | left)
-    if not overwrite:
-        option = for_caller("overwrite=True", "--overwrite")
-        raise FileExistsError(errno.EEXIST, f"File exists ({option} replaces it)", folder.where)
-    return _Old(root, True, paths, left, keys, OTHER_KEYS if DEFAULT_KEYS in used else DEFAULT_KEYS)
+def remove_remote(url: str, options: Mapping[str, Any] | None, dead: Version | None = None) -> None:
+    """Remove a store, or what a writer left: readers see it whole or not at all.
 
-
-def _check_keys(folder: ObjectFolder, keys: Iterable[str], arrays: frozenset[str]) -> None:
-    """Raise FileExistsError for a key that is not one of a store with these arrays."""
-    paths = _Paths(arrays)
-    foreign = next((key for key in keys if not paths.kind(key)), "")
-    if foreign:
-        why = f"contains {foreign!r:.200}, which is not the store's: move it away first"
-        raise _exists(folder, why)
-
-
-def _parsed(folder: ObjectFolder, document: bytes) -> tuple[StoreInfo, set[str]]:
-    """Return the contents of a store, and the encodings of its chunks' keys.
-
-    Raises FileExistsError unless the store is one that this package writes, whose keys are known.
+    A note in the root's document of version `dead` counts as a dead writer's. Raises
+    FileExistsError if there is anything else; BlockingIOError if a process is writing it.
     """
+    folder = ObjectFolder(url, options or {})
+    content = found_at(folder, overwrite=True, is_run=False)
+    if content.root is None:
+        return
+    if content.root.version != dead and is_held(content.root):
+        raise BlockingIOError(f"{url}: another process is writing it")
+    lease = Lease(folder, content.root)
     try:
-        parsed = json.loads(document)
-        info = StoreInfo.from_attributes(parsed["attributes"], folder.where)
-        documents = parsed["consolidated_metadata"]["metadata"]
-        stored = info.arrays - info.differences.keys()
-        used = {_encoding_of(documents[path]) for path in stored}
-    except (BF16CodecsError, ValueError, KeyError, TypeError, AttributeError) as e:
-        why = f"is not a store of a model that can be replaced: {one_line(e)}"
-        raise _exists(folder, f"{why}; choose another name") from e
-    used |= {
-        OTHER_KEYS if path.endswith(f"/{OTHER_DIFFERENCES}") else DEFAULT_KEYS
-        for path in info.differences
-    }
-    if len(used) > 1:
-        raise _exists(folder, "has keys of several encodings: choose another name")
-    return info, used
+        lease.declare(content.paths.arrays | content.left)
+        lease.withdraw()
+        lease.remove(content.keys)
+    except BaseException:
+        lease.leaves_keys = True
+        raise
+    finally:
+        lease.close()
 
 
-def _encoding_of(document: Any) -> str:
-    encoding = document["chunk_key_encoding"]
-    name = encoding["name"]
-    default = "/" if name == DEFAULT_KEYS else "."
-    if name not in _CHUNKS or encoding.get("configuration", {}).get("separator", default) != ".":
-        raise ValueError("another program has written its chunks")
-    return str(name)
-
-
-def _exists(folder: ObjectFolder, why: str) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, f"exists and {why}", folder.where)
-
-
-def _remove_leftovers(new: NewRemote, old: _Old, keys: Iterable[str]) -> None:
+def _remove_leftovers(new: NewRemote, old: Content, keys: Iterable[str]) -> None:
     """Remove keys that this or a dead writer wrote, and no others: not those of the old store."""
-    paths = _Paths(old.paths.arrays | old.left | set(new.lease.arrays))
+    paths = Paths(old.paths.arrays | old.left | set(new.lease.arrays))
 
     def is_left(key: str) -> bool:
         kind = paths.kind(key)
@@ -260,7 +185,15 @@ def _remove_leftovers(new: NewRemote, old: _Old, keys: Iterable[str]) -> None:
     new.lease.remove(filter(is_left, keys))
 
 
-def _finish(new: NewRemote, old: _Old) -> None:
+def _keys_below(folder: ObjectFolder, paths: Collection[str]) -> list[str]:
+    """Return the keys below some paths."""
+    if len(paths) <= _FEW_PATHS:
+        return [key for path in paths for key in folder.listed(path)]
+    below = tuple(f"{path}/" for path in paths)
+    return [key for key in folder.listed() if key.startswith(below)]
+
+
+def _finish(new: NewRemote, old: Content) -> None:
     """Replace the documents of a replaced store, and remove the rest of it.
 
     The new store is there already: errors are warnings.
@@ -271,7 +204,7 @@ def _finish(new: NewRemote, old: _Old) -> None:
         for key, data in new.sink.late.items():
             new.lease.check()
             new.folder.write(key, data)
-        paths = _Paths(old.paths.arrays | old.left | set(new.lease.arrays))
+        paths = Paths(old.paths.arrays | old.left | set(new.lease.arrays))
         new.lease.remove(
             key
             for key in old.keys

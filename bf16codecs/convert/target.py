@@ -247,9 +247,7 @@ def new_target(
 @contextmanager
 def target_errors(target: Path) -> Iterator[None]:
     """Make errors name the target, not the hidden folder beside it or no file, and advise."""
-    hidden = re.compile(
-        re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/](?:new|scratch))?"
-    )
+    hidden = re.compile(re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/]new)?")
     try:
         yield
     except BF16CodecsError as e:

@@ -160,7 +160,7 @@ def test_an_append_that_is_killed_at_any_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers see the run without the step, or with it; the next append makes it whole."""
-    monkeypatch.setattr(lease, "_DEAD_SECONDS", 0)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
     append = partial(append_to_run, store="s3://bucket/run.zarr")
     make = partial(safetensors_to_run, store="s3://bucket/run.zarr", keyframe_every=GROUP)
     expected = {}

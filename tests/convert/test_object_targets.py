@@ -369,7 +369,7 @@ def test_a_writer_that_is_killed_at_any_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers see the old store, none or the new one; the next writer takes over."""
-    monkeypatch.setattr(lease, "_DEAD_SECONDS", 0)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
     make = partial(safetensors_to_zarr, store="s3://bucket/m.zarr", overwrite=True)
     states = {}
     for name, source in (("old", old), ("new", new)):

@@ -34,14 +34,25 @@ from bf16codecs.store.remote.object_folder import (
     ObjectFolder,
 )
 
-__all__ = ["ROOT", "Lease", "arrays_in_note", "has_note", "note_of", "without_note"]
+__all__ = [
+    "DEAD_SECONDS",
+    "ROOT",
+    "Lease",
+    "arrays_in_note",
+    "has_note",
+    "is_held",
+    "note_of",
+    "wait_for_death",
+    "without_note",
+]
 
 #: The root's document.
 ROOT = "zarr.json"
 # A note is renewed this often, and its holder trusts it for less time than others wait for another
 # renewal: a request without a condition takes up to `LONGEST_SECONDS`.
 _RENEW_SECONDS, _FRESH_SECONDS = 10, 30
-_DEAD_SECONDS = _FRESH_SECONDS + LONGEST_SECONDS + 30
+#: A writer whose note has not changed for so long is dead.
+DEAD_SECONDS = _FRESH_SECONDS + LONGEST_SECONDS + 30
 _LOOK_SECONDS = 3
 # Keys that are removed by one request.
 _BATCH = 1000
@@ -67,7 +78,7 @@ class Lease:
     """
 
     def __init__(self, folder: ObjectFolder, found: Found | None) -> None:
-        self._folder, self.token = folder, secrets.token_hex(8)
+        self._folder, self.token, self._pid = folder, secrets.token_hex(8), os.getpid()
         self._renewals, self._is_lost, self._lock = 0, False, make_lock()
         #: Arrays that this may have written keys of, or be about to remove.
         self.arrays: list[str] = []
@@ -145,25 +156,28 @@ class Lease:
         self._is_lost = True
         return StoreError(
             f"{self._folder.where}: another process took over, since this one's note in it was not"
-            f" renewed for {_DEAD_SECONDS} s"
+            f" renewed for {DEAD_SECONDS} s"
         )
 
     def check(self) -> None:
         """Make sure that the lease is fresh; raise StoreError if another process has taken over."""
-        if self._is_lost:
+        if self.is_lost:
             raise self._lose()
         if _now() - self._renewed_at > _FRESH_SECONDS:
             self._renew()
 
     @property
     def is_lost(self) -> bool:
-        """Whether another process has taken over."""
-        return self._is_lost
+        """Whether another process has taken over, or this one was forked from the holder."""
+        return self._is_lost or os.getpid() != self._pid
 
     def declare(self, arrays: Iterable[str]) -> None:
         """Note the arrays that this may write keys of, or remove them, before it does."""
         with self._lock:
-            self.arrays = sorted({*self.arrays, *arrays})
+            more = {*arrays}.difference(self.arrays)
+            if not more:
+                return
+            self.arrays = sorted({*self.arrays, *more})
             self._renewals += 1
             self._replace(self._noted())
 
@@ -187,6 +201,13 @@ class Lease:
                 self._version = found.version
             self._document = document
 
+    def withdraw(self) -> None:
+        """Let readers see no store any more."""
+        with self._lock:
+            self._document = None
+            self._renewals += 1
+            self._replace(self._noted())
+
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys."""
         left = list(keys)
@@ -208,10 +229,10 @@ class Lease:
             self._end(document)
             return
         try:
-            if not self._is_lost:
+            if not self.is_lost:
                 self._end(self._document)
         except (OSError, StoreError) as e:
-            if not self._is_lost:
+            if not self.is_lost:
                 text = f"{self._folder.where}: still has this process's note: {one_line(e)}"
                 warnings.warn(text, LeftoverWarning, stacklevel=2)
 
@@ -232,23 +253,29 @@ def wait_for_death(folder: ObjectFolder, found: Found | None) -> None:
 
     Raises BlockingIOError if it is renewed, or replaced.
     """
-    note = None if found is None else note_of(found.data)
-    if found is None or note is None or note.get("ended") is True:
+    if found is None or not is_held(found):
         return
+    note = note_of(found.data) or {}
     by = f"{str(note.get('by', 'a process'))!r:.200}"
     warnings.warn(
-        f"{folder.where}: {by} was writing it: if it does not go on within {_DEAD_SECONDS} s, this"
+        f"{folder.where}: {by} was writing it: if it does not go on within {DEAD_SECONDS} s, this"
         " takes over",
         LeftoverWarning,
         stacklevel=3,
     )
-    end = time.monotonic() + _DEAD_SECONDS
+    end = time.monotonic() + DEAD_SECONDS
     while time.monotonic() < end:
         interrupt.check()
         time.sleep(_LOOK_SECONDS)
         now = folder.read(ROOT)
         if now is None or now.version != found.version:
             raise _busy(folder, by)
+
+
+def is_held(found: Found) -> bool:
+    """Return whether a root's document has a note of a writer that has not ended."""
+    note = note_of(found.data)
+    return note is not None and note.get("ended") is not True
 
 
 def _busy(folder: ObjectFolder, by: str) -> BlockingIOError:

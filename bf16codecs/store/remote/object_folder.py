@@ -16,6 +16,7 @@ import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     NotFoundError,
+    NotModifiedError,
     NotSupportedError,
     PermissionDeniedError,
     PreconditionError,
@@ -37,6 +38,7 @@ LONGEST_SECONDS = 60
 _DOCUMENT = "zarr.json"
 # What services answer.
 _NO_BUCKET = "NoSuchBucket", "ContainerNotFound"
+_DENIED = "403 Forbidden", "401 Unauthorized", "AccessDenied"
 
 #: What identifies an object's content: its ETag, or its generation.
 Version = Mapping[str, Any]
@@ -81,18 +83,25 @@ class ObjectFolder:
         """Return a store of zarr's that reads the keys."""
         return ObjectStore(self._store, read_only=True)
 
-    def read(self, key: str, limited: bool = True) -> Found | None:
-        """Return an object; None if it does not exist. If `limited`, it is a document."""
+    def read(self, key: str, limited: bool = True, known: Found | None = None) -> Found | None:
+        """Return an object; None if it does not exist. If `limited`, it is a document.
+
+        What is `known` already is only read again if it has changed.
+        """
         # A server that does not answer at all is noticed by the first document.
         store = self._brief if limited else self._store
+        e_tag = None if known is None else known.version.get("e_tag")
+        get = partial(obstore.get_async, options={"if_none_match": e_tag} if e_tag else None)
         with self._errors(key):
             try:
-                reply = ask(_awaited, obstore.get_async, store, key)
+                reply = ask(_awaited, get, store, key)
                 if limited:
                     check_metadata(reply.meta["size"])
                 data = bytes(ask(_awaited, reply.bytes_async))
             except (FileNotFoundError, NotFoundError):
                 return None
+            except NotModifiedError:
+                return known
             return Found(data, _version(reply.meta))
 
     def read_part(self, key: str, start: int, nbytes: int) -> bytes:
@@ -169,6 +178,13 @@ class ObjectFolder:
             stream = obstore.list(self._brief, prefix=below or None)
             return [str(meta["path"]) for meta in ask(_awaited, stream.collect_async)]
 
+    def names(self) -> list[str]:
+        """Return the names of objects and of folders in this one."""
+        with self._errors(""):
+            found = ask(_awaited, obstore.list_with_delimiter_async, self._brief)
+            paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+        return sorted(str(path).rpartition("/")[2] for path in paths)
+
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects, some of which may not exist."""
         keys = list(keys)
@@ -197,6 +213,8 @@ class ObjectFolder:
                 raise
             if any(code in str(e) for code in _NO_BUCKET):
                 raise self._no_bucket() from e
+            if any(code in str(e) for code in _DENIED):  # listing does not tell by its class
+                raise PermissionError(errno.EACCES, one_line(e), where) from e
             with named_errors(where, OSError):
                 raise e
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs.errors import StoreError
 from bf16codecs.store.reader import ModelReader
@@ -19,7 +20,7 @@ from bf16codecs.store.remote.storage import RemoteStorage
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["ObjectSink", "open_unpublished"]
+__all__ = ["ObjectSink", "UnpublishedStorage", "open_unpublished"]
 
 # Writers that have lost their lease may still write a key or two.
 _ATTEMPTS = 3
@@ -31,8 +32,8 @@ class ObjectSink:
     """Keys as objects, by the writer whose lease has this token.
 
     The root's document is kept in `root`, for `Lease.publish`, and if another store is replaced,
-    other documents are kept in `late`: they have the keys of that store's. Other processes have no
-    `lease`.
+    other documents are kept in `late`: they have the keys of that store's. `removed` are paths of
+    arrays that were given up. Other processes have no `lease`.
     """
 
     # Latency is tens of milliseconds, and a connection carries some 50 MB/s.
@@ -43,9 +44,13 @@ class ObjectSink:
     ) -> None:
         self._folder, self._token, self._lease = folder, token, lease
         self._replaces = replaces
-        self._looked_at = -math.inf
+        self._looked_at, self._lock = -math.inf, make_lock()
         self.root = b""
         self.late: dict[str, bytes] = {}
+        self.removed: list[str] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectSink, (self._folder, self._token, self._replaces)
 
     def put(self, key: str, data: Any) -> None:
         """Write an object, which no other writer may have written."""
@@ -80,8 +85,10 @@ class ObjectSink:
         """Raise StoreError if another process has taken over, or the store is not made any more."""
         if self._lease is not None:
             self._lease.check()
-        elif time.monotonic() - self._looked_at > _LOOK_SECONDS:
-            self._check_note()
+            return
+        with self._lock:  # one of the threads looks
+            if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+                self._check_note()
 
     def _check_note(self) -> None:
         found = self._folder.read(ROOT)
@@ -90,9 +97,10 @@ class ObjectSink:
         self._looked_at = time.monotonic()
 
     def remove(self, path: str) -> None:
-        """Remove all keys below a path."""
-        assert self._lease is not None
-        self._lease.remove(self._folder.listed(path))
+        """Note that what was written below a path is to be removed before the store appears."""
+        self.removed.append(path)
+        for key in [key for key in self.late if key.startswith(f"{path}/")]:
+            del self.late[key]
 
     def shared(self) -> ObjectSink:
         """Return the target for other processes, which write chunks."""
@@ -102,7 +110,7 @@ class ObjectSink:
         """Do nothing: every object is complete."""
 
 
-class _Unpublished(RemoteStorage):
+class UnpublishedStorage(RemoteStorage):
     """The keys of a store whose root's document is not there yet."""
 
     def __init__(self, folder: ObjectFolder, root: bytes) -> None:
@@ -117,7 +125,7 @@ class _Unpublished(RemoteStorage):
 def open_unpublished(folder: ObjectFolder, root: bytes) -> ModelReader:
     """Open a store, given the document that its root will have."""
     make_store = partial(StrictStore, folder.as_zarr())
-    storage = _Unpublished(folder, root)
+    storage = UnpublishedStorage(folder, root)
     reader = ModelReader(ZarrArrays(folder.where, storage, make_store, DEFAULT_LIMITS))
     reader.reopen = partial(open_unpublished, folder, root)
     return reader
