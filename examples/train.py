@@ -24,7 +24,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.func import functional_call
 from torch.nn import Embedding, Flatten, Linear, Parameter, ReLU, Sequential
 
-from bf16codecs.torch.checkpoint import StoreReader, StoreWriter
+from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, latest_checkpoint
 
 STEPS, EVERY, PARTS, CONTEXT = 60, 10, 4, 16
 TEXT = torch.tensor(list(Path(torch.__file__).read_bytes()[: 1 << 16]))
@@ -50,7 +50,7 @@ def gradients(model: Sequential, step: int) -> list[torch.Tensor]:
 def main() -> None:
     """Train, from the last checkpoint on if one exists."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", help="a folder on a disk, or the address of one in a bucket")
     parser.add_argument("--die-at", type=int, metavar="STEP")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -64,11 +64,12 @@ def main() -> None:
             setattr(layer, name, Parameter(distribute_tensor(tensor.data, mesh, [Shard(0)])))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    first = max((int(path.stem[5:]) for path in args.run.glob("step-*.zarr")), default=0)
-    if first:
+    first, last = 0, latest_checkpoint(args.run)
+    if last is not None:
+        first = int(Path(last).stem.removeprefix("step-"))
         weights, moments = get_state_dict(model, optimizer)
         state = {"model": weights, "optimizer": moments}
-        dcp.load(state, storage_reader=StoreReader(args.run / f"step-{first}.zarr"))
+        dcp.load(state, storage_reader=StoreReader(last))
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
         if dist.get_rank() == 0:
             print(f"continuing from step {first}")
@@ -81,7 +82,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if step % EVERY == 0:
             weights, moments = get_state_dict(model, optimizer)
-            writer = StoreWriter(args.run / f"step-{step}.zarr", base="previous", level="auto")
+            writer = StoreWriter(f"{args.run}/step-{step}.zarr", base="previous", level="auto")
             dcp.save({"model": weights, "optimizer": moments}, storage_writer=writer)
             if dist.get_rank() == 0:
                 print(f"saved step {step}")

@@ -11,6 +11,7 @@ signal N is 128 + N. Importing PyTorch takes longer than most jobs, so this does
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -155,8 +156,12 @@ def load(folder: Path, name: str = "c.zarr", seed: str = "0") -> None:
 
 @scenario
 def save_asynchronously(folder: Path) -> None:
-    own = state()
-    future = dcp.async_save(own, storage_writer=StoreWriter(folder / "c.zarr"))
+    save_while_training(StoreWriter(folder / "c.zarr"))
+
+
+def save_while_training(writer: StoreWriter, seed: int = 0) -> None:
+    own = state(seed)
+    future = dcp.async_save(own, storage_writer=writer)
     for tensor in own["model"].values():
         local(tensor).zero_()  # training goes on
     future.result()
@@ -208,6 +213,71 @@ def never_arrive(folder: Path) -> None:
     own, writer = state(), StoreWriter(folder / "c.zarr")
     with pytest.raises(RuntimeError, match=r"[Tt]imed out|[Cc]onnection"):
         dcp.save(own, storage_writer=writer, process_group=group)
+
+
+def in_bucket(folder: Path, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the address of a checkpoint, and options; let dead writers count as dead soon."""
+    from bf16codecs.store.remote import lease
+
+    lease._RENEW_SECONDS, lease._FRESH_SECONDS, lease._LOOK_SECONDS = 0.2, 0.6, 0.2
+    lease.DEAD_SECONDS = 1
+    bucket = json.loads((folder / "bucket.json").read_text())
+    return f"{bucket['address']}/{name}", {"storage_options": bucket["options"]}
+
+
+@scenario
+def save_to_bucket(folder: Path, name: str, seed: str, **options: Any) -> None:
+    address, where = in_bucket(folder, name)
+    dcp.save(state(int(seed)), storage_writer=StoreWriter(address, **where, **options))
+
+
+@scenario
+def save_shared_to_bucket(folder: Path, name: str, seed: str) -> None:
+    """Save chunks of which several processes have parts."""
+    planning._LEAST_BYTES = 1 << 24
+    save_to_bucket(folder, name, seed)
+
+
+@scenario
+def save_asynchronously_to_bucket(folder: Path, name: str, seed: str) -> None:
+    address, where = in_bucket(folder, name)
+    save_while_training(StoreWriter(address, **where), int(seed))
+
+
+@scenario
+def save_series_to_bucket(folder: Path) -> None:
+    for step in range(1, 4):
+        save_to_bucket(folder, f"step-{step}.zarr", str(step), base="previous", keep_last=2)
+
+
+@scenario
+def load_from_bucket(folder: Path, name: str, seed: str) -> None:
+    address, where = in_bucket(folder, name)
+    own = state(empty=True)
+    del own["random"]
+    dcp.load(own, storage_reader=StoreReader(address, **where))
+    check(own, int(seed))
+
+
+@scenario
+def die_at_request(folder: Path, name: str, seed: str, victim: str, number: str) -> None:
+    """Replace a checkpoint; let one process die at a request, before or after it is answered."""
+    from bf16codecs.store.remote import object_folder
+
+    original, numbers, at = object_folder.ask, itertools.count(1), abs(int(number))
+
+    def ask(*arguments: Any) -> Any:
+        is_last = next(numbers) == at
+        if is_last and int(number) < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    if dist.get_rank() == int(victim):
+        object_folder.ask = ask  # type: ignore[assignment]
+    save_to_bucket(folder, name, seed, overwrite=True)
 
 
 @scenario

@@ -6,6 +6,7 @@ several copies of each chunk. The store is what zarr would have written; tests c
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numcodecs.abc import Codec
 
-from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import to_half
 from bf16codecs._base.threads import run_ahead
@@ -53,11 +54,21 @@ class ChunkWriter:
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         data = self.encode(piece.array, chunk, base)
-        # Differences have no document that states another encoding.
-        encoding = DEFAULT_KEYS if piece.array.has_base else self._encoding
-        key = chunk_key(self._format, encoding)(piece.index)
-        self._sink.put(f"{piece.array.path}/{key}", data)
+        self._sink.put(self.key(piece.array, piece.index), data)
         return len(data)
+
+    def key(self, array: ArrayPlan, index: ChunkIndex) -> str:
+        """Return the key of a chunk."""
+        # Differences have no document that states another encoding.
+        encoding = DEFAULT_KEYS if array.has_base else self._encoding
+        return f"{array.path}/{chunk_key(self._format, encoding)(index)}"
+
+    def put(self, path: str, data: Any) -> str:
+        """Write bytes for a while, below the path of no array; return their key."""
+        # Like the key of a chunk, by which a writer of object stores knows what it may remove.
+        name = chunk_key(self._format, self._encoding)((secrets.randbits(64),))
+        self._sink.put(f"{path}/{name}", data)
+        return f"{path}/{name}"
 
     def encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None = None) -> Any:
         """Encode a whole chunk, or its difference to `base`; valid until this thread's next one."""
@@ -92,12 +103,13 @@ class ZarrWriter:
         self.difference_folder = "" if encoding == DEFAULT_KEYS else OTHER_DIFFERENCES
         #: Written at the end.
         self._documents = ZarrDocuments(zarr_format, encoding)
-        self._chunks = ChunkWriter(choice, zarr_format, sink, encoding)
+        #: What writes the chunks, as long as no other process does.
+        self.chunks = ChunkWriter(choice, zarr_format, sink, encoding)
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array; differences have no metadata."""
         if not array.has_base:
-            self._documents.add(array.stored, self._chunks.codec(array.stored))
+            self._documents.add(array.stored, self.chunks.codec(array.stored))
 
     def drop(self, path: str) -> None:
         """Remove an array of a folder, with all its chunks, before `finish` or another one."""
@@ -109,7 +121,7 @@ class ZarrWriter:
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
-        return self._chunks.write(piece, chunk, base)
+        return self.chunks.write(piece, chunk, base)
 
     def shared(self) -> ChunkWriter:
         """Return a writer of chunks for other processes, valid until the store is finished."""

@@ -19,6 +19,7 @@ if not torch.distributed.is_available():
     )
 
 from bf16codecs.torch.checkpoint.reader import StoreReader  # noqa: E402
+from bf16codecs.torch.checkpoint.retention import latest_checkpoint  # noqa: E402
 from bf16codecs.torch.checkpoint.writer import StoreWriter  # noqa: E402
 
-__all__ = ["StoreReader", "StoreWriter"]
+__all__ = ["StoreReader", "StoreWriter", "latest_checkpoint"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,10 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.zarr.writer import ChunkWriter
+from bf16codecs.torch.checkpoint.drafts import Draft
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
-    chunk_file,
     chunks_of,
 )
 from bf16codecs.torch.checkpoint.planning import Bounds, common
@@ -181,23 +181,24 @@ def _slices(axes: Sequence[range]) -> tuple[slice, ...]:
 
 
 def put_parts(
-    encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan], scratch: Path
+    encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan], draft: Draft
 ) -> None:
     """Write the chunks that several processes have items of."""
     parts: dict[tuple[str, ChunkIndex], list[tuple[Bounds, str]]] = defaultdict(list)
     for name, tensor_reports in reports.items():
         for report in tensor_reports:
-            for index, file in report.parts:
-                parts[name, index].append((report.bounds, file))
+            for index, key in report.parts:
+                parts[name, index].append((report.bounds, key))
 
     def put(name: str, index: ChunkIndex, chunk_parts: Sequence[tuple[Bounds, str]]) -> None:
         array = arrays[name]
         axes = array.region(index)
         values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
         missing = values.size
-        for bounds, file in chunk_parts:
+        for bounds, key in chunk_parts:
             part_axes = [common(a, b) for a, b in zip(axes, bounds.axes, strict=True)]
-            part = np.fromfile(scratch / file, values.dtype)
+            size = math.prod(map(len, part_axes)) * array.item_size
+            part = np.frombuffer(draft.read(key, 0, size), values.dtype)
             selection = tuple(
                 slice(p.start - a.start, p.stop - a.start)
                 for p, a in zip(part_axes, axes, strict=True)
@@ -210,7 +211,10 @@ def put_parts(
             )
         encoder.put(array, index, values)
 
-    run_all((partial(put, *key, chunk_parts) for key, chunk_parts in parts.items()), 1)
+    run_all(
+        (partial(put, *key, chunk_parts) for key, chunk_parts in parts.items()),
+        encoder.concurrency,
+    )
 
 
 def put_unwritten(
@@ -237,25 +241,27 @@ def put_unwritten(
         source.read_box(axes, values)
         encoder.put(array, index, values.view(f"u{array.item_size}"))
 
-    run_all(jobs(), 1)
+    run_all(jobs(), encoder.concurrency)
 
 
-def check_complete(folder: Path, arrays: Sequence[ArrayPlan], paths: Mapping[str, str]) -> None:
+def check_complete(
+    where: str,
+    draft: Draft,
+    writer: ChunkWriter,
+    arrays: Sequence[ArrayPlan],
+    paths: Mapping[str, str],
+) -> None:
     """Refuse a store that lacks chunks of `arrays`, as after a process wrote to another disk."""
     array_paths = {array.path for array in arrays}
     for name, path in paths.items():
         if path.removesuffix(ROUNDED) not in array_paths:
-            raise StoreError(f"{folder}: tensor {name!r}: no process has written it")
+            raise StoreError(f"{where}: tensor {name!r}: no process has written it")
+    present = set(draft.keys())
     for array in arrays:
-        expected = [
-            os.path.basename(chunk_file(folder, array, index))
-            for index in grid_indices(chunk_counts(array.shape, array.chunks))
-        ]
-        array_folder = folder / array.path
-        present = set(os.listdir(array_folder)) if array_folder.is_dir() else set()
-        missing = [name for name in expected if name not in present]
+        indices = grid_indices(chunk_counts(array.shape, array.chunks))
+        missing = [key for key in (writer.key(array, i) for i in indices) if key not in present]
         if missing:
             raise StoreError(
-                f"{folder}: {array.path} lacks {counted(len(missing), 'chunk')}, such as"
-                f" {missing[0]}: all processes must write to one file system"
+                f"{where}: {array.path} lacks {counted(len(missing), 'chunk')}, such as"
+                f" {missing[0]}: all processes must write to one place"
             )

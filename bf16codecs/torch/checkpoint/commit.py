@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,23 +20,15 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import few
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
+from bf16codecs.convert.new_store import Target
 from bf16codecs.convert.plan import NoCommonTensorError, find_repeated
-from bf16codecs.convert.target import (
-    absolute_target,
-    new_target,
-    other_than_model,
-)
 from bf16codecs.errors import CheckpointWarning, StoreError
 from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
-from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.plan import header_path, with_others
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.writer import write_bytes, write_checkpoint
-from bf16codecs.store.zarr.sinks import FolderSink
-from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 from bf16codecs.torch.checkpoint.assembling import (
     Repeats,
     UnwrittenShard,
@@ -48,7 +40,7 @@ from bf16codecs.torch.checkpoint.assembling import (
     put_small,
     put_unwritten,
 )
-from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
+from bf16codecs.torch.checkpoint.drafts import new_draft
 from bf16codecs.torch.checkpoint.planning import (
     SMALL_BYTES,
     Bounds,
@@ -57,8 +49,10 @@ from bf16codecs.torch.checkpoint.planning import (
     plan_checkpoint,
 )
 from bf16codecs.torch.checkpoint.retention import release
+from bf16codecs.torch.checkpoint.series_folders import SeriesFolder
 from bf16codecs.torch.checkpoint.threads import count_sharing
 from bf16codecs.torch.checkpoint.writing import (
+    SCRATCH,
     ObjectReport,
     Settings,
     ShardReport,
@@ -79,42 +73,34 @@ PLANS_LEFT_OUT = (
 class Commit:
     """A checkpoint in the making, from the plans of all processes, without duplicates.
 
-    Raises FileExistsError if the path has something that may not be replaced; StoreError if the
-    base is not a model, or has no tensor in common with this one.
+    `folder` is the one that `target` is in. Raises FileExistsError if the target is something that
+    may not be replaced; StoreError if the base is not a model, or has no tensor in common with this
+    one; BlockingIOError if another process is writing the target in an object store.
     """
 
-    def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
+    def __init__(
+        self, folder: SeriesFolder, target: Target, settings: Settings, plans: Sequence[SavePlan]
+    ) -> None:
         self._settings, self._stack = settings, ExitStack()
-        self._processes = len(plans)
-        self.target = absolute_target(path, [])
-        check_not_base(settings.base, self.target, settings.storage_options)
-        obstacle = partial(other_than_model, kind=Kind.FOLDER)
+        self.folder, self.target = folder, target
+        self._processes, options = len(plans), settings.options
+        check_not_base(settings.base, self.target, options.storage_options)
         with ExitStack() as stack:
-            target = new_target(
-                self.target, settings.overwrite, obstacle, settings.sync, as_folder=True
-            )
-            self._folder = stack.enter_context(target)
+            self.draft = stack.enter_context(new_draft(self.target, options))
+            self._writer = self.draft.writer(options)
             self._base = stack.enter_context(self._opened_base())
             self._plan = self._planned(plans)
-            self._folder.mkdir()
-            self._writer = ZarrWriter(FolderSink(self._folder), settings.choice, ZARR_FORMAT)
-            self._scratch = self._whole_task().scratch
-            self._scratch.mkdir()
+            self.draft.declare(array.path for array in self._plan.arrays.values())
             self._stack = stack.pop_all()
 
     def _opened_base(self) -> Any:
-        settings = self._settings
+        options = self._settings.options
         return opened_base(
-            settings.base,
-            None,
-            self.target,
-            settings.choice,
-            ("blake3",),
-            settings.storage_options,
+            options.base, None, self.target, options.choice, ("blake3",), options.storage_options
         )
 
     def _planned(self, plans: Sequence[SavePlan]) -> CheckpointPlan:
-        plan = plan_checkpoint(plans, self._settings.chunk_size, str(self.target))
+        plan = plan_checkpoint(plans, self._settings.options.chunk_size, str(self.target))
         if not isinstance(self._base, Base):
             return plan
         based = base_arrays(plan, self._base.model)
@@ -123,7 +109,11 @@ class Commit:
         if not (large & based.keys() if large else based):
             self._do_without_base(plan)
             return plan
-        arrays = {n: replace(a, has_base=a.path in based) for n, a in plan.arrays.items()}
+        arrays, folder = dict(plan.arrays), self._writer.difference_folder
+        for name, array in arrays.items():
+            if array.path in based:
+                path = f"{array.path}/{folder}" if folder else array.path
+                arrays[name] = replace(array, path=path, has_base=True)
         return replace(plan, arrays=arrays)
 
     def _do_without_base(self, plan: CheckpointPlan) -> None:
@@ -152,9 +142,8 @@ class Commit:
         if isinstance(self._base, Base):
             where, step = self._base.model.location
             base = where if step is None else f"{where}@{step}"
-        settings = replace(self._settings, base=base)
-        shared_writer = self._writer.shared()
-        return Task(self.target, self._folder, self._plan.arrays, shared_writer, settings)
+        settings, folder = self._settings.with_base(base), self.draft.path
+        return Task(self.target, folder, self._plan.arrays, self._writer.shared(), settings)
 
     def finish(
         self,
@@ -169,8 +158,8 @@ class Commit:
         are missing; ValueError if the reports lack something that torch's metadata list.
         """
         with self._stack:
-            if self._settings.overwrite:
-                release(self.target, self._settings.sync)
+            if self._settings.options.overwrite:
+                release(self.folder)
             reports: dict[str, list[ShardReport]] = defaultdict(list)
             objects: dict[str, ObjectReport] = {}
             for result in chain.from_iterable(results):
@@ -191,7 +180,7 @@ class Commit:
     def _assemble(
         self, reports: Mapping[str, Sequence[ShardReport]], text: bytes, objects: bytes
     ) -> None:
-        plan, size = self._plan, self._settings.chunk_size
+        plan, size = self._plan, self._settings.options.chunk_size
         repeats = find_repeats(reports, plan.arrays)
         written = {
             name: replace(array, level="best" if any(r.is_best for r in reports[name]) else None)
@@ -200,7 +189,8 @@ class Commit:
         }
         with opened_encoder(replace(self._whole_task(), arrays=written)) as encoder:
             put_small(encoder, reports, written)
-            put_parts(encoder, reports, written, self._scratch)
+            put_parts(encoder, reports, written, self.draft)
+        self._writer.drop(SCRATCH)
         write_bytes(self._writer, header_path(0), plan.header.raw, size)
         checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
         paths = self._finish_store(written, repeats, checkpoint)
@@ -215,7 +205,8 @@ class Commit:
                 self._writer.drop(written.pop(name).path)
             if more.copies or more.roundings:
                 paths = self._finish_store(written, joined(repeats, more), checkpoint)
-        check_complete(self._folder, list(written.values()), paths)
+        chunks = self._writer.chunks
+        check_complete(str(self.target), self.draft, chunks, list(written.values()), paths)
         if isinstance(self._base, Base):
             self._base.check_unchanged()
 
@@ -226,8 +217,12 @@ class Commit:
         paths, arrays, differences = _store_entries(self._plan, written, repeats)
         for array in arrays:
             self._writer.create(array)
-        name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
-        files = (StoredFile(name, self._plan.header.file_size, Digests(), header_path(0)),)
+        stem = os.path.basename(self.target).removesuffix(".zarr") or "model"
+        files = (
+            StoredFile(
+                f"{stem}.safetensors", self._plan.header.file_size, Digests(), header_path(0)
+            ),
+        )
         reference = self._base.reference if isinstance(self._base, Base) else None
         info = StoreInfo(files, None, paths, reference, differences, checkpoint=checkpoint)
         self._writer.finish(info)
@@ -235,11 +230,10 @@ class Commit:
 
     def _opened_store(self) -> AbstractContextManager[ModelReader]:
         base = self._base.model if isinstance(self._base, Base) else None
-        return closing(open_store(self._folder, Kind.FOLDER, opening=Opening(base=base)))
+        return closing(self.draft.open(base))
 
     def _put_unwritten(self, shards: Sequence[UnwrittenShard], paths: Mapping[str, str]) -> None:
-        writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
-        task = replace(self._whole_task(), writer=writer)
+        task = replace(self._whole_task(), writer=self._writer.chunks)
         with self._opened_store() as reader, opened_encoder(task) as encoder:
             put_unwritten(reader, encoder, shards, self._plan.arrays, paths)
 
@@ -247,14 +241,22 @@ class Commit:
         self, reports: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
     ) -> tuple[bytes, bytes]:
         """Return the text of the checkpoint, and all objects."""
-        content, extents = bytearray(), {}
+        extents, end = {}, 0
+        by_key: dict[str, list[str]] = defaultdict(list)
         for name, report in sorted(reports.items()):
-            with open(self._scratch / report.file, "rb") as file:
-                file.seek(report.offset)
-                extents[name] = len(content), report.size
-                content += file.read(report.size)
-            if len(content) != sum(extents[name]):
-                raise StoreError(f"object {name!r}: its bytes are missing beside {self.target}")
+            extents[name] = end, report.size
+            end += report.size
+            by_key[report.key].append(name)
+        content = bytearray(end)
+        for key, together in by_key.items():
+            size = max(reports[name].offset + reports[name].size for name in together)
+            found = self.draft.read(key, 0, size)
+            if len(found) < size:
+                names_of_key = few(sorted(together), 3)
+                raise StoreError(f"{self.target}: bytes of the objects {names_of_key} are missing")
+            for name in together:
+                (start, nbytes), offset = extents[name], reports[name].offset
+                content[start : start + nbytes] = found[offset : offset + nbytes]
         return Checkpoint(extents, names).to_text(), bytes(content)
 
     def abandon(self) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +16,9 @@ from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import one_line
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
-from bf16codecs.store.zarr.metadata import chunk_key
 from bf16codecs.store.zarr.writer import ChunkWriter
 
-__all__ = ["ZARR_FORMAT", "ChunkEncoder", "chunk_file", "chunks_of"]
-
-ZARR_FORMAT = 3
+__all__ = ["ChunkEncoder", "chunks_of"]
 
 # The least gain of level best, which takes many times as long: it gains 3 and 7 % on Adam's
 # moments, and 0.8 % on weights: docs/howto/training.md.
@@ -57,6 +52,7 @@ class ChunkEncoder:
         is_base_optional: bool = False,
     ) -> None:
         self._writer, self._bases, self._is_base_optional = writer, bases, is_base_optional
+        self.concurrency = writer.concurrency
         # Buffers for padded chunks, and for their bases.
         self._memory, self._base_memory = ThreadBuffer(), ThreadBuffer()
         self._has_warned = False
@@ -109,8 +105,3 @@ class ChunkEncoder:
             padded[...] = fill
         padded[tuple(map(slice, values.shape))] = values
         return chunk
-
-
-def chunk_file(folder: Path, array: ArrayPlan, index: ChunkIndex) -> str:
-    """Return the path of a chunk's file."""
-    return os.path.join(folder, array.path, chunk_key(ZARR_FORMAT)(index))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,17 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.sync import make_folders
 from bf16codecs.convert.base_search import AUTO
-from bf16codecs.convert.target import check_store_name, target_errors
-from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, CodecChoice
-from bf16codecs.store.kinds import Kind
+from bf16codecs.convert.new_store import Target, is_object_address, object_address
+from bf16codecs.convert.options import Options, StoreOptions
+from bf16codecs.convert.target import absolute_target, check_store_name, target_errors
+from bf16codecs.store.bases import path_to
+from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE
+from bf16codecs.store.kinds import OBJECT_SCHEMES, Kind, address_scheme
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
-from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of
+from bf16codecs.torch.checkpoint.retention import Retention, check_series, folder_of, previous_of
+from bf16codecs.torch.checkpoint.series_folders import SeriesFolder
 from bf16codecs.torch.checkpoint.threads import thread_share, usable_processors
 from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
@@ -51,7 +56,8 @@ class StoreWriter(StorageWriter):
     Parameters
     ----------
     path
-        The store to make, a folder; ``save(..., checkpoint_id=...)`` gives another path.
+        The store to make: a folder, on a file system that all processes see, or in an object store
+        (``s3://``, ``gs://``, ``az://``). ``save(..., checkpoint_id=...)`` gives another one.
     codec, level
         As `bf16codecs.convert.safetensors_to_zarr` takes them: ``"arithmetic"``, ``"huffman"`` or
         ``"zstd"``; other codecs have no checksums of integers. With ``"arithmetic"``, level
@@ -74,9 +80,10 @@ class StoreWriter(StorageWriter):
     overwrite
         Replace a checkpoint at this path.
     sync
-        Flush the checkpoint to the disk before it gets its name.
+        On a disk, flush the checkpoint before it gets its name.
     storage_options
-        Options of the file system of a base at an address.
+        Options of the object store that the checkpoint is in, and of a base at an address with the
+        same scheme; for a checkpoint on a disk, options of the file system of a base at an address.
 
     Raises
     ------
@@ -84,6 +91,10 @@ class StoreWriter(StorageWriter):
         If an argument is invalid.
     FileNotFoundError
         If the base does not exist.
+    StoreError
+        If the base is on a disk, and the checkpoint is not.
+    OSError
+        If there are no credentials for the object store.
 
     Examples
     --------
@@ -108,7 +119,7 @@ class StoreWriter(StorageWriter):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.path = _local(path)
+        self.path = _checked(path)
         if codec not in _CODECS:
             # Other codecs have no checksums of integers: damage would go unnoticed.
             raise ValueError(f"codec must be {', '.join(_CODECS)}, not {codec!r}")
@@ -117,22 +128,23 @@ class StoreWriter(StorageWriter):
         is_default = is_measured or (codec != "arithmetic" and level == "fast")
         if codec == "arithmetic" and level is not None and level not in (*_LEVELS, AUTO_LEVEL):
             raise ValueError(f"level must be {', '.join(_LEVELS)} or {AUTO_LEVEL}, not {level!r}")
-        choice = CodecChoice(codec, None if is_default else level)
-        chunk_size = positive("chunk_size", chunk_size)
         location = None if base is None else given_path(base, "base")
-        if location is not None:
-            choice.check_difference()
-            _check_base(location)
-        self._settings = Settings(
-            choice=choice,
-            is_measured=is_measured,
+        options = Options(
+            codec=codec,
+            level=None if is_default else level,
             chunk_size=chunk_size,
             base=location,
-            is_base_optional=location == PREVIOUS,
             storage_options=storage_options,
             overwrite=overwrite,
             sync=sync,
         )
+        if location is not None:
+            options.choice.check_difference()
+            _check_base(location, self.path)
+        self._settings = Settings(options, is_measured, is_base_optional=location == PREVIOUS)
+        if "://" in self.path:
+            # Now, before any training: a package or credentials may be missing.
+            self._folder(self.path)
         self._retention = Retention.checked(keep_last, keep_every)
         if threads is not None:
             positive("threads", threads)
@@ -157,7 +169,7 @@ class StoreWriter(StorageWriter):
         """Begin a checkpoint, at another path if one is given."""
         self.close()
         if checkpoint_id:
-            self.path = _local(checkpoint_id)
+            self.path = _checked(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Undo a checkpoint that was not finished.
@@ -188,20 +200,28 @@ class StoreWriter(StorageWriter):
         if self._retention.keep_last is not None or settings.base == PREVIOUS:
             option = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
             check_series(self.path, option)
-        # As torch's own writer does.
-        make_folders(os.path.dirname(absolute(self.path)), settings.sync)
+        target: Target = self.path
+        if "://" not in self.path:
+            target = absolute_target(self.path, [])
+            make_folders(target.parent, settings.options.sync)  # as torch's own writer does
+        folder = self._folder(target)
         if settings.base == PREVIOUS:
-            base = previous_of(self.path)
+            base = previous_of(folder)
             # A difference to a checkpoint that is removed after this save would be rewritten then.
             is_worth_it = base is not None and self._retention.keeps_before(base)
-            settings = replace(settings, base=base if is_worth_it else None)
-        self._commit = Commit(self.path, settings, plans)
+            settings = settings.with_base(base if is_worth_it else None)
+        self._commit = Commit(folder, target, settings.at(target), plans)
         self._is_alone = len(plans) == 1
         # If another process fails, torch neither calls `finish` nor reports it: the next
         # checkpoint, or the end of this object or process, undoes this one.
         self._undo = weakref.finalize(self, self._commit.abandon)
         tasks = self._commit.tasks(plans)
         return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
+
+    def _folder(self, target: Target) -> SeriesFolder:
+        """Return the folder that a target is in."""
+        options = self._settings.options
+        return folder_of(target, options.storage_options, options.sync)
 
     def _with_unchanged(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Fill in the plans that torch left out."""
@@ -216,8 +236,9 @@ class StoreWriter(StorageWriter):
         task = plan.storage_data
         assert isinstance(task, Task)
         try:
-            threads = self._threads or thread_share(task.processes)
-            with codec_threads(threads), target_errors(task.target):
+            threads, target = self._threads or thread_share(task.processes), task.target
+            on_disk = target_errors(target) if isinstance(target, Path) else nullcontext()
+            with codec_threads(threads), on_disk:
                 results = write_items(plan, planner, task)
         except BaseException:
             # With other processes, do not remove the files that they are still writing.
@@ -237,7 +258,7 @@ class StoreWriter(StorageWriter):
         self._undo.detach()
         with codec_threads(self._threads):  # by default all: the other processes wait
             commit.finish(results, names, expected)
-            self._retention.apply(commit.target, self._settings.sync)
+            self._retention.apply(commit.folder)
 
     def close(self) -> None:
         """Undo a checkpoint that was begun and not finished."""
@@ -251,8 +272,9 @@ class StoreWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Tell whether a checkpoint can be written there: to a path, not to an address."""
-        return "://" not in os.fspath(checkpoint_id)
+        """Tell whether a checkpoint can be written there: to a path, or to an object store."""
+        text = os.fspath(checkpoint_id)
+        return "://" not in text or address_scheme(text) in OBJECT_SCHEMES
 
     def __repr__(self) -> str:
         return f"<StoreWriter {self.path}>"
@@ -263,8 +285,8 @@ def _is_sent(plan: SavePlan) -> bool:
     return getattr(plan, "usable", True)  # before PyTorch 2.7, none is left out
 
 
-def _check_base(base: str) -> None:
-    """Refuse a base that does not exist, before any training."""
+def _check_base(base: str, path: str) -> None:
+    """Refuse a base that does not exist, or that `path` cannot have, before any training."""
     if base.startswith(AUTO):
         raise ValueError(
             f"{base}: choosing a base needs all tensors, and each process has only its own:"
@@ -272,15 +294,17 @@ def _check_base(base: str) -> None:
         )
     if base == PREVIOUS or "://" in base:
         return
-    path, _ = split_step(base)
-    recover_missing(path)
-    if not os.path.lexists(path):
-        raise missing_path(path, "No such model to be the base")
+    location, _ = split_step(base)
+    recover_missing(location)
+    if not os.path.lexists(location):
+        raise missing_path(location, "No such model to be the base")
+    if "://" in path:
+        path_to(location, path)
 
 
-def _local(path: str | os.PathLike[str]) -> str:
+def _checked(path: str | os.PathLike[str]) -> str:
     text = given_path(path, "checkpoint")
-    if "://" in text:
-        raise ValueError(f"{text}: checkpoints must be local: upload the finished one")
+    if is_object_address(text):
+        return object_address(text, Kind.FOLDER, [], StoreOptions())
     check_store_name(text, Path(absolute(text)), Kind.FOLDER)
     return text

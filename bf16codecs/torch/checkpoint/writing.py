@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import io
-import secrets
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch.distributed.checkpoint import SavePlan, SavePlanner
@@ -21,19 +20,22 @@ from torch.distributed.checkpoint.storage import WriteResult
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._files.sync import sync_files
+from bf16codecs.convert.new_store import Target
+from bf16codecs.convert.options import Options
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.kinds import address_scheme
 from bf16codecs.store.opening import Opening, open_any
+from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.zarr.writer import ChunkWriter
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
-    chunk_file,
     chunks_of,
 )
 from bf16codecs.torch.checkpoint.planning import Bounds, common, is_small
 from bf16codecs.torch.checkpoint.shards import Shard, followers
 
 __all__ = [
+    "SCRATCH",
     "ObjectReport",
     "Settings",
     "ShardReport",
@@ -42,47 +44,58 @@ __all__ = [
     "write_items",
 ]
 
-# The folder of temporary files, beside the new checkpoint in the working folder.
-_SCRATCH = "scratch"
+#: Below it are objects, and parts of chunks, until the coordinator has assembled them.
+SCRATCH = f"{RESERVED_ROOT}/scratch"
+# Objects are written together, up to this size: a process has hundreds, of a few bytes each.
+_OBJECTS_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of checkpoints, from the arguments of `StoreWriter`."""
 
-    choice: CodecChoice
+    options: Options
     #: Whether a shard's first chunk decides whether level best is used for it.
     is_measured: bool
-    chunk_size: int
-    #: The path or address of the model that tensors are stored as differences to.
-    base: str | None
     #: Whether chunks are stored whole if the base cannot be read.
     is_base_optional: bool
-    #: Options of the file system of a base at an address.
-    storage_options: Mapping[str, Any] | None
-    overwrite: bool
-    sync: bool
+
+    @property
+    def base(self) -> str | None:
+        """The path or address of the model that tensors are stored as differences to."""
+        base = self.options.base
+        return None if base is None else os.fspath(base)
+
+    def with_base(self, base: str | None) -> Settings:
+        """Return the same settings with another base."""
+        return replace(self, options=replace(self.options, base=base))
+
+    def at(self, target: Target) -> Settings:
+        """Return the settings of a checkpoint at a target, which may share its storage options."""
+        if isinstance(target, Path):
+            return self
+        given, of_base = self.options.storage_options, address_scheme(self.base or "")
+        options = given if of_base == address_scheme(target) else None
+        return replace(
+            self, options=replace(self.options, storage_options=options, target_options=given)
+        )
 
 
 @dataclass(frozen=True)
 class Task:
     """The coordinator's instructions to each process.
 
-    `folder` becomes the checkpoint `target`; `writer` writes chunks into it. `arrays` are those
-    that the process has shards of. `processes` counts those that share its processors.
+    `writer` writes chunks of the checkpoint `target`, which lie in `folder` if it is on a disk.
+    `arrays` are those that the process has shards of. `processes` counts those that share its
+    processors.
     """
 
-    target: Path
-    folder: Path
+    target: Target
+    folder: Path | None
     arrays: Mapping[str, ArrayPlan]
     writer: ChunkWriter
     settings: Settings
     processes: int = 1
-
-    @property
-    def scratch(self) -> Path:
-        """The folder of objects, and of parts of chunks, which the coordinator assembles."""
-        return self.folder.with_name(_SCRATCH)
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ class ShardReport:
     follows: tuple[str, str] | None = None
     #: The bytes of the shard, if the tensor is small: then nothing was written.
     content: bytes | None = None
-    #: Chunks that other processes also have items of: their indices, and the files of this part.
+    #: Chunks that other processes also have items of: their indices, and the keys of this part.
     parts: tuple[tuple[ChunkIndex, str], ...] = ()
     #: Whether its chunks were encoded with level best.
     is_best: bool = False
@@ -102,9 +115,9 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class ObjectReport:
-    """A process's report of an object: its file, and the offset and size of its bytes there."""
+    """A process's report of an object: its key, and the offset and size of its bytes there."""
 
-    file: str
+    key: str
     offset: int
     size: int
 
@@ -114,7 +127,7 @@ def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteR
 
     Raises FileNotFoundError if this process cannot see the coordinator's folder.
     """
-    if not task.folder.is_dir():
+    if task.folder is not None and not task.folder.is_dir():
         text = "not seen by this process: all of a job must write to one file system, and its"
         text += " coordinator must be alive"
         raise FileNotFoundError(errno.ENOENT, text, str(task.target))
@@ -128,16 +141,20 @@ def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteR
 def _write_objects(
     items: Sequence[WriteItem], planner: SavePlanner, task: Task
 ) -> Iterator[WriteResult]:
-    if not items:
-        return
-    path, offset = task.scratch / f"{secrets.token_hex(8)}.objects", 0
-    with open(path, "xb") as file:
-        for item in items:
-            content = planner.resolve_data(item)
-            assert isinstance(content, io.BytesIO)
-            size = file.write(content.getbuffer())
-            yield WriteResult(item.index, size, ObjectReport(path.name, offset, size))
-            offset += size
+    together: list[tuple[WriteItem, int]] = []
+    content = bytearray()
+    for item in items:
+        found = planner.resolve_data(item)
+        assert isinstance(found, io.BytesIO)
+        together.append((item, len(content)))
+        content += found.getbuffer()
+        if len(content) < _OBJECTS_BYTES and item is not items[-1]:
+            continue
+        key, end = task.writer.put(SCRATCH, content), len(content)
+        for each, offset in reversed(together):
+            yield WriteResult(each.index, end - offset, ObjectReport(key, offset, end - offset))
+            end = offset
+        together, content = [], bytearray()
 
 
 def _write_shards(
@@ -149,12 +166,12 @@ def _write_shards(
             for index, shard in enumerate(shards)
         ]
         jobs = (job for work in works for job in work.jobs())
-        with closing(run_ahead(jobs, worker_count())) as done:
+        with closing(run_ahead(jobs, max(worker_count(), task.writer.concurrency))) as done:
             for _ in done:
                 pass
-    if task.settings.sync:
+    if task.folder is not None and task.settings.options.sync:
         # Many files at a time, at the end: after each chunk, encoding would wait for the disk.
-        sync_files(path for work in works for path in work.files)
+        sync_files(task.folder / key for work in works for key in work.keys)
     return [work.result() for work in works]
 
 
@@ -176,8 +193,8 @@ class _ShardWork:
         # Whether level best pays; the first chunk decides, and then sets the event.
         self._is_best = False
         self._is_known = threading.Event()
-        #: Files of the chunks that were written.
-        self.files: list[str] = []
+        #: Keys of the chunks that were written.
+        self.keys: list[str] = []
 
     def jobs(self) -> Iterator[Callable[[], None]]:
         """Yield the jobs that write the shard; the first one has to begin first."""
@@ -188,13 +205,11 @@ class _ShardWork:
             axes = self._array.region(index)
             covered = tuple(map(common, axes, box))
             if covered == axes:
-                is_first = not self.files
-                self.files.append(chunk_file(self._task.folder, self._array, index))
+                is_first = not self.keys
+                self.keys.append(self._task.writer.key(self._array, index))
                 yield partial(self._put, index, axes, is_first)
             else:
-                name = f"{secrets.token_hex(8)}.part"
-                self._parts.append((index, name))
-                yield partial(self._put_part, self._task.scratch / name, covered)
+                yield partial(self._put_part, index, covered)
 
     def _put(self, index: ChunkIndex, axes: Sequence[range], is_first: bool) -> None:
         try:
@@ -208,10 +223,11 @@ class _ShardWork:
         array = replace(self._array, level="best") if self._is_best else self._array
         self._sizes.append(self._encoder.put(array, index, values))
 
-    def _put_part(self, path: Path, axes: Sequence[range]) -> None:
-        with open(path, "xb") as file:
-            values = np.ascontiguousarray(self._shard.values(self._array, axes))
-            self._sizes.append(file.write(values.data))
+    def _put_part(self, index: ChunkIndex, axes: Sequence[range]) -> None:
+        values = np.ascontiguousarray(self._shard.values(self._array, axes))
+        content = values.reshape(-1).view(np.uint8)
+        self._parts.append((index, self._task.writer.put(SCRATCH, content)))
+        self._sizes.append(content.size)
 
     def result(self) -> WriteResult:
         """Return the result for the coordinator."""
@@ -232,7 +248,7 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
         yield ChunkEncoder(task.writer, {})
         return
     try:
-        opened = open_any(settings.base, Opening(settings.storage_options, chain=("",)))
+        opened = open_any(settings.base, Opening(settings.options.storage_options, chain=("",)))
     except (BF16CodecsError, OSError) as e:
         if not settings.is_base_optional:
             raise

@@ -141,19 +141,17 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 def test_objects_that_get_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On their way to the coordinator."""
-    from bf16codecs.torch.checkpoint.commit import Commit
+    finish = checkpoint.StoreWriter.finish
 
-    finish = Commit.finish
-
-    def finish_without(self: Any, *arguments: Any) -> None:
-        (path,) = self._scratch.glob("*.objects")
+    def finish_without(self: Any, *arguments: Any, **options: Any) -> None:
+        (path,) = tmp_path.glob(".*/*/safetensors/scratch/*")
         path.write_bytes(path.read_bytes()[:-1])
-        finish(self, *arguments)
+        finish(self, *arguments, **options)
 
-    monkeypatch.setattr(Commit, "finish", finish_without)
+    monkeypatch.setattr(checkpoint.StoreWriter, "finish", finish_without)
     error = failure(save, {"w": numbers(), "a": 1, "b": 2}, tmp_path / "c.zarr")
     assert isinstance(error, StoreError)
-    assert "bytes are missing beside" in str(error)
+    assert "bytes of the objects a, b are missing" in str(error)
     assert os.listdir(tmp_path) == []
 
 

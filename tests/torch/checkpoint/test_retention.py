@@ -54,6 +54,29 @@ def test_the_last_are_kept(tmp_path: Path) -> None:
     assert steps(tmp_path) == [4, 5]
 
 
+def test_the_last_one(tmp_path: Path) -> None:
+    latest = checkpoint.latest_checkpoint
+    assert latest(tmp_path / "run") is None
+    run = tmp_path / "run"
+    for step in (9, 10):
+        save(run, step, base="previous")
+    (run / "step-11.zarr").mkdir()
+    with pytest.warns(CheckpointWarning, match=r"step-11\.zarr: not taken .* without a store"):
+        assert latest(run) == str(run / "step-10.zarr")
+    (run / "step-11.zarr").rmdir()
+    assert latest(run, "step-1.zarr") == str(run / "step-10.zarr")
+    assert latest(run, "lr1-step-1.zarr") is None
+    dcp.save({"w": numbers(1)}, storage_writer=checkpoint.StoreWriter(run / "lr1-step-7.zarr"))
+    with pytest.raises(ValueError, match=r"several series .* lr1-step-7\.zarr, step-10\.zarr"):
+        latest(run)
+    assert latest(run, "lr1-step-1.zarr") == str(run / "lr1-step-7.zarr")
+    with pytest.raises(ValueError, match="has no step in its name"):
+        latest(run, "last.zarr")
+    shutil.rmtree(run / "step-9.zarr")
+    with pytest.warns(CheckpointWarning, match=r"step-10\.zarr: not taken as the last"):
+        assert latest(run, "step-1.zarr") is None
+
+
 def test_every_so_many_are_kept(tmp_path: Path) -> None:
     for step in range(10, 80, 10):
         save(tmp_path, step, keep_last=1, keep_every=30)
@@ -147,7 +170,7 @@ def test_checkpoints_that_cannot_be_rewritten_keep_their_base(tmp_path: Path) ->
 def test_nothing_is_lost_where_nothing_can_be_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_last: int
 ) -> None:
-    from bf16codecs.torch.checkpoint import retention
+    from bf16codecs.torch.checkpoint import series_disks
 
     for step in range(1, 5):
         save(tmp_path, step, base="previous")
@@ -155,7 +178,7 @@ def test_nothing_is_lost_where_nothing_can_be_rewritten(
     def fail(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(retention, "rebase_store", fail)
+    monkeypatch.setattr(series_disks, "rebase_store", fail)
     with pytest.warns(CheckpointWarning, match="not rewritten"):
         save(tmp_path, 5, base="previous", keep_last=keep_last)
     assert steps(tmp_path) == [1, 2, 3, 4, 5]
@@ -201,19 +224,19 @@ def test_checkpoints_that_cannot_be_opened_keep_their_base(tmp_path: Path) -> No
 def test_checkpoints_that_are_not_readable_for_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bf16codecs.torch.checkpoint import retention
+    from bf16codecs.torch.checkpoint import series_disks
 
     for step in (1, 2):
         save(tmp_path, step, base="previous")
-    retention._known.clear()
-    read = retention.model_attributes
+    series_disks._known.clear()
+    read = series_disks.model_attributes
 
     def fail(path: Path) -> Any:
         if path.name == "step-2.zarr":
             raise OSError(24, "Too many open files", str(path))
         return read(path)
 
-    monkeypatch.setattr(retention, "model_attributes", fail)
+    monkeypatch.setattr(series_disks, "model_attributes", fail)
     with pytest.warns(CheckpointWarning, match="Too many open files"):
         save(tmp_path, 3, keep_last=2)
     assert steps(tmp_path) == [1, 2, 3]

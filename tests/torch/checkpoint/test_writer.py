@@ -211,14 +211,15 @@ def test_arguments(tmp_path: Path) -> None:
 
 
 def test_paths(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be local"):
-        checkpoint.StoreWriter("s3://bucket/c.zarr")
+    with pytest.raises(ValueError, match="on local disks, or in object stores"):
+        checkpoint.StoreWriter("https://host/c.zarr")
     with pytest.raises(ValueError, match="is empty"):
         checkpoint.StoreWriter("")
     for name, kind in (("c.h5", "an HDF5 file"), ("c.tar", "a file of another kind")):
         with pytest.raises(ValueError, match=f"by its name {kind}"):
             checkpoint.StoreWriter(tmp_path / name)
-    assert not checkpoint.StoreWriter.validate_checkpoint_id("s3://bucket/c.zarr")
+    assert not checkpoint.StoreWriter.validate_checkpoint_id("https://host/c.zarr")
+    assert checkpoint.StoreWriter.validate_checkpoint_id("s3://bucket/c.zarr")
     writer = checkpoint.StoreWriter(tmp_path / "c.zarr")
     with pytest.raises(ValueError, match="use_collectives"):
         writer.set_up_storage_writer(True, rank=0, use_collectives=False)

@@ -1,0 +1,86 @@
+"""The interface of the folder of a series of checkpoints, on a disk or in an object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from bf16codecs.errors import StoreError
+from bf16codecs.store.attributes import BaseReference
+from bf16codecs.store.bases import location_of
+
+__all__ = ["Attributes", "SeriesFolder", "attributes_in", "forget_others"]
+
+
+class Attributes(NamedTuple):
+    """The attributes of a store that retention needs.
+
+    `base` is the path or address of the store's base, if it has one.
+    """
+
+    is_model: bool
+    is_checkpoint: bool
+    base: str | None
+
+
+class SeriesFolder(Protocol):
+    """The folder that a checkpoint is in, or will be; locations are paths or addresses.
+
+    Attributes
+    ----------
+    target
+        The location of the checkpoint, with all links followed.
+    options
+        Of its object store.
+    """
+
+    target: str
+    options: Mapping[str, Any] | None
+
+    def may_look_at(self, location: str) -> bool:
+        """Return whether the attributes of a base elsewhere can be read."""
+
+    def locations(self) -> list[str]:
+        """Return the locations of all that is in the folder, without links and hidden work."""
+
+    def attributes(self, location: str) -> Attributes:
+        """Return the attributes of a model store, in this folder or elsewhere.
+
+        Raises FileNotFoundError if it is gone, other OSErrors and BF16CodecsError if they cannot be
+        read.
+        """
+
+    def is_folder(self, location: str) -> bool:
+        """Return whether a location in the folder is one that has lost its store."""
+
+    def foreign_name(self, location: str) -> str:
+        """Return the name of something that a user has put into a store; "" if there is nothing."""
+
+    def rebase(self, location: str, onto: str | None) -> None:
+        """Rewrite a store on another base, or on none."""
+
+    def remove(self, location: str) -> None:
+        """Remove a store; no part of it is ever seen under its name."""
+
+    def remove_leftovers(self) -> None:
+        """Remove what writers left in the folder, once it is certain that they died."""
+
+
+def forget_others(known: dict[str, Any], folder: str, locations: Iterable[str]) -> None:
+    """Forget what is known of locations in a folder, except of those that are there."""
+    kept = set(locations)
+    for gone in [p for p in list(known) if p not in kept and os.path.dirname(p) == folder]:
+        known.pop(gone, None)  # another thread may have popped it
+
+
+def attributes_in(document: Mapping[str, Any], location: str) -> Attributes:
+    """Return attributes, given those of the package, whatever their layout."""
+    is_model, is_checkpoint, base = bool(document), "checkpoint" in document, document.get("base")
+    if base is None:
+        return Attributes(is_model, is_checkpoint, None)
+    reference = base.get("path") if isinstance(base, Mapping) else None
+    if not isinstance(reference, str):
+        raise StoreError(f"{location}: its attributes name a base without its path")
+    path = location_of(BaseReference(reference, None, ()), location)
+    return Attributes(is_model, is_checkpoint, path if "://" in path else os.path.realpath(path))
