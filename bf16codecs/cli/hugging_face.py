@@ -19,6 +19,7 @@ from bf16codecs.cli.options import (
     drop_options,
     max_bytes_option,
     on_dask,
+    storage_option,
 )
 from bf16codecs.cli.reports import report
 from bf16codecs.errors import ManyFilesWarning
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["pack_hf"]
 
 #: Options that only one of the two directions has.
-_PACKING = ("codec", "level", "chunk_size", "sha256")
+_PACKING = ("codec", "level", "chunk_size", "sha256", "storage_options")
 _RESTORING = ("max_bytes",)
 
 
@@ -39,15 +40,17 @@ _RESTORING = ("max_bytes",)
 @click.option("--restore", is_flag=True, help="Restore the packed folder DIR to OUT.")
 @conversion_options(with_lossy=False, with_base=False)
 @max_bytes_option
+@storage_option
 @dask_option
 @command
 @on_dask
 def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: Any) -> None:
     """Pack the folder DIR of a Hugging Face model, with its weights in Zarr stores.
 
-    OUT gets a copy of every file, but stores instead of *.safetensors and their indexes: model.zarr
-    instead of model.safetensors. With --restore, OUT gets every file of the original, byte for
-    byte; with --no-verify, files that were changed since packing are restored as changed.
+    OUT is a folder, or its address in an object store. It gets a copy of every file, but stores
+    instead of *.safetensors and their indexes: model.zarr instead of model.safetensors. With
+    --restore, OUT gets every file of the original, byte for byte; with --no-verify, files that were
+    changed since packing are restored as changed.
     """
     if lossy is not None:
         raise click.UsageError("--lossy does not go with pack-hf, which restores the original")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 from bf16codecs._base.messages import few
 from bf16codecs._base.tables import printable
 from bf16codecs.convert.hugging_face.packed import NOTE, Manifest
 
-__all__ = ["write_note"]
+__all__ = ["note_of"]
 
 # How many files of a store, and how many stores, are named.
 _SHOWN_FILES, _SHOWN_STORES = 3, 20
@@ -39,13 +38,13 @@ bf16codecs pack-hf PACKED ORIGINAL --restore
 """
 
 
-def write_note(folder: Path, manifest: Manifest) -> None:
-    """Say in a packed folder what its stores are, how to load them, and how to restore the files.
+def note_of(manifest: Manifest) -> str:
+    """Say what the stores of a packed folder are, how to load them, and how to restore the files.
 
-    The folder's own file of that name, in any case of letters, stays in its place.
+    "" if the folder has its own file of that name, in any case of letters, which stays.
     """
     if NOTE.lower() in map(str.lower, (*manifest.files, *manifest.folders)):
-        return
+        return ""
     stores = sorted(manifest.stores.items())
     lines = [f"- `{store}`: {few(sorted(files), _SHOWN_FILES)}" for store, files in stores]
     if len(lines) > _SHOWN_STORES:
@@ -53,5 +52,4 @@ def write_note(folder: Path, manifest: Manifest) -> None:
     store, files = stores[0]
     target = next(iter(files)).rpartition("/")[2] if len(files) == 1 else "FILES"
     command = shlex.join(["zarr2st", f"PACKED/{store}", target])
-    text = _TEXT.format(stores="\n".join(map(printable, lines)), command=printable(command))
-    (folder / NOTE).write_text(text, encoding="utf-8")
+    return _TEXT.format(stores="\n".join(map(printable, lines)), command=printable(command))

@@ -39,6 +39,7 @@ __all__ = [
     "copy_noted",
     "folder_modes",
     "mode_of_store",
+    "noted_source",
     "rights_of_new",
     "set_modes",
     "stored_files",
@@ -115,16 +116,19 @@ class Manifest:
             {name: mode & rights for name, mode in self.folders.items()},
         )
 
-    def write(self, folder: Path) -> None:
-        """Write the manifest to a packed folder."""
+    def text(self) -> str:
+        """Return the manifest as a text in JSON."""
         content = {
             "layout": _LAYOUT,
             "folders": {name: f"{mode:04o}" for name, mode in self.folders.items()},
             "stores": {store: _entries(files) for store, files in self.stores.items()},
             "files": _entries(self.files),
         }
-        text = json.dumps(content, indent=2)
-        (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+        return f"{json.dumps(content, indent=2)}\n"
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest to a packed folder."""
+        (folder / MANIFEST).write_text(self.text(), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -274,6 +278,12 @@ def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bo
         raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
     status = os.fstat(file.fileno())
     return NotedFile(status.st_mode & _RIGHTS, copy.stat().st_size, digests)
+
+
+def noted_source(file: FileIO, path: Path, kinds: Sequence[str]) -> NotedFile:
+    """Return the entry of a file that was opened by `path`; raise CorruptDataError if it is cut."""
+    status, digests = os.fstat(file.fileno()), _digests_of(file, path, kinds)
+    return NotedFile(status.st_mode & _RIGHTS, status.st_size, digests)
 
 
 def _digests_of(file: FileIO, path: Path, kinds: Sequence[str]) -> Digests:

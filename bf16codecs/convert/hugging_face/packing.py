@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.paths import and_parents, given_path, missing_path, resolved
@@ -23,21 +23,20 @@ from bf16codecs._files.folders import Folder
 from bf16codecs._files.publish import WORKING_PREFIX
 from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
-from bf16codecs.convert.hugging_face.note import write_note
+from bf16codecs.convert.hugging_face.new_packed import NewPacked, new_packed
 from bf16codecs.convert.hugging_face.packed import (
     MANIFEST,
     Manifest,
     NotedFile,
     copy_noted,
     folder_modes,
-    mode_of_store,
     rights_of_new,
     set_modes,
     stored_files,
-    why_not_packed,
 )
 from bf16codecs.convert.hugging_face.weight_sets import WeightSet, weight_sets
-from bf16codecs.convert.options import Options
+from bf16codecs.convert.new_store import Target, is_object_address, object_address
+from bf16codecs.convert.options import Options, StoreOptions
 from bf16codecs.convert.restore import zarr_to_safetensors
 from bf16codecs.convert.store import convert_model
 from bf16codecs.convert.summary import Progress, Summary, part_of
@@ -45,7 +44,7 @@ from bf16codecs.convert.target import absolute_target, new_target, other_names
 from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.store.kinds import GGUF_SUFFIX, PYTORCH_SUFFIXES, Kind, suffix_of
-from bf16codecs.store.opening import open_store
+from bf16codecs.store.opening import Opening, open_store
 
 __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
 
@@ -87,6 +86,7 @@ def pack_hugging_face(
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> FolderSummary:
     """Copy a folder of a Hugging Face model, with its safetensors files in Zarr stores.
@@ -103,15 +103,18 @@ def pack_hugging_face(
     folder
         The folder. Links to files, as in the cache of huggingface_hub, are copied as files.
     packed
-        The folder to make. It appears only when it is complete.
+        The folder to make, on a disk, where it appears only when it is complete; or its address in
+        an object store, ``s3://``, ``gs://`` or ``az://``, where the manifest is written last.
     codec, level, chunk_size, threads, sha256
         See `safetensors_to_zarr`.
     verify
         Read back all written data, and compare them.
     overwrite
-        Replace an existing packed folder.
+        Replace an existing packed folder, on a disk.
     sync
         Flush all data to the disk before the folder gets its name.
+    storage_options
+        Options of the object store.
     progress
         Called with the phase (``"copy"``, ``"convert"``, ``"verify"``), the bytes done and the
         total bytes.
@@ -132,11 +135,13 @@ def pack_hugging_face(
         If an option is invalid, one folder is in the other, or the source is already packed, or has
         something that would be loaded instead of a store, a link to a folder, or anything that is
         neither a file nor a folder.
+    BlockingIOError
+        If another process is writing the same folder in an object store.
     OSError
-        If a file cannot be read or written.
+        If a file cannot be read or written, or a server fails.
     """
     start = time.perf_counter()
-    source, target = _source_and_target(folder, packed)
+    source, target = _source(folder, "packed"), _packed_target(folder, packed, storage_options)
     tree = list_tree(source, follow=True)
     _refuse_packed(source, tree)
     sets, apart = weight_sets(tree)
@@ -156,15 +161,11 @@ def pack_hugging_face(
         "verify": verify,
     }
     folders = folder_modes(source, tree.folders)
-    with new_target(target, overwrite, why_not_packed, sync, as_folder=True) as temporary:
-        rest = Tree(kept, tree.folders)
-        noted = copy_noted(rest, temporary, kinds_of(sha256), verify, progress)
-        stores = _store(sets, temporary, options, progress)
-        manifest = Manifest(stores, noted, folders)
-        manifest.write(temporary)
-        write_note(temporary, manifest)
-        set_modes(temporary, manifest)
-        stored_nbytes = disk_size(temporary)
+    with new_packed(target, storage_options, overwrite, sync) as made:
+        noted = made.copy(Tree(kept, tree.folders), kinds_of(sha256), verify, progress)
+        stores = _store(sets, made, options, progress)
+        made.finish(Manifest(stores, noted, folders))
+        stored_nbytes = made.stored_nbytes()
     headers = [header for weight_set in sets for header in weight_set.source.headers]
     return FolderSummary(
         len(tree.files),
@@ -231,7 +232,7 @@ def unpack_hugging_face(
         If one folder is in the other.
     """
     start = time.perf_counter()
-    source, target = _source_and_target(packed, folder)
+    source, target = _source(packed, "restored"), _target(packed, folder)
     manifest = Manifest.read(source)
     tree = _rest(source, manifest)
     held = Folder(source, follow=True)
@@ -269,27 +270,52 @@ def unpack_hugging_face(
     )
 
 
-def _source_and_target(
-    given: str | os.PathLike[str], to: str | os.PathLike[str]
-) -> tuple[Path, Path]:
-    """Return the source and the absolute target; refuse folders of which one is in the other."""
+def _source(given: str | os.PathLike[str], done: str) -> Path:
+    """Return the path of the source, which must be a folder; `done` is for messages."""
     text = given_path(given, "folder")
     if "://" in text:
         raise ValueError(
-            f"{text}: an address, and only local folders are packed: download it first"
+            f"{text}: an address, and only local folders are {done}: download it first"
         )
     source = Path(text)
     if not source.is_dir():
         if source.exists():
             raise NotADirectoryError(errno.ENOTDIR, "a file, not a model's folder", str(source))
         raise missing_path(source, "No such folder")
+    return source
+
+
+def _packed_target(
+    given: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    options: Mapping[str, Any] | None,
+) -> Target:
+    """Return the path or address of the folder to make."""
+    text = given_path(to, "target")
+    if is_object_address(text):
+        _check_name(text)
+        return object_address(text, Kind.FOLDER, [], StoreOptions())
+    if options:
+        name = argument("storage_options")
+        raise ValueError(f"{name} are for addresses: {text} is a path")
+    return _target(given, to)
+
+
+def _target(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> Path:
+    """Return the absolute target; refuse folders of which one is in the other."""
+    source = Path(given)
     target = absolute_target(given_path(to, "target"), [source], "folder")
     if resolved(source) in resolved(target).parents:
         raise ValueError(f"{to}: lies in the folder {given}: choose a folder outside of it")
-    kind = suffix_of(target.name)[1]
+    _check_name(target.name)
+    return target
+
+
+def _check_name(name: str) -> None:
+    """Refuse a target with the name of a store or a file."""
+    kind = suffix_of(name.rstrip("/"))[1]
     if kind is not None:
-        raise ValueError(f"{to}: the name of {kind.value}, not of a folder: choose another name")
-    return source, target
+        raise ValueError(f"{name}: the name of {kind.value}, not of a folder: choose another name")
 
 
 def _refuse_packed(source: Path, tree: Tree) -> None:
@@ -319,7 +345,7 @@ def _with_reports(
 
 def _store(
     sets: Sequence[WeightSet],
-    target: Path,
+    made: NewPacked,
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> dict[str, dict[str, NotedFile]]:
@@ -329,17 +355,19 @@ def _store(
         for weight_set, report in _with_reports(
             sets, [s.source.total_nbytes() for s in sets], progress
         ):
-            path = target / weight_set.store
+            location = made.location(weight_set.store)
             with closing(weight_set.source) as source:
-                store_options = Options(**options, sync=False, progress=report)
-                convert_model(source, path, Kind.FOLDER, store_options)
-            with closing(open_store(path, Kind.FOLDER)) as reader:
+                store_options = Options(
+                    **options, sync=False, progress=report, target_options=made.options
+                )
+                convert_model(source, location, Kind.FOLDER, store_options)
+            opening = Opening(made.options)
+            with closing(open_store(location, Kind.FOLDER, opening=opening)) as reader:
                 stored = stored_files(reader)
             stores[weight_set.store] = {
                 name: NotedFile.of(file, stored[file.name].digests)
                 for name, file in zip(weight_set.names, weight_set.source.paths, strict=True)
             }
-            path.chmod(mode_of_store(stores[weight_set.store].values()))
     return stores
 
 

@@ -68,6 +68,8 @@ class Lease:
     found
         The root's document as it is; None if there is none. A note in it is replaced if its writer
         is dead, for which `wait_for_death` waited.
+    key
+        Of the document, where the folder is not a store.
 
     Raises
     ------
@@ -77,7 +79,8 @@ class Lease:
         If the object store has no conditional requests.
     """
 
-    def __init__(self, folder: ObjectFolder, found: Found | None) -> None:
+    def __init__(self, folder: ObjectFolder, found: Found | None, key: str = ROOT) -> None:
+        self._key = key
         self._folder, self.token, self._pid = folder, secrets.token_hex(8), os.getpid()
         self._renewals, self._is_lost, self._lock = 0, False, make_lock()
         #: Arrays that this may have written keys of, or be about to remove.
@@ -91,15 +94,15 @@ class Lease:
         self._renewed_at = _now()
         try:
             if found is None:
-                self._version = folder.create(ROOT, self._noted())
+                self._version = folder.create(self._key, self._noted())
             else:
-                self._version = folder.replace(ROOT, self._noted(), found.version)
+                self._version = folder.replace(self._key, self._noted(), found.version)
         except ConflictError:
             raise _busy(folder, "") from None
         try:
             if found is None:
-                folder.check_creating(ROOT, self._noted())
-            folder.check_replacing(ROOT, self._noted())
+                folder.check_creating(self._key, self._noted())
+            folder.check_replacing(self._key, self._noted())
             self._thread.start()
         except BaseException:
             self.close()
@@ -140,14 +143,14 @@ class Lease:
         """Replace the root's document; raise StoreError if the note is another's by now."""
         sent = _now()
         try:
-            self._version = self._folder.replace(ROOT, document, self._version)
+            self._version = self._folder.replace(self._key, document, self._version)
         except ConflictError:
             # An earlier renewal may have arrived after all.
-            found = self._folder.read(ROOT)
+            found = self._folder.read(self._key)
             if found is None or not has_note(found, self.token):
                 raise self._lose() from None
             try:
-                self._version = self._folder.replace(ROOT, document, found.version)
+                self._version = self._folder.replace(self._key, document, found.version)
             except ConflictError:
                 raise self._lose() from None
         self._renewed_at = sent  # others count from when it arrived, which is later
@@ -193,7 +196,7 @@ class Lease:
             except OSError:
                 # It may have arrived, or arrive later: nothing is done before the note is renewed.
                 self._renewed_at = -math.inf
-                found = self._folder.read(ROOT)
+                found = self._folder.read(self._key)
                 if found is None or not has_note(found, self.token):
                     raise
                 if without_note(found.data) != without_note(self._noted(document)):
@@ -245,10 +248,10 @@ class Lease:
                 return
             # No request removes on a condition: the lease has to be fresh.
             self._replace(self._noted())
-            self._folder.remove([ROOT])
+            self._folder.remove([self._key])
 
 
-def wait_for_death(folder: ObjectFolder, found: Found | None) -> None:
+def wait_for_death(folder: ObjectFolder, found: Found | None, key: str = ROOT) -> None:
     """Wait until a note in a root's document has not been renewed for so long that it is dead.
 
     Raises BlockingIOError if it is renewed, or replaced.
@@ -267,7 +270,7 @@ def wait_for_death(folder: ObjectFolder, found: Found | None) -> None:
     while time.monotonic() < end:
         interrupt.check()
         time.sleep(_LOOK_SECONDS)
-        now = folder.read(ROOT)
+        now = folder.read(key)
         if now is None or now.version != found.version:
             raise _busy(folder, by)
 

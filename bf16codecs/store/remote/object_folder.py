@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import obstore
 from obstore.exceptions import (
@@ -36,6 +36,8 @@ __all__ = ["LONGEST_SECONDS", "ConflictError", "Found", "ObjectFolder", "Version
 LONGEST_SECONDS = 60
 
 _DOCUMENT = "zarr.json"
+# Of files that are uploaded in parts, of which S3 takes 10,000.
+_PART_BYTES = 1 << 24
 # What services answer.
 _NO_BUCKET = "NoSuchBucket", "ContainerNotFound"
 _DENIED = "403 Forbidden", "401 Unauthorized", "AccessDenied"
@@ -184,6 +186,24 @@ class ObjectFolder:
             found = ask(_awaited, obstore.list_with_delimiter_async, self._brief)
             paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
         return sorted(str(path).rpartition("/")[2] for path in paths)
+
+    def sizes(self) -> dict[str, int]:
+        """Return all keys, with the sizes of their objects."""
+        with self._errors(""):
+            found = ask(_awaited, obstore.list(self._brief).collect_async)
+        return {str(meta["path"]): int(meta["size"]) for meta in found}
+
+    def upload(self, key: str, file: BinaryIO) -> None:
+        """Write a file of any size, whatever is there; of a failed upload, nothing is left.
+
+        Memory for four parts is taken.
+        """
+        put = partial(obstore.put_async, chunk_size=_PART_BYTES, max_concurrency=4)
+        with self._errors(key):
+            try:
+                ask(_awaited, put, self._store, key, file)
+            except (FileNotFoundError, NotFoundError) as e:
+                raise self._no_bucket() from e
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects, some of which may not exist."""
