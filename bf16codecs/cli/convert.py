@@ -323,20 +323,28 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
     type=STEP,
     help="Number of the last step, so that a repeated call removes no other.  [default: any]",
 )
+@storage_option
 @sync_option
 @quiet_option
 @json_option
 @command
-def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bool) -> None:
+def undo_append(
+    run: str,
+    step: int | None,
+    storage_options: dict[str, Any] | None,
+    sync: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Remove the last step of RUN, as if it had not been appended.
 
-    RUN is a Zarr folder or an HDF5 file. After an error or a crash, it is as before, or without the
-    step. A removed step cannot be recovered. The only step of a run cannot be removed: remove RUN
-    itself.
+    RUN is a Zarr folder, its address in an object store, or an HDF5 file. After an error or a
+    crash, it is as before, or without the step. A removed step cannot be recovered. The only step
+    of a run cannot be removed: remove RUN itself.
     """
     from bf16codecs.store.runs.layout import listed
 
-    undone = conversions.undo_append(run, step, sync=sync)
+    undone = conversions.undo_append(run, step, sync=sync, storage_options=storage_options)
     if as_json:
         show_json({"target": run, "done": "removed", **asdict(undone)})
     elif not quiet:

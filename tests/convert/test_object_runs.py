@@ -94,8 +94,38 @@ def test_steps_are_appended(
         append_to_run(checkpoints[5], run, storage_options=s3)
     with pytest.raises(ValueError, match="was made with keyframe_every 3"):
         append_to_run(checkpoints[5], run, 9, keyframe_every=4, storage_options=s3)
-    with pytest.raises(ValueError, match="targets must be local"):
-        undo_append(run)
+    with pytest.raises(FileNotFoundError, match="No run is there"):
+        undo_append(f"{run}x", storage_options=s3)
+    with pytest.raises(ValueError, match="its last step is 5, not 4"):
+        undo_append(run, 4, storage_options=s3)
+
+
+def test_the_last_step_is_removed(
+    checkpoints: list[Path], run: str, s3: dict[str, str], fsspec: Any, tmp_path: Path
+) -> None:
+    """And appended again; objects that only it had are gone."""
+    fs = fsspec.filesystem("s3", **s3)
+
+    def keys() -> set[str]:
+        fs.invalidate_cache()
+        return set(fs.find(run))
+
+    before = []
+    for checkpoint in checkpoints:
+        before.append(keys())
+        append_to_run(checkpoint, run, keyframe_every=GROUP, storage_options=s3)
+    options = "--storage-options", json.dumps(s3)
+    for number in reversed(range(1, 6)):
+        report = done("bf16codecs", "undo-append", run, "--step", number, *options)
+        assert f"removed step {number} (" in report
+        (tmp_path / str(number)).mkdir()
+        assert_has(run, s3, checkpoints[:number], tmp_path / str(number))
+        assert keys() == before[number]
+    with pytest.raises(StoreError, match="0 is its only step"):
+        undo_append(run, storage_options=s3)
+    for checkpoint in checkpoints[1:3]:
+        append_to_run(checkpoint, run, storage_options=s3)
+    assert_has(run, s3, checkpoints[:3], tmp_path)
 
 
 def test_series(checkpoints: list[Path], run: str, s3: dict[str, str], tmp_path: Path) -> None:
@@ -185,6 +215,40 @@ def test_an_append_that_is_killed_at_any_request(
                 assert values_["b"] == values(before + 1)["b"].tobytes()
                 assert values_["a.w"] == values(before + 1)["a.w"].tobytes()
         if is_done:
+            return
+    raise AssertionError("it was never done")
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize("left", [2, 3])
+def test_a_removal_that_is_killed_at_any_request(
+    is_sent: bool,
+    left: int,
+    checkpoints: list[Path],
+    memory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Readers see the run with the step or without it; the next append goes on from there."""
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
+    run = "s3://bucket/run.zarr"
+    append = partial(append_to_run, store=run)
+    safetensors_to_run(checkpoints[: left + 2], run, keyframe_every=GROUP)
+    expected = state_of(memory)
+    seen = set()
+    for number in range(1, MANY):
+        memory.delete(keys_in(memory))
+        safetensors_to_run(checkpoints[: left + 1], run, keyframe_every=GROUP)
+        is_done = False
+        with noted(f"request {number}"):
+            with suppress(Killed), dying(number, is_sent):
+                undo_append(run)
+                is_done = True
+            seen.add(len(state_of(memory)))
+            for step in range(len(state_of(memory)), left + 2):
+                append(checkpoints[step])
+            assert state_of(memory) == expected
+        if is_done:
+            assert seen == {left, left + 1}
             return
     raise AssertionError("it was never done")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.convert.new_remote import NewRemote
-from bf16codecs.convert.options import RunOptions
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.remote.lease import ROOT, without_note
@@ -22,9 +22,9 @@ from bf16codecs.store.runs.reader import RunReader
 __all__ = ["opened_remote", "run_at", "upload_run"]
 
 
-def run_at(url: str, options: RunOptions) -> tuple[ObjectFolder, Found] | None:
+def run_at(url: str, options: Mapping[str, Any] | None) -> tuple[ObjectFolder, Found] | None:
     """Return the folder at an address, and its root's document; None if no store is there."""
-    folder = ObjectFolder(url, options.target_options or {})
+    folder = ObjectFolder(url, options or {})
     root = folder.read(ROOT)
     if root is None or without_note(root.data) is None:
         return None

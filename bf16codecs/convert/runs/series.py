@@ -425,7 +425,7 @@ def _opened_at(
     """Return what opens the run at an address, to append to it; None if nothing is there."""
     from bf16codecs.convert.runs.remote import opened_remote, run_at
 
-    found = run_at(url, options)
+    found = run_at(url, options.target_options)
     return None if found is None else opened_remote(*found, "append to")
 
 

@@ -8,7 +8,8 @@ did not finish are replaced by the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -16,14 +17,14 @@ import numpy as np
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
-from bf16codecs._base.messages import damaged, named_errors
+from bf16codecs._base.messages import damaged, named_errors, one_line
 from bf16codecs.codecs.growing import directory_nbytes
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import LeftoverWarning, StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.remote.lease import ROOT, Lease, wait_for_death
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
-from bf16codecs.store.runs.layout import STEPS_CHUNK
+from bf16codecs.store.runs.layout import STEPS_CHUNK, RunInfo
 from bf16codecs.store.runs.writer import (
     AnyVersion,
     Appended,
@@ -169,8 +170,45 @@ class ObjectRunWriter:
         return key not in self._before or key.rpartition("/")[0] in self._new
 
     def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
-        """Raise StoreError: steps in object stores stay."""
-        raise StoreError(f"{self._folder.where}: no step is removed from a run in an object store")
+        """Let the run be without its last step: see `RunWriter`.
+
+        With the root's document, the step is gone. Then what nothing else needs is removed; the
+        versions of other steps' chunks stay until the next append replaces them.
+        """
+        assert info.run is not None
+        assert self._lease is not None
+        for path in gone:
+            self._documents.drop(path)
+        steps = len(info.run.steps)
+        for path in info.run.arrays:
+            self._documents.extend(path, steps)
+        self._documents.add(RunArray(STEP_PATH, "int64", (steps,), (STEPS_CHUNK,)), BYTES_CODEC)
+        self._lease.declare(gone)
+        self._lease.publish(
+            dict(self._documents.keys({**self._attributes, **info.to_attributes()}))[ROOT]
+        )
+        try:
+            self._lease.remove(self._without_step(gone, info.run))
+        except (OSError, StoreError) as e:
+            warnings.warn(
+                f"{self._folder.where}: the step is removed, and objects of it are left, which the"
+                f" next append replaces: {one_line(e)}",
+                LeftoverWarning,
+                stacklevel=3,
+            )
+
+    def _without_step(self, gone: Sequence[str], run: RunInfo) -> Iterator[str]:
+        """Yield the keys of the arrays that are gone, and those of a group without steps."""
+        for path in gone:
+            yield from self._folder.listed(path)
+        group, slot = divmod(len(run.steps), run.group)
+        if slot == 0:
+            first = self._key((group,))
+            for path in run.arrays:
+                for key in self._folder.listed(path):
+                    name = key.rpartition("/")[2]
+                    if name == first or name.startswith(f"{first}."):
+                        yield key
 
     def abandon(self) -> None:
         """Remove what is new; longer chunks stay, whose last version is no step."""
