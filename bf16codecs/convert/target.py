@@ -247,7 +247,9 @@ def new_target(
 @contextmanager
 def target_errors(target: Path) -> Iterator[None]:
     """Make errors name the target, not the hidden folder beside it or no file, and advise."""
-    hidden = re.compile(re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/]new)?")
+    hidden = re.compile(
+        re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/](?:new|scratch))?"
+    )
     try:
         yield
     except BF16CodecsError as e:

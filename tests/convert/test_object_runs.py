@@ -136,6 +136,14 @@ def test_series(checkpoints: list[Path], run: str, s3: dict[str, str], tmp_path:
     done("st2zarr", "--append", checkpoints[4], run, *options)
     assert_has(run, s3, checkpoints[:5], tmp_path)
     done("bf16codecs", "verify", run, *options)
+    phases: dict[str, tuple[int, int]] = {}
+    safetensors_to_run(
+        checkpoints[:2],
+        f"{run}2",
+        storage_options=s3,
+        progress=lambda phase, at, total: phases.update({phase: (at, total)}),
+    )
+    assert phases["upload"][0] == phases["upload"][1] > 0
     for source in (checkpoints, checkpoints[:1]):
         with pytest.raises(FileExistsError, match="is a run: remove it first"):
             safetensors_to_run(source, run, overwrite=True, storage_options=s3)

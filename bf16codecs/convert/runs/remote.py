@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.threads import run_ahead
+from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.new_remote import NewRemote
+from bf16codecs.convert.summary import BytesDone
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.remote.lease import ROOT, without_note
@@ -48,7 +50,7 @@ def opened_remote(
             yield writer, RunReader(reader), Kind.FOLDER
 
 
-def upload_run(path: Path, new: NewRemote, verify: bool) -> int:
+def upload_run(path: Path, new: NewRemote, verify: bool, progress: BytesDone | None) -> int:
     """Upload a run that is in a folder; return its size."""
     names = [
         Path(folder, name).relative_to(path).as_posix()
@@ -57,8 +59,13 @@ def upload_run(path: Path, new: NewRemote, verify: bool) -> int:
     ]
     new.lease.declare({key.rpartition("/")[0] for key in names if not key.endswith(ROOT)})
     jobs = (partial(_upload, new, path / key, key, verify) for key in sorted(names))
+    total, done = disk_size(path), 0
     with closing(run_ahead(jobs, new.sink.concurrency)) as sizes:
-        return sum(sizes)
+        for size in sizes:
+            done += size
+            if progress is not None:
+                progress(done, max(done, total))
+    return done
 
 
 def _upload(new: NewRemote, file: Path, key: str, verify: bool) -> int:

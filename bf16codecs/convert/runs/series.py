@@ -198,7 +198,8 @@ def _new_remote(
     ):
         path = Path(scratch, "run")
         info = _write_steps(path, Kind.FOLDER, Kind.FOLDER, checkpoints, options)
-        nbytes = upload_run(path, new, options.verify)
+        report = options.progress and partial(options.progress, "upload")
+        nbytes = upload_run(path, new, options.verify, report)
     return _summary(checkpoints, info, address, nbytes, start)
 
 
