@@ -12,7 +12,8 @@ from typing import Any
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import given_path
-from bf16codecs.convert.base_search import AUTO, pick_base
+from bf16codecs.convert.base_search import pick_base
+from bf16codecs.convert.options import AUTO
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.store.attributes import BaseReference
@@ -91,10 +92,11 @@ def opened_base(
 ) -> Iterator[Base | str]:
     """Open the base of a conversion, and close it at the end; yield the reason if there is none.
 
-    `base` is a path or an address, or None; ``"auto:"`` and a folder choose the best of the models
-    there, including the last steps of runs. If `source` is None, no base can be chosen from a
-    folder. `choice` codes the differences. `kinds` are digests that later identify a safetensors
-    base. `options` are those of the file system of a base at an address.
+    `base` is a path or an address, or None; ``"auto:"`` and a folder, on a disk or in an object
+    store, choose the best of the models there, including the last steps of runs. If `source` is
+    None, no base can be chosen from a folder. `choice` codes the differences. `kinds` are digests
+    that later identify a safetensors base. `options` are those of the file system of a base at an
+    address.
 
     Raises ValueError if the target would replace a model in the base's chain, the codec cannot
     store differences, or `options` come without such an address; StoreError if the base is not a
@@ -109,21 +111,23 @@ def opened_base(
     codec, location = choice.for_difference("bfloat16"), given_path(base, "base")
     reason = ""
     if location.startswith(AUTO):
-        if isinstance(target, str):
+        folder = location.removeprefix(AUTO)
+        is_local = path_of(folder) is not None
+        if is_local and isinstance(target, str):
             raise ValueError(
                 f"{location}: a store in an object store cannot have a local base: upload the base,"
                 " and name its address"
             )
-        if options:
+        if is_local and options:
             raise ValueError(
-                f"{location}: {argument('storage_options')} are for a base at an address, and only"
-                " local folders are searched for one"
+                f"{location}: {argument('storage_options')} are for a base at an address, and this"
+                " folder is on a disk"
             )
-        picked, reason = pick_base(location.removeprefix(AUTO), source, target, choice)
+        picked, reason = pick_base(folder, source, target, choice, options)
         if picked is None:
             yield reason
             return
-        location = str(picked)
+        location = picked
     # The new store is the first of the chain.
     with closing(open_any(location, Opening(options, chain=("",)))) as model:
         where, step = model.location

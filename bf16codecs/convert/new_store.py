@@ -133,7 +133,7 @@ def options_of_base(
 
     If the source is at an address, they are for that, and for a base with the same scheme.
     """
-    scheme, of_base = address_scheme(source.where), address_scheme(str(options.base or ""))
+    scheme, of_base = address_scheme(source.where), address_scheme(options.base_place)
     if isinstance(target, str) and not of_base:
         return None  # they are for the target
     return options.storage_options if not scheme or scheme == of_base else None

@@ -23,7 +23,10 @@ from bf16codecs.store.kinds import Kind, suffix_of
 if TYPE_CHECKING:
     from bf16codecs.convert.summary import Progress
 
-__all__ = ["Options", "RunOptions", "StoreOptions", "zarr_kind"]
+__all__ = ["AUTO", "Options", "RunOptions", "StoreOptions", "zarr_kind"]
+
+#: Prefix of a folder from which the best base is taken.
+AUTO = "auto:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,11 @@ class Options(StoreOptions):
     def choice(self) -> CodecChoice:
         """Codec of the tensors."""
         return CodecChoice(self.codec, self.level, self.lossy)
+
+    @property
+    def base_place(self) -> str:
+        """Path or address of the base, or of the folder that has it; empty without one."""
+        return "" if self.base is None else os.fspath(self.base).removeprefix(AUTO)
 
     def check_kind(self, kind: Kind) -> None:
         """Refuse options that a kind of store does not support."""

@@ -240,9 +240,9 @@ def convert_model(
         source = half_source(source)
     target = target_of(store, kind, source, options, in_place)
     base_options = options_of_base(source, target, options)
-    places = source.where, str(options.base or "")
+    places = source.where, options.base_place
     of_target = options_of_target(target, options.target_options, options.storage_options, places)
-    check_same_server(target, str(options.base or ""), base_options, of_target)
+    check_same_server(target, options.base_place, base_options, of_target)
     options = replace(options, target_options=of_target)
     check_not_base(options.base, target, base_options)
     if isinstance(target, Path):

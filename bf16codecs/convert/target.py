@@ -261,7 +261,10 @@ def target_errors(target: Path) -> Iterator[None]:
         raise NotSeenError(e.errno, e.strerror, path) from e
     except OSError as e:
         if e.errno is None:
-            raise OSError(hidden.sub(lambda _: str(target), str(e))) from e
+            shown = hidden.sub(lambda _: str(target), str(e))
+            if shown == str(e):
+                raise
+            raise OSError(shown) from e
         # An error of write(), as on a full disk, names no file; one of flushing, the folder.
         name = str(e.filename)
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):

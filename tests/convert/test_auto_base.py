@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from based_models import KINDS, assert_holds, convert, write_nearby, write_steps
-from bf16codecs.convert import rebase_store, safetensors_to_zarr
+from bf16codecs.convert import rebase_store, safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.store import StoreError
 from folders import names_in
 from lazy_models import weights, write_safetensors, write_shards
@@ -116,7 +118,10 @@ def test_folders_without_models(steps: dict[int, Path], bases: Path) -> None:
         made(steps[400], bases / "missing")
     with pytest.raises(NotADirectoryError, match=r"x\.txt"):
         made(steps[400], bases / "x.txt")
-    for place, message in (("auto:", "is empty"), ("auto:s3://bucket", "only local folders")):
+    for place, message in (
+        ("auto:", "is empty"),
+        ("auto:https://host/models", "only local folders"),
+    ):
         with pytest.raises(ValueError, match=message):
             safetensors_to_zarr(steps[400], bases.parent / "m.zarr", base=place)
     assert not (bases.parent / "m.zarr").exists()
@@ -200,7 +205,7 @@ def test_storage_options_are_refused(steps: dict[int, Path], bases: Path) -> Non
     other = write_model(bases.parent / "x.safetensors", [("x", "BF16", (64, 8))])
     for source in (other, steps[300]):
         convert("zarr3", source, bases / source.stem)
-        with pytest.raises(ValueError, match="only local folders are searched"):
+        with pytest.raises(ValueError, match="this folder is on a disk"):
             made(steps[400], bases, storage_options={"anon": True})
     assert not (bases.parent / "m.zarr").exists()
 
@@ -229,3 +234,42 @@ def test_sample_is_of_the_middle_too(bases: Path) -> None:
     alone, near, half = map(float, match.groups())
     assert near < 0.3 * alone
     assert 0.45 * alone < half < 0.6 * alone
+
+
+def test_a_folder_in_a_bucket(
+    steps: dict[int, Path], bucket: str, s3: dict[str, str], fsspec: Any, tmp_path: Path
+) -> None:
+    """Of stores and files of all kinds there; for a store there, or on the disk."""
+    fs = fsspec.filesystem("s3", **s3)
+    convert_there = partial(safetensors_to_zarr, storage_options=s3)
+    with pytest.raises(StoreError, match="no model in this folder can be the base"):
+        convert_there(steps[400], f"{bucket}/m.zarr", base=f"auto:{bucket}/")
+    convert_there(steps[300], f"{bucket}/step300.zarr")
+    fs.put(str(steps[399]), f"{bucket}/step399.safetensors")
+    fs.pipe(f"{bucket}/logs/a.txt", b"x")
+    fs.pipe(f"{bucket}/notes.txt", b"x")
+    fs.pipe(f"{bucket}/broken.zarr/zarr.json", b"{")
+    said = convert_there(steps[400], f"{bucket}/m.zarr", base=f"auto:{bucket}").base
+    assert said.startswith("base step399.safetensors: 2 of 2 tensors as differences; by a sample: ")
+    assert "could not be read: broken.zarr" in said
+    assert "txt" not in said
+    assert "logs" not in said
+    zarr_to_safetensors(f"{bucket}/m.zarr", tmp_path / "back", storage_options=s3)
+    assert (tmp_path / "back").read_bytes() == steps[400].read_bytes()
+    # The source's own store is no stranger, and is nearest.
+    said = convert_there(steps[400], tmp_path / "m.zarr", base=f"auto:{bucket}").base
+    assert said.startswith(f"base {bucket}/m.zarr: ")
+    said = rebase_store(f"{bucket}/m.zarr", f"auto:{bucket}", storage_options=s3).base
+    assert said.startswith("base step399.safetensors: ")
+
+
+def test_the_nearest_of_many_in_a_bucket(bucket: str, s3: dict[str, str], tmp_path: Path) -> None:
+    """By their sketches, which are read side by side."""
+    families = [write_model(tmp_path / f"f{i}", [("a", "BF16", (64, 80))], i) for i in range(10)]
+    for i, model in enumerate(families):
+        safetensors_to_zarr(model, f"{bucket}/f{i}.zarr", storage_options=s3)
+    fine = write_nearby(families[7], tmp_path / "fine.safetensors")
+    summary = safetensors_to_zarr(
+        fine, f"{bucket}/m.zarr", base=f"auto:{bucket}", storage_options=s3
+    )
+    assert summary.base.startswith("base f7.zarr: ")

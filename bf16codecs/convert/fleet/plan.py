@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute
-from bf16codecs.convert.base_search import AUTO
+from bf16codecs.convert.options import AUTO
 from bf16codecs.store.bases import identity
 from bf16codecs.store.kinds import path_of
 

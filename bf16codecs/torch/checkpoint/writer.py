@@ -21,9 +21,8 @@ from bf16codecs._base.paths import absolute, given_path, missing_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.sync import make_folders
-from bf16codecs.convert.base_search import AUTO
 from bf16codecs.convert.new_store import Target, is_object_address, object_address
-from bf16codecs.convert.options import Options, StoreOptions
+from bf16codecs.convert.options import AUTO, Options, StoreOptions
 from bf16codecs.convert.target import absolute_target, check_store_name, target_errors
 from bf16codecs.store.bases import path_to
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE
