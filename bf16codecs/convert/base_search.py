@@ -111,7 +111,8 @@ def _candidates_at(
     from bf16codecs.store.remote.object_folder import ObjectFolder
 
     address = plain_address(folder).rstrip("/")
-    found = [f"{address}/{name}" for name in ObjectFolder(address, options or {}).names()]
+    names = ObjectFolder(address, options or {}).names()
+    found = [f"{address}/{n.rstrip('/')}" for n in names if n.endswith("/") or suffix_of(n)[1]]
     excluded = {str(target), "" if source is None else source.where.rstrip("/")}
     return [each for each in found if each not in excluded]
 

@@ -66,17 +66,25 @@ class NewRemote:
     #: No path on the disk.
     path: Path | None = None
 
-    def __init__(self, folder: ObjectFolder, lease: Lease, sink: ObjectSink, encoding: str) -> None:
+    def __init__(
+        self, folder: ObjectFolder, lease: Lease, sink: ObjectSink, encoding: str, replaces: bool
+    ) -> None:
         self.folder, self.lease, self.sink, self._encoding = folder, lease, sink, encoding
+        #: Whether it replaces a store.
+        self.replaces = replaces
 
     def writer(self, options: Options) -> ZarrWriter:
         """Return its writer."""
         choice, zarr_format = options.choice, options.zarr_format
         return _DeclaringWriter(self.lease, self.sink, choice, zarr_format, self._encoding)
 
-    def declare(self, arrays: Iterable[str]) -> None:
+    def declare(self, arrays: Iterable[str], base: str | None) -> None:
         """Announce the paths of all arrays, before other processes write chunks of them."""
-        self.lease.declare(arrays)
+        self.lease.declare(arrays, base)
+
+    def leave_note(self) -> None:
+        """Let the note stay after a failure: other processes may write keys for a while."""
+        self.lease.leaves_keys = True
 
     def read(self, key: str, start: int, nbytes: int) -> bytes:
         """Return bytes of a key from an offset on, fewer at its end."""
@@ -110,18 +118,21 @@ def new_remote(url: str, options: StoreOptions, is_run: bool = False) -> Iterato
     """
     folder = ObjectFolder(url, options.target_options or {})
     old = found_at(folder, options.overwrite, is_run)
-    wait_for_death(folder, old.root)
+    if wait_for_death(folder, old.root):
+        # Other processes of a job whose coordinator died may have gone on meanwhile.
+        old = found_at(folder, options.overwrite, is_run)
     with _interrupt.shielded():
         lease = Lease(folder, old.root)
         try:
             sink = ObjectSink(folder, lease.token, old.is_store, lease)
-            new = NewRemote(folder, lease, sink, old.free_encoding)
+            new = NewRemote(folder, lease, sink, old.free_encoding, old.is_store)
             with _removing(new, old), _interrupt.exposed():
                 _remove_leftovers(new, old, old.keys)
                 yield new
                 _interrupt.check()
             with _removing(new, old):
                 _remove_leftovers(new, old, _keys_below(folder, sink.removed))
+                _remove_late(new, old)
                 if old.is_store:
                     lease.declare(old.paths.arrays)  # whose keys may be left for a while
                 lease.publish(sink.root)
@@ -149,17 +160,20 @@ def _removing(new: NewRemote, old: Content) -> Iterator[None]:
         raise
 
 
-def remove_remote(url: str, options: Mapping[str, Any] | None, dead: Version | None = None) -> None:
+def remove_remote(
+    url: str, options: Mapping[str, Any] | None, version: Version, is_dead: bool = False
+) -> None:
     """Remove a store, or what a writer left: readers see it whole or not at all.
 
-    A note in the root's document of version `dead` counts as a dead writer's. Raises
-    FileExistsError if there is anything else; BlockingIOError if a process is writing it.
+    Nothing happens if the root's document has another version by now. `is_dead` says that the
+    writer is dead whose note it has. Raises FileExistsError if there is anything else;
+    BlockingIOError if a process is writing it.
     """
     folder = ObjectFolder(url, options or {})
     content = found_at(folder, overwrite=True, is_run=False)
-    if content.root is None:
+    if content.root is None or content.root.version != version:
         return
-    if content.root.version != dead and is_held(content.root):
+    if is_held(content.root) and not is_dead:
         raise BlockingIOError(f"{url}: another process is writing it")
     lease = Lease(folder, content.root)
     try:
@@ -183,6 +197,15 @@ def _remove_leftovers(new: NewRemote, old: Content, keys: Iterable[str]) -> None
         return kind != "" and not is_old
 
     new.lease.remove(filter(is_left, keys))
+
+
+def _remove_late(new: NewRemote, old: Content) -> None:
+    """Remove chunks that a writer which was given up has written since, of arrays of its own."""
+    gone = Paths(old.left - old.paths.arrays - set(new.lease.arrays))
+    if gone.arrays:
+        keys = new.folder.listed()
+        own = (key for key in keys if not key.startswith(f"{RESERVED_ROOT}/"))
+        new.lease.remove(key for key in own if gone.kind(key) not in ("", ROOT))
 
 
 def _keys_below(folder: ObjectFolder, paths: Collection[str]) -> list[str]:

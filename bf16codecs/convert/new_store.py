@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from bf16codecs.store.kinds import (
     OBJECT_SCHEMES,
     Kind,
     address_scheme,
+    canonical_address,
     path_of,
     plain_address,
     suffix_of,
@@ -45,6 +47,8 @@ __all__ = [
 #: An absolute path, or an address.
 Target = Path | str
 
+# What is left of an address in a path of pathlib's.
+_HALF_ADDRESS = re.compile(rf"({'|'.join(OBJECT_SCHEMES)}):/(?!/)", re.IGNORECASE)
 # Characters that have a meaning in addresses, or that obstore writes in another way.
 _ODD = '?#%\\{}^`[]"<>~|'
 
@@ -82,6 +86,11 @@ def target_of(
 def is_object_address(text: str) -> bool:
     """Return whether a target is an address, not a path; raise ValueError for one of the web."""
     if path_of(text) is not None:
+        if _HALF_ADDRESS.match(text):
+            raise ValueError(
+                f"{text}: an address has two slashes behind its scheme, and must be given as text,"
+                " not as a Path"
+            )
         return False
     if "::" in text or address_scheme(text) not in OBJECT_SCHEMES:
         raise ValueError(
@@ -95,7 +104,7 @@ def object_address(
 ) -> str:
     """Return the address of a folder to make, without a slash at its end; raise as `target_of`."""
     _check_address(text, kind, options)
-    address = plain_address(text).rstrip("/")
+    address = canonical_address(plain_address(text)).rstrip("/")
     for source in sources:
         if f"{source.where.rstrip('/')}/".startswith(f"{address}/"):
             raise ValueError(f"{text}: would replace the source, {source.where}")

@@ -1,6 +1,6 @@
 """The content of a folder in an object store: a store and its keys, or what a writer left there.
 
-Nothing but this tells which keys may be removed.
+Only this module decides which keys may be removed.
 """
 
 from __future__ import annotations

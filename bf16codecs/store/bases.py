@@ -20,7 +20,7 @@ from bf16codecs._arrays.parts import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
-from bf16codecs.store.kinds import HUB_SCHEME, path_of
+from bf16codecs.store.kinds import HUB_SCHEME, canonical_address, path_of
 from bf16codecs.store.plan import difference_spec
 from bf16codecs.store.reader import ModelReader
 
@@ -145,7 +145,7 @@ def is_beside(address: str, other: str) -> bool:
 def identity(model: str) -> str:
     """Return a model's identity in a chain of bases."""
     path = path_of(model)
-    return model.rstrip("/") if path is None else os.path.realpath(path)
+    return canonical_address(model).rstrip("/") if path is None else os.path.realpath(path)
 
 
 def local_chain(model: ModelReader | None) -> Iterator[Path]:

@@ -26,6 +26,7 @@ __all__ = [
     "ZARR_MARKERS",
     "Kind",
     "address_scheme",
+    "canonical_address",
     "detect",
     "detect_given",
     "is_file_address",
@@ -172,6 +173,7 @@ def _detect_folder(path: Path) -> Kind | None:
 LOCAL_SCHEMES = ("file", "local")
 #: Schemes of object stores that can be written.
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+_ALIASES = {"s3a": "s3", "gcs": "gs"}
 #: The scheme of addresses on a hub of Hugging Face.
 HUB_SCHEME = "hf"
 # Schemes of addresses that begin with a host or a bucket; others, such as memory://, may have
@@ -211,6 +213,12 @@ def is_file_address(address: str) -> bool:
 def _without_query(address: str) -> str:
     """Return an address without its query and fragment."""
     return re.split(r"[?#]", address, maxsplit=1)[0].rstrip("/")
+
+
+def canonical_address(address: str) -> str:
+    """Return the address of an object store with the one scheme that stands for its aliases."""
+    scheme, separator, rest = address.partition("://")
+    return f"{_ALIASES.get(scheme.lower(), scheme)}{separator}{rest}"
 
 
 def plain_address(address: str) -> str:

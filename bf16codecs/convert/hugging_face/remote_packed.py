@@ -161,7 +161,8 @@ def _remove(folder: ObjectFolder, options: Mapping[str, Any] | None, lease: Leas
     for name in (name for name in names if name.endswith(_STORE)):
         store = ObjectFolder(f"{folder.where}/{name}", options or {})
         root = store.read(ROOT)
-        wait_for_death(store, root)
-        remove_remote(store.where, options, dead=None if root is None else root.version)
+        if root is not None:
+            is_dead = wait_for_death(store, root)
+            remove_remote(store.where, options, root.version, is_dead)
         lease.check()
     lease.remove(name for name in names if not name.endswith(_STORE))

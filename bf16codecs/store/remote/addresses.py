@@ -24,6 +24,7 @@ from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import causes, install_extra, named_errors, one_line
 from bf16codecs.errors import LimitError, ServerError, StoreError
 from bf16codecs.store.kinds import OBJECT_SCHEMES, Kind, kind_of_address, path_of
+from bf16codecs.store.remote.option_names import fsspec_options
 
 __all__ = ["ReopeningStore", "remote_file", "remote_store", "surviving"]
 
@@ -97,6 +98,7 @@ class ReopeningStore(WrapperStore[Store]):
 
 
 # Texts of fsspec, which advise its callers, and of this package, about servers without ranges.
+_TOO_SHORT = "Seek before start of file"
 _NO_RANGES = "range requests", "Cannot seek streaming HTTP file", IGNORES_RANGES
 
 
@@ -119,6 +121,7 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
         fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as e:
         return _obstore(url, scheme, options, e)
+    options = fsspec_options(scheme, options)
     with named_errors(url, OSError):
         try:
             each = _options_of_each(address, options)
@@ -131,6 +134,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
             # zipfile takes an error of the server for the end of the file; fsspec wraps it.
             failure = list(causes(e.__context__))[-1]
         except ValueError as e:
+            if is_zip and _TOO_SHORT in str(e):
+                raise StoreError(damaged_zip(e)) from e
             if not any(text in str(e) for text in _NO_RANGES):
                 raise
             raise ServerError(

@@ -83,8 +83,9 @@ class Lease:
         self._key = key
         self._folder, self.token, self._pid = folder, secrets.token_hex(8), os.getpid()
         self._renewals, self._is_lost, self._lock = 0, False, make_lock()
-        #: Arrays that this may have written keys of, or be about to remove.
+        #: Arrays whose keys this may have written, or is about to remove.
         self.arrays: list[str] = []
+        self._base: str | None = None
         #: Whether keys are left that the next writer has to remove.
         self.leaves_keys = False
         #: The document that readers see, without the note.
@@ -120,6 +121,8 @@ class Lease:
             "renewals": self._renewals,
             "arrays": self.arrays,
         }
+        if self._base is not None:
+            note["base"] = self._base
         if self.leaves_keys:
             note["ended"] = True
         _ours(parsed)[WRITING_KEY] = note
@@ -174,13 +177,18 @@ class Lease:
         """Whether another process has taken over, or this one was forked from the holder."""
         return self._is_lost or os.getpid() != self._pid
 
-    def declare(self, arrays: Iterable[str]) -> None:
-        """Note the arrays that this may write keys of, or remove them, before it does."""
+    def declare(self, arrays: Iterable[str], base: str | None = None) -> None:
+        """Record the arrays whose keys this may write or remove, before it does so.
+
+        `base` is the address of the model that the store will be a difference to: whoever removes
+        models looks for it.
+        """
         with self._lock:
             more = {*arrays}.difference(self.arrays)
-            if not more:
+            if not more and base is None:
                 return
             self.arrays = sorted({*self.arrays, *more})
+            self._base = base or self._base
             self._renewals += 1
             self._replace(self._noted())
 
@@ -226,7 +234,7 @@ class Lease:
         and the next writer waits until it counts as dead.
         """
         self._ended.set()
-        if self._thread.ident is not None:
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(LONGEST_SECONDS)
         if document is not None:
             self._end(document)
@@ -251,13 +259,14 @@ class Lease:
             self._folder.remove([self._key])
 
 
-def wait_for_death(folder: ObjectFolder, found: Found | None, key: str = ROOT) -> None:
+def wait_for_death(folder: ObjectFolder, found: Found | None, key: str = ROOT) -> bool:
     """Wait until a note in a root's document has not been renewed for so long that it is dead.
 
-    Raises BlockingIOError if it is renewed, or replaced.
+    Returns whether there was one, whose writer may have written keys meanwhile. Raises
+    BlockingIOError if it is renewed, or replaced.
     """
     if found is None or not is_held(found):
-        return
+        return False
     note = note_of(found.data) or {}
     by = f"{str(note.get('by', 'a process'))!r:.200}"
     warnings.warn(
@@ -273,6 +282,7 @@ def wait_for_death(folder: ObjectFolder, found: Found | None, key: str = ROOT) -
         now = folder.read(key)
         if now is None or now.version != found.version:
             raise _busy(folder, by)
+    return True
 
 
 def is_held(found: Found) -> bool:

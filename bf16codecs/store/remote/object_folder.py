@@ -7,6 +7,7 @@ object does not exist yet, or is still the one that was read.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -181,11 +182,11 @@ class ObjectFolder:
             return [str(meta["path"]) for meta in ask(_awaited, stream.collect_async)]
 
     def names(self) -> list[str]:
-        """Return the names of objects and of folders in this one."""
+        """Return what is in this folder, sorted; names of folders end in a slash."""
         with self._errors(""):
             found = ask(_awaited, obstore.list_with_delimiter_async, self._brief)
-            paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
-        return sorted(str(path).rpartition("/")[2] for path in paths)
+        folders = (f"{os.path.basename(path)}/" for path in found["common_prefixes"])
+        return sorted((*folders, *(os.path.basename(meta["path"]) for meta in found["objects"])))
 
     def sizes(self) -> dict[str, int]:
         """Return all keys, with the sizes of their objects."""

@@ -14,13 +14,13 @@ from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs.errors import StoreError
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.remote.lease import ROOT, Lease, has_note
+from bf16codecs.store.remote.lease import ROOT, Lease, has_note, is_held
 from bf16codecs.store.remote.object_folder import ConflictError, ObjectFolder
 from bf16codecs.store.remote.storage import RemoteStorage
 from bf16codecs.store.zarr.reader import ZarrArrays
 from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["ObjectSink", "UnpublishedStorage", "open_unpublished"]
+__all__ = ["ObjectSink", "open_unpublished"]
 
 # Writers that have lost their lease may still write a key or two.
 _ATTEMPTS = 3
@@ -92,7 +92,7 @@ class ObjectSink:
 
     def _check_note(self) -> None:
         found = self._folder.read(ROOT)
-        if found is None or not has_note(found, self._token):
+        if found is None or not (has_note(found, self._token) and is_held(found)):
             raise StoreError(f"{self._folder.where}: another process took over, or ended this")
         self._looked_at = time.monotonic()
 
@@ -110,7 +110,7 @@ class ObjectSink:
         """Do nothing: every object is complete."""
 
 
-class UnpublishedStorage(RemoteStorage):
+class _Unpublished(RemoteStorage):
     """The keys of a store whose root's document is not there yet."""
 
     def __init__(self, folder: ObjectFolder, root: bytes) -> None:
@@ -125,7 +125,7 @@ class UnpublishedStorage(RemoteStorage):
 def open_unpublished(folder: ObjectFolder, root: bytes) -> ModelReader:
     """Open a store, given the document that its root will have."""
     make_store = partial(StrictStore, folder.as_zarr())
-    storage = UnpublishedStorage(folder, root)
+    storage = _Unpublished(folder, root)
     reader = ModelReader(ZarrArrays(folder.where, storage, make_store, DEFAULT_LIMITS))
     reader.reopen = partial(open_unpublished, folder, root)
     return reader

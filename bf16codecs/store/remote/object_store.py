@@ -11,27 +11,14 @@ from typing import Any
 from bf16codecs._base.limits import CONNECT_SECONDS
 from bf16codecs._base.messages import from_extra, named_errors
 from bf16codecs.errors import StoreError
+from bf16codecs.store.remote.option_names import obstore_names
 
 with from_extra("remote", "object stores"):
     import obstore.store
 
 __all__ = ["object_store"]
 
-# Options of fsspec's file systems, and what obstore calls them.
-_S3 = {
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-    "token": "session_token",
-    "anon": "skip_signature",
-    "endpoint_url": "endpoint",
-    "region_name": "region",
-    "aws_access_key_id": "access_key_id",
-    "aws_secret_access_key": "secret_access_key",
-    "aws_session_token": "session_token",
-}
-_GCS = {"endpoint_url": "base_url", "anon": "skip_signature"}
-_AZURE = {"sas_token": "sas_key", "anon": "skip_signature"}
-_NAMES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS}
+_S3, _GCS = ("s3", "s3a"), ("gs", "gcs")
 # Of fsspec's caches and threads, which obstore does not have.
 _WITHOUT_EFFECT = {
     *("asynchronous", "loop", "skip_instance_cache", "use_listings_cache", "listings_expiry_time"),
@@ -68,7 +55,7 @@ def object_store(url: str, options: Mapping[str, Any], seconds: float | None = N
     endpoint = str(config.get("endpoint", config.get("base_url", "")))
     if endpoint.startswith("http://"):
         client.setdefault("allow_http", True)
-    if _NAMES.get(scheme) is _S3 and "credential_provider" not in config:
+    if scheme in _S3 and "credential_provider" not in config:
         _add_credentials(url, config)
     with named_errors(url, OSError, OSError):
         return obstore.store.from_url(
@@ -99,11 +86,11 @@ def _retry_config(seconds: float) -> Any:
 
 def _renamed(scheme: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return options with the names that obstore knows."""
-    names = _NAMES.get(scheme, _AZURE)
+    names = obstore_names(scheme)
     options = {**options.pop("client_kwargs", {}), **options}
-    if names is _GCS:
+    if scheme in _GCS:
         options |= _of_gcs_token(options.pop("token", None))
-    if names is _AZURE:
+    if scheme not in _S3 + _GCS:
         options |= _of_connection(options.pop("connection_string", ""))
     return {
         names.get(name, name): value

@@ -64,7 +64,7 @@ class ChunkWriter:
         return f"{array.path}/{chunk_key(self._format, encoding)(index)}"
 
     def put(self, path: str, data: Any) -> str:
-        """Write bytes for a while, below the path of no array; return their key."""
+        """Write temporary bytes, below the path of no array; return their key."""
         # Like the key of a chunk, by which a writer of object stores knows what it may remove.
         name = chunk_key(self._format, self._encoding)((secrets.randbits(64),))
         self._sink.put(f"{path}/{name}", data)

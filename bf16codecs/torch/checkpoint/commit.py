@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,13 +19,15 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import few
+from bf16codecs._base.threads import run_all
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.new_store import Target
 from bf16codecs.convert.plan import NoCommonTensorError, find_repeated
-from bf16codecs.errors import CheckpointWarning, StoreError
+from bf16codecs.errors import BaseMismatchError, CheckpointWarning, StoreError
 from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
+from bf16codecs.store.kinds import path_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, with_others
 from bf16codecs.store.reader import ModelReader
@@ -90,7 +93,9 @@ class Commit:
             self._writer = self.draft.writer(options)
             self._base = stack.enter_context(self._opened_base())
             self._plan = self._planned(plans)
-            self.draft.declare(array.path for array in self._plan.arrays.values())
+            self.draft.declare(
+                (array.path for array in self._plan.arrays.values()), self._address()
+            )
             self._stack = stack.pop_all()
 
     def _opened_base(self) -> Any:
@@ -158,7 +163,7 @@ class Commit:
         are missing; ValueError if the reports lack something that torch's metadata list.
         """
         with self._stack:
-            if self._settings.options.overwrite:
+            if self.draft.replaces:
                 release(self.folder)
             reports: dict[str, list[ShardReport]] = defaultdict(list)
             objects: dict[str, ObjectReport] = {}
@@ -207,8 +212,20 @@ class Commit:
                 paths = self._finish_store(written, joined(repeats, more), checkpoint)
         chunks = self._writer.chunks
         check_complete(str(self.target), self.draft, chunks, list(written.values()), paths)
+        self._check_base()
+
+    def _address(self) -> str | None:
+        """Return the address of the base, if it is at one."""
+        where = self._base.model.location[0] if isinstance(self._base, Base) else ""
+        return where if path_of(where) is None else None
+
+    def _check_base(self) -> None:
+        """Raise BaseMismatchError if the base has changed, or was removed."""
         if isinstance(self._base, Base):
             self._base.check_unchanged()
+        base = self._address()
+        if base and self.folder.may_look_at(base) and not self.folder.attributes(base).is_model:
+            raise BaseMismatchError(f"{base}: was removed while it was read as a base")
 
     def _finish_store(
         self, written: Mapping[str, ArrayPlan], repeats: Repeats, checkpoint: CheckpointPaths
@@ -248,7 +265,8 @@ class Commit:
             end += report.size
             by_key[report.key].append(name)
         content = bytearray(end)
-        for key, together in by_key.items():
+
+        def read(key: str, together: Sequence[str]) -> None:
             size = max(reports[name].offset + reports[name].size for name in together)
             found = self.draft.read(key, 0, size)
             if len(found) < size:
@@ -257,10 +275,16 @@ class Commit:
             for name in together:
                 (start, nbytes), offset = extents[name], reports[name].offset
                 content[start : start + nbytes] = found[offset : offset + nbytes]
+
+        # Each process has written its own.
+        jobs = (partial(read, key, together) for key, together in by_key.items())
+        run_all(jobs, self._writer.concurrency)
         return Checkpoint(extents, names).to_text(), bytes(content)
 
     def abandon(self) -> None:
         """Undo the checkpoint, and remove all of its files."""
+        if self._processes > 1:
+            self.draft.leave_note()
         with suppress(_Abandoned), self._stack:
             raise _Abandoned
 

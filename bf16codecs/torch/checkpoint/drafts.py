@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,15 +29,24 @@ class Draft(Protocol):
     ----------
     path
         The folder on the disk that becomes it; None in an object store.
+    replaces
+        Whether it replaces another store.
     """
 
     path: Path | None
+    replaces: bool
 
     def writer(self, options: Options) -> ZarrWriter:
         """Return its writer."""
 
-    def declare(self, arrays: Iterable[str]) -> None:
-        """Announce the paths of all arrays, before other processes write chunks of them."""
+    def declare(self, arrays: Iterable[str], base: str | None) -> None:
+        """Announce the paths of all arrays, before other processes write chunks of them.
+
+        `base` is the address of the base, if it has one.
+        """
+
+    def leave_note(self) -> None:
+        """Let a note stay after a failure: other processes may write keys for a while."""
 
     def read(self, key: str, start: int, nbytes: int) -> bytes:
         """Return bytes of a key from an offset on, fewer at its end."""
@@ -51,17 +61,20 @@ class Draft(Protocol):
 class _DraftFolder:
     """A checkpoint on a disk, at a temporary path."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, replaces: bool) -> None:
         path.mkdir()
         self.path: Path | None = path
-        self._path = path
+        self.replaces, self._path = replaces, path
 
     def writer(self, options: Options) -> ZarrWriter:
         """Return its writer."""
         return ZarrWriter(FolderSink(self._path), options.choice, options.zarr_format)
 
-    def declare(self, arrays: Iterable[str]) -> None:
+    def declare(self, arrays: Iterable[str], base: str | None) -> None:
         """Do nothing: all of the folder is removed after a failure."""
+
+    def leave_note(self) -> None:
+        """Do nothing: no other process finds the folder again."""
 
     def read(self, key: str, start: int, nbytes: int) -> bytes:
         """Return bytes of a file from an offset on, fewer at its end."""
@@ -96,4 +109,4 @@ def new_draft(target: Target, options: Options) -> Iterator[Draft]:
         return
     obstacle = partial(other_than_model, kind=Kind.FOLDER)
     with new_target(target, options.overwrite, obstacle, options.sync, as_folder=True) as path:
-        yield _DraftFolder(path)
+        yield _DraftFolder(path, os.path.lexists(target))

@@ -37,7 +37,7 @@ from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_into_torc
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.checkpoint import Checkpoint
-from bf16codecs.store.kinds import detect
+from bf16codecs.store.kinds import detect, path_of
 from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import ModelReader
@@ -87,7 +87,8 @@ class StoreReader(StorageReader):
         If the path does not exist.
     StoreError, bf16codecs.errors.CodecError
         If it is not a store, or is a checkpoint that PyTorch itself reads, or its lists of tensors
-        and objects are damaged. An address without a store is an error only in `load`.
+        and objects are damaged. An address without a store, and without the suffix ``.zarr``, may
+        be a folder of checkpoints, and is an error only in `load`.
     TypeError
         If `weights_only` is not a bool.
 
@@ -135,7 +136,8 @@ class StoreReader(StorageReader):
         try:
             self._opened()
         except NoGroupError:
-            if "://" not in self.path:  # at addresses, a folder looks like a missing store
+            # At addresses, a folder of checkpoints looks like a missing store.
+            if path_of(self.path) is not None or self.path.endswith(".zarr"):
                 raise
         finally:
             self.close()

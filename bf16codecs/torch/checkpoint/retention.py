@@ -1,29 +1,31 @@
 """Retention of checkpoints of a series, its last one, and the base of the next one.
 
-A series are checkpoints in one folder; models elsewhere may be their bases.
+A series is the checkpoints in one folder; models elsewhere may be their bases.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.arguments import positive
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.paths import absolute, given_path
-from bf16codecs.convert.new_store import Target
+from bf16codecs.convert.new_store import Target, is_object_address
 from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
-from bf16codecs.store.kinds import path_of, plain_address
+from bf16codecs.store.bases import identity
+from bf16codecs.store.kinds import canonical_address, path_of
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.series_disks import SeriesDisk
-from bf16codecs.torch.checkpoint.series_folders import SeriesFolder
+from bf16codecs.torch.checkpoint.series_folders import Attributes, SeriesFolder
 
 __all__ = [
     "Retention",
@@ -74,18 +76,10 @@ def _members_beside(folder: SeriesFolder) -> _Members:
     Raises BF16CodecsError or OSError if the base of one cannot be determined: it may be any member.
     """
     target_series, found = series_of(_name(folder.target)), {}
-    for location in folder.locations():
-        try:
-            attributes = folder.attributes(location)
-        except FileNotFoundError:
-            if location not in folder.locations():
-                continue  # another process has removed it
-            raise
-        except BF16CodecsError as e:
-            raise StoreError(
-                f"{e}: it may be a difference to any checkpoint in its folder: move it elsewhere"
-            ) from e
-        if attributes.is_model:
+    locations = folder.locations()
+    looked_at = folder.each(partial(_looked_at, folder), locations)
+    for location, attributes in zip(locations, looked_at, strict=True):
+        if attributes is not None and attributes.is_model:
             series = series_of(_name(location)) if attributes.is_checkpoint else None
             is_same = series and target_series and series[0] == target_series[0]
             step = series[1] if series and is_same else None
@@ -93,6 +87,20 @@ def _members_beside(folder: SeriesFolder) -> _Members:
     for member in list(found.values()):
         _follow(folder, member.base, found)
     return found
+
+
+def _looked_at(folder: SeriesFolder, location: str) -> Attributes | None:
+    """Return the attributes of something in a folder; None if another process has removed it."""
+    try:
+        return folder.attributes(location)
+    except FileNotFoundError:
+        if location in folder.locations():
+            raise
+        return None
+    except BF16CodecsError as e:
+        raise StoreError(
+            f"{e}: it may be a difference to any checkpoint in its folder: move it elsewhere"
+        ) from e
 
 
 def _follow(folder: SeriesFolder, base: str | None, found: _Members) -> None:
@@ -128,7 +136,7 @@ def _is_checkpoint(folder: SeriesFolder, location: str) -> bool:
     cannot be read.
     """
     attributes = folder.attributes(location)
-    if not attributes.is_model and folder.is_folder(location):
+    if not attributes.is_model and folder.has_lost_store(location):
         raise StoreError("it is a folder without a store")
     return attributes.is_checkpoint
 
@@ -177,11 +185,16 @@ class Retention:
             for path in sorted(members.keys() - doomed):
                 if members[path].base in doomed and members[path].is_beside:
                     _rewrite(folder, members, path, doomed)
+            if doomed:
+                # Once more: meanwhile, another job may have begun a difference to one of them.
+                members = _members_beside(folder)
             needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
             # Differences go before their bases: an interruption leaves only readable ones.
-            for path in sorted(doomed - needed, key=lambda p: -(members[p].step or 0)):
-                folder.remove(path)
-            folder.remove_leftovers()
+            removable = members.keys() & doomed - needed
+            for path in sorted(removable, key=lambda p: -(members[p].step or 0)):
+                _try(folder.remove, path, "not removed")
+            for path in folder.leftovers():
+                _try(folder.remove_leftovers, path, "what a dead job left there was not removed")
         except (BF16CodecsError, OSError, ValueError) as e:
             option, where = f"keep_last={self.keep_last}", os.path.dirname(folder.target)
             _warn(f"{where}: not all older checkpoints were removed, despite {option}", e)
@@ -201,6 +214,14 @@ class Retention:
         return {path for _, path in steps} - kept
 
 
+def _try(remove: Callable[[str], None], path: str, what: str) -> None:
+    """Remove something, or warn: others must not wait for it."""
+    try:
+        remove(path)
+    except (BF16CodecsError, OSError) as e:
+        _warn(f"{path}: {what}", e)
+
+
 def check_series(path: str, option: str) -> None:
     """Raise ValueError for a checkpoint without a step in its name, which an option needs."""
     if series_of(_name(path)) is None:
@@ -214,11 +235,17 @@ def release(folder: SeriesFolder) -> None:
 
     Raises BF16CodecsError or OSError if that fails, or the checkpoints to rewrite are unknown.
     """
-    target = folder.target
-    members = _members_beside(folder) if target in folder.locations() else {}
+    target = identity(folder.target)
+    members = _members_beside(folder)
     for member in members.values():
         if member.base == target and member.is_beside:
-            folder.rebase(member.location, _ancestor(members, target, {target}))
+            try:
+                folder.rebase(member.location, _ancestor(members, target, {target}))
+            except ValueError as e:  # of kinds that cannot be rewritten there
+                raise StoreError(
+                    f"{member.location}: is a difference to {target}, which is about to be"
+                    f" replaced, and cannot be rewritten: {one_line(e)}"
+                ) from e
 
 
 def _rewrite(folder: SeriesFolder, members: _Members, path: str, doomed: set[str]) -> None:
@@ -252,15 +279,9 @@ def previous_of(folder: SeriesFolder) -> str | None:
 
     None if no earlier one can, or the chain would get too long. Warns of each that cannot be read.
     """
-    for candidate in _steps_before(folder):
-        try:
-            if _is_checkpoint(folder, candidate):
-                opening = Opening(folder.options, chain=("",))
-                with closing(open_either(candidate, opening)) as reader:
-                    return candidate if _depth(reader) < _LONGEST_CHAIN else None
-        except (BF16CodecsError, OSError) as e:
-            _warn(f"{candidate}: not taken as the base of {_name(folder.target)}", e)
-    return None
+    purpose = f"the base of {_name(folder.target)}"
+    found = _last_readable(folder, _steps_before(folder), purpose)
+    return found[0] if found is not None and found[1] < _LONGEST_CHAIN else None
 
 
 def _depth(reader: ModelReader) -> int:
@@ -305,10 +326,10 @@ def latest_checkpoint(
     >>> latest_checkpoint("no/such/folder")
     """
     text = given_path(folder, "folder")
-    place: Target = f"{plain_address(text).rstrip('/')}/#"
-    if path_of(text) is not None:
-        place = Path(absolute(text), "#")
-    found = folder_of(place, storage_options)
+    if is_object_address(text):
+        found = folder_of(f"{canonical_address(text).rstrip('/')}/any", storage_options)
+    else:
+        found = folder_of(Path(absolute(path_of(text) or text), "any"))
     wanted = None if series is None else series_of(_name(series))
     if series is not None and wanted is None:
         raise ValueError(f"{series!r:.200} has no step in its name, such as step-600.zarr")
@@ -317,22 +338,29 @@ def latest_checkpoint(
     for (pattern, _), path in named:
         if wanted is None or pattern == wanted[0]:
             of_series.setdefault(pattern, []).append(path)
-    last = {pattern: _last_readable(found, paths) for pattern, paths in of_series.items()}
-    readable = {pattern: path for pattern, path in last.items() if path is not None}
+    purpose = "the last checkpoint"
+    last = [_last_readable(found, reversed(paths), purpose) for paths in of_series.values()]
+    readable = [each[0] for each in last if each is not None]
     if len(readable) > 1:
-        names = few(sorted(map(_name, readable.values())), 3)
+        names = few(sorted(map(_name, readable)), 3)
         raise ValueError(f"{text}: has several series of checkpoints, with {names}: name one")
-    return next(iter(readable.values()), None)
+    return readable[0] if readable else None
 
 
-def _last_readable(folder: SeriesFolder, paths: Sequence[str]) -> str | None:
-    for path in reversed(paths):
+def _last_readable(
+    folder: SeriesFolder, paths: Iterable[str], purpose: str
+) -> tuple[str, int] | None:
+    """Return the first of some checkpoints that opens with its bases, and how many these are.
+
+    Warns about each that does not, and so is not taken as `purpose`.
+    """
+    for path in paths:
         try:
             if _is_checkpoint(folder, path):
-                open_either(path, Opening(folder.options, chain=("",))).close()
-                return path
+                with closing(open_either(path, Opening(folder.options, chain=("",)))) as reader:
+                    return path, _depth(reader)
         except (BF16CodecsError, OSError) as e:
-            _warn(f"{path}: not taken as the last checkpoint", e)
+            _warn(f"{path}: not taken as {purpose}", e)
     return None
 
 

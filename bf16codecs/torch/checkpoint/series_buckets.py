@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from bf16codecs._base.messages import damaged, one_line
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.convert.foreign import foreign_key
 from bf16codecs.convert.new_remote import remove_remote
 from bf16codecs.convert.rebasing import rebase_store
-from bf16codecs.store.bases import location_of
+from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.bases import identity, location_of
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.remote import lease
 from bf16codecs.store.remote.object_folder import Found, ObjectFolder, Version
-from bf16codecs.store.remote.object_sink import UnpublishedStorage
-from bf16codecs.store.remote.storage import RemoteStorage
-from bf16codecs.store.zarr.metadata import NoGroupError, read_root
 from bf16codecs.torch.checkpoint.series_folders import Attributes, attributes_in, forget_others
 
 __all__ = ["SeriesBucket"]
 
-# Root documents by address, with the attributes in them.
-_known: dict[str, tuple[Found, Attributes]] = {}
-# Notes without a store, whose writers may be dead: their versions, and when each was first seen.
+Result = TypeVar("Result")
+
+# A request takes tens of milliseconds, and a folder may have a thousand checkpoints.
+_REQUESTS = 16
+# Versions of root documents by address, with the attributes in them.
+_known: dict[str, tuple[Version, Attributes]] = {}
+# Versions of root documents with a writer's note, and when each was first seen.
 _noted: dict[str, tuple[Version, float]] = {}
 
 
@@ -37,66 +42,90 @@ class SeriesBucket:
     def __init__(self, target: str, options: Mapping[str, Any] | None) -> None:
         self.target, self.options = target, options
         self._address = os.path.dirname(target)
-        self._folder(self._address)  # a package or credentials may be missing
+        self._folder = ObjectFolder(self._address, options or {})
 
-    def _folder(self, location: str) -> ObjectFolder:
-        return ObjectFolder(location, self.options or {})
+    def each(self, work: Callable[[str], Result], locations: Iterable[str]) -> list[Result]:
+        """Call a function for each of some locations, several at a time."""
+        jobs = (partial(work, location) for location in locations)
+        with closing(run_ahead(jobs, _REQUESTS)) as results:
+            return list(results)
 
     def may_look_at(self, location: str) -> bool:
         """Return whether an address is in the same bucket."""
         return location.split("/")[:3] == self.target.split("/")[:3]
 
     def locations(self) -> list[str]:
-        """Return the addresses of all that is in the folder."""
-        found = [f"{self._address}/{name}" for name in self._folder(self._address).names()]
+        """Return the addresses of the folders, and of stores in ZIP files, in the folder."""
+        names = [n for n in self._folder.names() if n.endswith("/") or _is_zip(n)]
+        found = [f"{self._address}/{name.rstrip('/')}" for name in names]
         for known in (_known, _noted):
             forget_others(known, self._address, found)
         return found
 
+    def _key(self, location: str, key: str) -> tuple[ObjectFolder, str]:
+        """Return a folder, and the key in it of a key below a location.
+
+        A name in the folder may have characters that mean something else in an address.
+        """
+        if os.path.dirname(location) == self._address:
+            return self._folder, f"{os.path.basename(location)}/{key}"
+        return ObjectFolder(location, self.options or {}), key
+
     def attributes(self, location: str) -> Attributes:
-        """Return the attributes of a model store."""
-        if suffix_of(location)[1] in (Kind.HDF5, Kind.ZIP):
-            with closing(open_either(location, Opening(self.options, with_base=False))) as reader:
-                info = reader.info
-                base = None if info.base is None else location_of(info.base, location)
-                return Attributes(True, info.checkpoint is not None, base)
-        folder, before = self._folder(location), _known.get(location)
-        root = folder.read(lease.ROOT, known=None if before is None else before[0])
+        """Return the attributes of a model store, or of one that is being written."""
+        if _is_zip(location):
+            return self._attributes_of_file(location)
+        known = _known.get(location)
+        folder, key = self._key(location, lease.ROOT)
+        root = folder.read(key, known=None if known is None else Found(b"", known[0]))
         if root is None:
-            return self._attributes_of_format_2(folder, location)
-        if before is not None and root is before[0]:
-            return before[1]
+            return self._attributes_of_format_2(location)
+        if known is not None and root.version == known[0]:
+            return known[1]
+        if lease.note_of(root.data) is None:
+            _noted.pop(location, None)
+        elif _noted.get(location, (None,))[0] != root.version:
+            _noted[location] = root.version, time.monotonic()
         document = lease.without_note(root.data)
         if document is None:
-            version, _ = _noted.get(location, (None, 0.0))
-            if version != root.version:
-                _noted[location] = root.version, time.monotonic()
-            return attributes_in({}, location)
-        _noted.pop(location, None)
-        storage = UnpublishedStorage(folder, document)
-        found = attributes_in(_ours(read_root(location, storage).attributes), location)
-        _known[location] = root, found
+            _known.pop(location, None)
+            base = (lease.note_of(root.data) or {}).get("base")
+            if not isinstance(base, str):
+                return Attributes(False, False, None)
+            # Whoever writes it needs its base.
+            return Attributes(True, False, identity(base))
+        found = _attributes(document, location)
+        _known[location] = root.version, found
         return found
 
-    def _attributes_of_format_2(self, folder: ObjectFolder, location: str) -> Attributes:
-        if folder.read(".zgroup") is None:
-            return attributes_in({}, location)
+    def _attributes_of_file(self, location: str) -> Attributes:
         try:
-            root = read_root(location, RemoteStorage(folder.as_zarr()))
-        except NoGroupError:  # it was removed meanwhile
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location) from None
-        return attributes_in(_ours(root.attributes), location)
+            with closing(open_either(location, Opening(self.options, with_base=False))) as reader:
+                info = reader.info
+                base = None if info.base is None else identity(location_of(info.base, location))
+                return Attributes(True, info.checkpoint is not None, base)
+        except BF16CodecsError:
+            if location.endswith(".zarr.zip"):
+                raise
+            return attributes_in({}, location)  # of another program
 
-    def is_folder(self, location: str) -> bool:
+    def _attributes_of_format_2(self, location: str) -> Attributes:
+        folder, key = self._key(location, ".zattrs")
+        found = folder.read(key)
+        return _attributes(
+            b'{"attributes":%s}' % (b"{}" if found is None else found.data), location
+        )
+
+    def has_lost_store(self, location: str) -> bool:
         """Return False: a folder without a store may be one that is being written."""
         return False
 
     def foreign_name(self, location: str) -> str:
         """Return the key of a user's object in a store; "" if there is none."""
-        if suffix_of(location)[1] in (Kind.HDF5, Kind.ZIP):
+        if _is_zip(location):
             return ""
         with closing(open_either(location, Opening(self.options, with_base=False))) as reader:
-            keys = self._folder(location).listed()
+            keys = ObjectFolder(location, self.options or {}).listed()
             return foreign_key(reader.info, reader.stored.zarr_format or 3, keys)
 
     def rebase(self, location: str, onto: str | None) -> None:
@@ -104,18 +133,43 @@ class SeriesBucket:
         rebase_store(location, onto, storage_options=self.options)
 
     def remove(self, location: str) -> None:
-        """Remove a store; no part of it is ever seen at its address."""
-        remove_remote(location, self.options)
+        """Remove a store whose attributes were read; nothing if it was replaced since."""
+        if location in _known:
+            version, _ = _known[location]
+            remove_remote(location, self.options, version, self._is_dead(location, version))
 
-    def remove_leftovers(self) -> None:
-        """Remove what writers left in the folder whose notes have not changed for long."""
-        for location, (version, seen) in list(_noted.items()):
-            is_old = time.monotonic() - seen > lease.DEAD_SECONDS
-            if is_old and os.path.dirname(location) == self._address:
-                remove_remote(location, self.options, dead=version)
-                _noted.pop(location, None)
+    def _is_dead(self, location: str, version: Version) -> bool:
+        """Return whether a root document has the note of a writer that is certainly dead."""
+        noted, seen = _noted.get(location, (None, 0.0))
+        return noted == version and time.monotonic() - seen > lease.DEAD_SECONDS
+
+    def leftovers(self) -> list[str]:
+        """Return where a writer has died that has not made a store."""
+        return [
+            location
+            for location, (version, _) in list(_noted.items())
+            if os.path.dirname(location) == self._address
+            and location not in _known
+            and self._is_dead(location, version)
+        ]
+
+    def remove_leftovers(self, location: str) -> None:
+        """Remove what a dead writer left."""
+        version, _ = _noted[location]
+        remove_remote(location, self.options, version, is_dead=True)
+        _noted.pop(location, None)
 
 
-def _ours(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = attributes.get(ATTRIBUTES_KEY)
-    return found if isinstance(found, Mapping) else {}
+def _is_zip(name: str) -> bool:
+    return suffix_of(name)[1] is Kind.ZIP
+
+
+def _attributes(document: bytes, location: str) -> Attributes:
+    """Return the attributes in a root's document, or in one like it."""
+    try:
+        found = json.loads(document)
+    except (ValueError, RecursionError) as e:
+        raise StoreError(f"{location}: {damaged(f'its root is not JSON: {one_line(e)}')}") from e
+    for name in ("attributes", ATTRIBUTES_KEY):
+        found = found.get(name) if isinstance(found, dict) else None
+    return attributes_in(found if isinstance(found, dict) else {}, location)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bf16codecs._files.publish import WORKING_PREFIX, WorkingFolder
 from bf16codecs._files.sync import sync
@@ -16,6 +16,8 @@ from bf16codecs.store.opening import model_attributes
 from bf16codecs.torch.checkpoint.series_folders import Attributes, attributes_in, forget_others
 
 __all__ = ["SeriesDisk"]
+
+Result = TypeVar("Result")
 
 # Attributes by path, each with the identity of the root document that they were read from: reading
 # one takes milliseconds for each thousand tensors, and a run may keep a thousand checkpoints.
@@ -29,6 +31,10 @@ class SeriesDisk:
 
     def __init__(self, target: Path, durable: bool) -> None:
         self.target, self._durable = os.path.realpath(target), durable
+
+    def each(self, work: Callable[[str], Result], locations: Iterable[str]) -> list[Result]:
+        """Call a function for each of some paths."""
+        return list(map(work, locations))
 
     def may_look_at(self, location: str) -> bool:
         """Return whether a path exists; what is at addresses is not looked at."""
@@ -55,8 +61,8 @@ class SeriesDisk:
             _known[location] = identity, attributes_in(model_attributes(path), location)
         return _known[location][1]
 
-    def is_folder(self, location: str) -> bool:
-        """Return whether a path is a folder."""
+    def has_lost_store(self, location: str) -> bool:
+        """Return whether a path is a folder, which is no model."""
         return os.path.isdir(location)
 
     def foreign_name(self, location: str) -> str:
@@ -82,5 +88,9 @@ class SeriesDisk:
         if error is not None:
             raise error
 
-    def remove_leftovers(self) -> None:
-        """Do nothing: whatever writes into the folder does that."""
+    def leftovers(self) -> list[str]:
+        """Return nothing: whatever writes into the folder removes what is left."""
+        return []
+
+    def remove_leftovers(self, location: str) -> None:
+        """Do nothing."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import BaseReference
-from bf16codecs.store.bases import location_of
+from bf16codecs.store.bases import identity, location_of
 
 __all__ = ["Attributes", "SeriesFolder", "attributes_in", "forget_others"]
+
+Result = TypeVar("Result")
 
 
 class Attributes(NamedTuple):
@@ -32,11 +34,14 @@ class SeriesFolder(Protocol):
     target
         The location of the checkpoint, with all links followed.
     options
-        Of its object store.
+        Options of its object store.
     """
 
     target: str
     options: Mapping[str, Any] | None
+
+    def each(self, work: Callable[[str], Result], locations: Iterable[str]) -> list[Result]:
+        """Call a function for each of some locations; return the results in their order."""
 
     def may_look_at(self, location: str) -> bool:
         """Return whether the attributes of a base elsewhere can be read."""
@@ -51,8 +56,8 @@ class SeriesFolder(Protocol):
         read.
         """
 
-    def is_folder(self, location: str) -> bool:
-        """Return whether a location in the folder is one that has lost its store."""
+    def has_lost_store(self, location: str) -> bool:
+        """Return whether something in the folder, not a model, is a folder that was one."""
 
     def foreign_name(self, location: str) -> str:
         """Return the name of something that a user has put into a store; "" if there is nothing."""
@@ -61,10 +66,13 @@ class SeriesFolder(Protocol):
         """Rewrite a store on another base, or on none."""
 
     def remove(self, location: str) -> None:
-        """Remove a store; no part of it is ever seen under its name."""
+        """Remove a store whose attributes were read; no part of it is ever seen under its name."""
 
-    def remove_leftovers(self) -> None:
-        """Remove what writers left in the folder, once it is certain that they died."""
+    def leftovers(self) -> list[str]:
+        """Return the locations of what writers have left that certainly died."""
+
+    def remove_leftovers(self, location: str) -> None:
+        """Remove what a dead writer left."""
 
 
 def forget_others(known: dict[str, Any], folder: str, locations: Iterable[str]) -> None:
@@ -83,4 +91,4 @@ def attributes_in(document: Mapping[str, Any], location: str) -> Attributes:
     if not isinstance(reference, str):
         raise StoreError(f"{location}: its attributes name a base without its path")
     path = location_of(BaseReference(reference, None, ()), location)
-    return Attributes(is_model, is_checkpoint, path if "://" in path else os.path.realpath(path))
+    return Attributes(is_model, is_checkpoint, identity(path))

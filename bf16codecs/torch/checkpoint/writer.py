@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,15 +23,17 @@ from bf16codecs._files.sync import make_folders
 from bf16codecs.convert.new_store import Target, is_object_address, object_address
 from bf16codecs.convert.options import AUTO, Options, StoreOptions
 from bf16codecs.convert.target import absolute_target, check_store_name, target_errors
+from bf16codecs.errors import StoreError
 from bf16codecs.store.bases import path_to
 from bf16codecs.store.choice import DEFAULT_CHUNK_SIZE
-from bf16codecs.store.kinds import OBJECT_SCHEMES, Kind, address_scheme
+from bf16codecs.store.kinds import OBJECT_SCHEMES, Kind, address_scheme, path_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
 from bf16codecs.torch.checkpoint.retention import Retention, check_series, folder_of, previous_of
 from bf16codecs.torch.checkpoint.series_folders import SeriesFolder
 from bf16codecs.torch.checkpoint.threads import thread_share, usable_processors
+from bf16codecs.torch.checkpoint.unfinished import Unfinished, undo_others
 from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
 __all__ = ["StoreWriter"]
@@ -43,7 +44,7 @@ PREVIOUS = "previous"
 AUTO_LEVEL = "auto"
 _LEVELS = tuple(_core.LEVELS)
 _CODECS = "arithmetic", "huffman", "zstd"
-_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
+_OF_ONE_SAVE = ("_commit", "_unfinished", "_plans", "_is_alone")
 
 
 class StoreWriter(StorageWriter):
@@ -67,7 +68,7 @@ class StoreWriter(StorageWriter):
         ``"previous"`` is the checkpoint of this series before this one; the first has no base.
     keep_last
         How many checkpoints of this series to keep, up to the step of this one, by default all.
-        Earlier ones are removed once this one is complete; later ones stay. A series are the
+        Earlier ones are removed once this one is complete; later ones stay. A series is the
         checkpoints in one folder whose names differ in the step alone.
     keep_every
         Checkpoints whose step is a multiple of it are kept for ever. Their names have the step:
@@ -141,7 +142,7 @@ class StoreWriter(StorageWriter):
             options.choice.check_difference()
             _check_base(location, self.path)
         self._settings = Settings(options, is_measured, is_base_optional=location == PREVIOUS)
-        if "://" in self.path:
+        if is_object_address(self.path):
             # Now, before any training: a package or credentials may be missing.
             self._folder(self.path)
         self._retention = Retention.checked(keep_last, keep_every)
@@ -152,7 +153,7 @@ class StoreWriter(StorageWriter):
 
     def _forget(self) -> None:
         self._commit: Commit | None = None
-        self._undo: weakref.finalize[Any, Any] | None = None
+        self._unfinished: Unfinished | None = None
         # The plans of the previous save: torch may leave out plans that did not change.
         self._plans: list[SavePlan] = []
         self._is_alone = False
@@ -200,7 +201,7 @@ class StoreWriter(StorageWriter):
             option = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
             check_series(self.path, option)
         target: Target = self.path
-        if "://" not in self.path:
+        if not is_object_address(self.path):
             target = absolute_target(self.path, [])
             make_folders(target.parent, settings.options.sync)  # as torch's own writer does
         folder = self._folder(target)
@@ -209,11 +210,13 @@ class StoreWriter(StorageWriter):
             # A difference to a checkpoint that is removed after this save would be rewritten then.
             is_worth_it = base is not None and self._retention.keeps_before(base)
             settings = settings.with_base(base if is_worth_it else None)
+        if isinstance(target, str):
+            undo_others(target)  # whose note would keep this one out
         self._commit = Commit(folder, target, settings.at(target), plans)
         self._is_alone = len(plans) == 1
         # If another process fails, torch neither calls `finish` nor reports it: the next
         # checkpoint, or the end of this object or process, undoes this one.
-        self._undo = weakref.finalize(self, self._commit.abandon)
+        self._unfinished = Unfinished(self, str(target), self._commit.abandon)
         tasks = self._commit.tasks(plans)
         return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
 
@@ -252,18 +255,19 @@ class StoreWriter(StorageWriter):
         """Assemble the store, and give it its name; called on the coordinator."""
         names, expected = names_of(metadata.planner_data), metadata.state_dict_metadata
         commit, self._commit = self._commit, None
+        unfinished, self._unfinished = self._unfinished, None
         assert commit is not None
-        assert self._undo is not None
-        self._undo.detach()
+        if unfinished is None or not unfinished.end():
+            raise StoreError(f"{self.path}: this process has begun another checkpoint there")
         with codec_threads(self._threads):  # by default all: the other processes wait
             commit.finish(results, names, expected)
             self._retention.apply(commit.folder)
 
     def close(self) -> None:
         """Undo a checkpoint that was begun and not finished."""
-        if self._undo is not None:
-            self._undo()
-        self._commit = self._undo = None
+        if self._unfinished is not None:
+            self._unfinished.undo()
+        self._commit = self._unfinished = None
 
     def storage_meta(self) -> StorageMeta:
         """Return the path of the checkpoint, for torch."""
@@ -297,7 +301,7 @@ def _check_base(base: str, path: str) -> None:
     recover_missing(location)
     if not os.path.lexists(location):
         raise missing_path(location, "No such model to be the base")
-    if "://" in path:
+    if is_object_address(path):
         path_to(location, path)
 
 
@@ -305,5 +309,6 @@ def _checked(path: str | os.PathLike[str]) -> str:
     text = given_path(path, "checkpoint")
     if is_object_address(text):
         return object_address(text, Kind.FOLDER, [], StoreOptions())
+    text = path_of(text) or text
     check_store_name(text, Path(absolute(text)), Kind.FOLDER)
     return text

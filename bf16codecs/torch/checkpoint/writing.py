@@ -23,7 +23,7 @@ from bf16codecs._files.sync import sync_files
 from bf16codecs.convert.new_store import Target
 from bf16codecs.convert.options import Options
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
-from bf16codecs.store.kinds import address_scheme
+from bf16codecs.store.kinds import address_scheme, canonical_address
 from bf16codecs.store.opening import Opening, open_any
 from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.zarr.writer import ChunkWriter
@@ -74,7 +74,8 @@ class Settings:
         """Return the settings of a checkpoint at a target, which may share its storage options."""
         if isinstance(target, Path):
             return self
-        given, of_base = self.options.storage_options, address_scheme(self.base or "")
+        given = self.options.storage_options
+        of_base = address_scheme(canonical_address(self.base or ""))
         options = given if of_base == address_scheme(target) else None
         return replace(
             self, options=replace(self.options, storage_options=options, target_options=given)
@@ -85,7 +86,7 @@ class Settings:
 class Task:
     """The coordinator's instructions to each process.
 
-    `writer` writes chunks of the checkpoint `target`, which lie in `folder` if it is on a disk.
+    `writer` writes chunks of the checkpoint `target`: on a disk, into `folder`.
     `arrays` are those that the process has shards of. `processes` counts those that share its
     processors.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import warnings
 from collections.abc import Callable
@@ -14,12 +15,13 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.convert import verify_store
-from bf16codecs.errors import CheckpointWarning, StoreError
+from bf16codecs.errors import BaseMismatchError, CheckpointWarning, StoreError
 from checkpoint_calls import failure, numbers
 from lazy_imports import lazily
 from object_store import Faults, dying
 from tiers import by_tier
 from training_jobs import run_jobs
+from waiting import wait_until
 
 torch = lazily("torch")
 dcp = lazily("torch.distributed.checkpoint")
@@ -34,6 +36,7 @@ pytestmark = [
 ]
 
 KILLED = 128 + 9
+UNFINISHED = "bf16codecs.torch.checkpoint.unfinished"
 
 State = dict[str, Any]
 
@@ -59,7 +62,9 @@ class Runs:
 
     def names(self) -> list[str]:
         self.fs.invalidate_cache()
-        found = self.fs.ls(self.address) if self.fs.exists(self.address) else []
+        found: list[str] = []
+        with suppress(FileNotFoundError):
+            found = self.fs.ls(self.address)
         return sorted(path.rpartition("/")[2] for path in found)
 
     def stored_keys(self) -> list[str]:
@@ -308,15 +313,19 @@ def test_leftovers_of_other_steps(runs: Runs, monkeypatch: pytest.MonkeyPatch) -
     assert steps(runs) == [2, 3]
 
 
-def test_a_writer_that_is_alive_keeps_its_store(runs: Runs) -> None:
+def test_a_writer_that_is_alive_keeps_its_store(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = checkpoint.StoreWriter(runs.at("step-1.zarr"), storage_options=runs.s3)
     finish = writer.finish
 
     def later(*args: Any, **options: Any) -> None:
-        error = failure(runs.save, "step-1.zarr", step(9))
-        assert isinstance(error, BlockingIOError)
-        for n in (2, 3):
-            runs.save(f"step-{n}.zarr", step(n), keep_last=5)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{UNFINISHED}._open", set())  # as in another process
+            error = failure(runs.save, "step-1.zarr", step(9))
+            assert isinstance(error, BlockingIOError)
+            for n in (2, 3):
+                runs.save(f"step-{n}.zarr", step(n), keep_last=5)
         finish(*args, **options)
 
     writer.finish = later
@@ -324,18 +333,171 @@ def test_a_writer_that_is_alive_keeps_its_store(runs: Runs) -> None:
     assert steps(runs) == [1, 2, 3]
 
 
-def test_an_unfinished_one_is_undone(runs: Runs) -> None:
+def begun(runs: Runs, name: str, n: int, **options: Any) -> tuple[Any, Callable[[], None]]:
+    """Begin a checkpoint; return its writer, and a function that ends it."""
     from torch.distributed.checkpoint import DefaultSavePlanner
 
-    writer = checkpoint.StoreWriter(runs.at("c.zarr"), storage_options=runs.s3)
+    writer = checkpoint.StoreWriter(runs.at(name), storage_options=runs.s3, **options)
     planner = DefaultSavePlanner()
-    planner.set_up_planner(step(1), None, True)
-    plans, _ = planner.create_global_plan([planner.create_local_plan()])
+    planner.set_up_planner(step(n), None, True)
+    plans, metadata = planner.create_global_plan([planner.create_local_plan()])
     (plan,) = writer.prepare_global_plan(plans)
-    writer.write_data(plan, planner)
+    results = writer.write_data(plan, planner).wait()
+    return writer, lambda: writer.finish(metadata, [results])
+
+
+def test_a_job_that_ends_while_another_removes(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its note was seen, and took long to change: by then, it is a checkpoint like others."""
+    writer, end = begun(runs, "other-step-1.zarr", 1)
+    runs.save("step-1.zarr", step(1), keep_last=5)
+    end()
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
+    folder = writer._folder(runs.at("step-2.zarr"))
+    looked_at = type(folder).attributes
+    monkeypatch.setattr(type(folder), "attributes", lambda self, at: looked_at(self, at))
+    folder.remove_leftovers(runs.at("other-step-1.zarr"))
+    runs.save("step-2.zarr", step(2), keep_last=5)
+    assert loaded(runs, "other-step-1.zarr") == 1
+
+
+def test_processes_that_outlive_their_coordinator(runs: Runs) -> None:
+    """Those of a job that was given up get an error, and what they wrote is in nobody's way."""
+    writer, _ = begun(runs, "step-1.zarr", 1)
+    commit = writer._commit
+    commit._processes = 2
+    sink = commit.draft.sink.shared()
+    sink.put("w/c.7", b"x")
+    writer.close()
+    runs.fs.pipe(runs.at("step-1.zarr/w/c.8"), b"x")
+    with pytest.raises(StoreError, match="took over, or ended this"):
+        commit.draft.sink.shared().put("w/c.9", b"x")
+    assert runs.stored_keys()
+    runs.save("step-1.zarr", {"other": numbers()})
+    assert not [key for key in runs.stored_keys() if "/w/" in key]
+    runs.save("step-1.zarr", step(1), overwrite=True)
+    assert steps(runs) == [1]
+
+
+def test_names_that_mean_something_in_addresses(runs: Runs) -> None:
+    """Stores of such names need their base as others do."""
+    for n in (1, 2):
+        runs.save(f"step-{n}.zarr", step(n), base="previous")
+    for name in by_tier(["tuned #2.zarr"], ["tuned #2.zarr", "tuned?2.zarr", "tuned%232.zarr"]):
+        runs.fs.copy(runs.at("step-2.zarr"), runs.at(name), recursive=True)
+        with pytest.warns(CheckpointWarning, match="not rewritten, so that its base"):
+            runs.save("step-3.zarr", step(3), keep_last=1, overwrite=True)
+        assert runs.names() == ["step-1.zarr", "step-3.zarr", name]
+        runs.fs.rm(runs.at(name), recursive=True)
+        runs.save("step-2.zarr", step(2), base="previous")
+
+
+def test_schemes_with_two_names(runs: Runs) -> None:
+    runs.save("step-1.zarr", step(1))
+    base, runs.address = runs.at("step-1.zarr"), runs.address.replace("s3://", "s3a://")
+    runs.save("step-2.zarr", step(2), base=base)
+    runs.save("step-3.zarr", step(3), keep_last=2)
+    runs.address = runs.address.replace("s3a://", "s3://")
+    assert steps(runs) == [2, 3]
+    assert runs.base("step-2.zarr") is None
+
+
+def test_a_base_that_is_removed_meanwhile(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.save("step-1.zarr", step(1))
+    writer, end = begun(runs, "tuned.zarr", 1, base=runs.at("step-1.zarr"))
+    with pytest.warns(CheckpointWarning, match="not rewritten, so that its base"):
+        runs.save("step-2.zarr", step(2), keep_last=1)
+    end()
+    assert loaded(runs, "tuned.zarr") == 1
+    writer, end = begun(runs, "step-3.zarr", 3, base=runs.at("step-2.zarr"))
+    runs.fs.rm(runs.at("step-2.zarr"), recursive=True)
+    with pytest.raises((BaseMismatchError, StoreError), match=r"step-2\.zarr"):
+        end()
+    writer.close()
+
+
+def test_a_job_that_died_before_it_removed_anything(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note is beside a checkpoint that is whole, and does not keep it for ever."""
+    from bf16codecs.store.remote.object_folder import ObjectFolder
+
+    for n in (1, 2, 3):
+        runs.save(f"step-{n}.zarr", step(n))
+    folder = ObjectFolder(runs.at("step-2.zarr"), runs.s3)
+    dead = lease.Lease(folder, folder.read("zarr.json"))
+    dead._ended.set()
+    dead._thread.join()
+    with pytest.warns(CheckpointWarning, match=r"step-2\.zarr: not removed: .*is writing it"):
+        runs.save("step-4.zarr", step(4), keep_last=1)
+    assert steps(runs) == [2, 4]
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
+    runs.save("step-5.zarr", step(5), keep_last=1)
+    assert steps(runs) == [5]
+
+
+def test_files_of_other_programs_in_the_folder(runs: Runs) -> None:
+    for name in ("code.zip", "data.h5", "log.txt"):
+        runs.fs.pipe(runs.at(name), b"x")
+    for n in (1, 2):
+        runs.save(f"step-{n}.zarr", step(n), keep_last=1, overwrite=True)
+        runs.save(f"step-{n}.zarr", step(n), overwrite=True)
+    assert loaded(runs, "step-2.zarr") == 2
+    assert runs.names() == ["code.zip", "data.h5", "log.txt", "step-2.zarr"]
+    runs.fs.pipe(runs.at("odd.zarr/zarr.json"), b"{")
+    runs.save("step-3.zarr", step(3), overwrite=True)  # replaces nothing
+    assert isinstance(failure(runs.save, "step-3.zarr", step(3), overwrite=True), StoreError)
+
+
+def test_leftovers_with_files_of_the_user(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay, with a warning of their own; others are removed."""
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 60)
+    for n in (1, 2):
+        with pytest.raises(dcp.api.CheckpointException), dying(12, True):
+            runs.save(f"step-{n}.zarr", step(n))
+    runs.fs.pipe(runs.at("step-1.zarr/README.md"), b"mine")
+    runs.save("step-3.zarr", step(3), keep_last=5)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
+    with pytest.warns(CheckpointWarning, match=r"step-1\.zarr: what a dead job left .*README"):
+        runs.save("step-4.zarr", step(4), keep_last=5)
+    assert runs.names() == ["step-1.zarr", "step-3.zarr", "step-4.zarr"]
+
+
+def test_another_try_in_one_process(runs: Runs) -> None:
+    """A writer of a save that failed may still be known to somebody."""
+    writer, end = begun(runs, "step-1.zarr", 1)
+    runs.save("step-1.zarr", step(1))
+    with pytest.raises(StoreError, match="this process has begun another checkpoint there"):
+        end()
+    assert steps(runs) == [1]
+    writer.close()
+
+
+def test_options_with_the_names_of_obstore(runs: Runs) -> None:
+    s3 = runs.s3
+    runs.s3 = {
+        "access_key_id": s3["key"],
+        "secret_access_key": s3["secret"],
+        "endpoint": s3["endpoint_url"],
+        "region": "us-east-1",
+    }
+    for n in (1, 2, 3):
+        runs.save(f"step-{n}.zarr", step(n), base="previous", keep_last=2)
+    assert steps(runs) == [2, 3]
+    last = checkpoint.latest_checkpoint(runs.address, storage_options=runs.s3)
+    assert last == runs.at("step-3.zarr")
+    runs.s3 = s3
+
+
+def test_an_unfinished_one_is_undone(runs: Runs) -> None:
+    """By its writer, or in another thread once nobody knows the writer."""
+    writer, _ = begun(runs, "c.zarr", 1)
     assert runs.names() == ["c.zarr"]
     writer.close()
     assert runs.names() == []
+    writer, _ = begun(runs, "c.zarr", 1)
+    del writer, _
+    gc.collect()
+    assert wait_until(lambda: runs.names() == [])
 
 
 @pytest.mark.slow
@@ -370,12 +532,21 @@ def test_bad_places(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     dcp.save(step(1), storage_writer=writer(tmp_path / "base.zarr"))
     with pytest.raises(StoreError, match="upload it"):
         writer(runs.at("c.zarr"), base=tmp_path / "base.zarr", storage_options=runs.s3)
+    for make in (writer, checkpoint.latest_checkpoint):
+        with pytest.raises(ValueError, match="two slashes behind its scheme"):
+            make(Path(f"{runs.address}/c.zarr"))
+        with pytest.raises(ValueError, match="or in object stores"):
+            make("https://host/c.zarr")
+    dcp.save(step(1), storage_writer=writer(f"file://{tmp_path}/of-url.zarr"))
+    assert (tmp_path / "of-url.zarr").exists()
     nowhere = writer("s3://nothing/c.zarr", storage_options=runs.s3)
     error = failure(dcp.save, step(1), storage_writer=nowhere)
     assert isinstance(error, FileNotFoundError)
     assert "there is no such bucket" in str(error)
-    error = failure(runs.load, "missing.zarr", step(1))
-    assert "missing.zarr: not a model" in str(error)
+    with pytest.raises(StoreError, match=r"missing\.zarr: not a model"):
+        runs.load("missing.zarr", step(1))
+    error = failure(runs.load, "missing", step(1))
+    assert "missing: not a model" in str(error)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
