@@ -190,9 +190,9 @@ class Retention:
                 members = _members_beside(folder)
             needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
             # Differences go before their bases: an interruption leaves only readable ones.
-            removable = members.keys() & doomed - needed
-            for path in sorted(removable, key=lambda p: -(members[p].step or 0)):
-                _try(folder.remove, path, "not removed")
+            for path in sorted(members.keys() & doomed, key=lambda p: -(members[p].step or 0)):
+                if path not in needed and not _try(folder.remove, path, "not removed"):
+                    needed |= set(_chain(members, path))
             for path in folder.leftovers():
                 _try(folder.remove_leftovers, path, "what a dead job left there was not removed")
         except (BF16CodecsError, OSError, ValueError) as e:
@@ -214,12 +214,14 @@ class Retention:
         return {path for _, path in steps} - kept
 
 
-def _try(remove: Callable[[str], None], path: str, what: str) -> None:
-    """Remove something, or warn: others must not wait for it."""
+def _try(remove: Callable[[str], None], path: str, what: str) -> bool:
+    """Remove something, or warn, since others must not wait for it; return whether it is gone."""
     try:
         remove(path)
+        return True
     except (BF16CodecsError, OSError) as e:
         _warn(f"{path}: {what}", e)
+        return False
 
 
 def check_series(path: str, option: str) -> None:

@@ -421,15 +421,17 @@ def test_a_job_that_died_before_it_removed_anything(
     """Its note is beside a checkpoint that is whole, and does not keep it for ever."""
     from bf16codecs.store.remote.object_folder import ObjectFolder
 
-    for n in (1, 2, 3):
-        runs.save(f"step-{n}.zarr", step(n))
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 60)
+    for n in (0, 1, 2, 3):
+        base = {2: runs.at("step-1.zarr")}.get(n)
+        runs.save(f"step-{n}.zarr", step(n), base=base)
     folder = ObjectFolder(runs.at("step-2.zarr"), runs.s3)
     dead = lease.Lease(folder, folder.read("zarr.json"))
     dead._ended.set()
     dead._thread.join()
     with pytest.warns(CheckpointWarning, match=r"step-2\.zarr: not removed: .*is writing it"):
         runs.save("step-4.zarr", step(4), keep_last=1)
-    assert steps(runs) == [2, 4]
+    assert steps(runs) == [1, 2, 4], "one that stays needs its base"
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0)
     runs.save("step-5.zarr", step(5), keep_last=1)
     assert steps(runs) == [5]
