@@ -564,3 +564,15 @@ def test_lists_that_lag(old: Path, new: Path, make: Make, content: Content, tmp_
         patch.setattr(object_folder.ObjectFolder, "listed", lambda self, below="": [])
         make(new, overwrite=True)
     assert content().items() >= local(new, tmp_path).items()
+
+
+def test_folders_that_a_console_has_made(
+    old: Path, make: Make, store: str, s3: dict[str, str], fsspec: Any, tmp_path: Path
+) -> None:
+    """Their objects are empty, and have names that end in a slash."""
+    fs = fsspec.filesystem("s3", skip_instance_cache=True, **s3)
+    bucket, _, key = store.removeprefix("s3://").partition("/")
+    fs.call_s3("put_object", Bucket=bucket, Key=f"{key}/", Body=b"")
+    make(old)
+    make(old, overwrite=True)
+    assert held(store, s3, tmp_path) == old.read_bytes()

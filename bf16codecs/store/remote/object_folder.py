@@ -177,22 +177,26 @@ class ObjectFolder:
 
     def listed(self, below: str = "") -> list[str]:
         """Return all keys below a path; services list 1,000 at a time."""
-        with self._errors(below):
-            stream = obstore.list(self._brief, prefix=below or None)
-            return [str(meta["path"]) for meta in ask(_awaited, stream.collect_async)]
+        return list(self.sizes(below))
 
     def names(self) -> list[str]:
         """Return what is in this folder, sorted; names of folders end in a slash."""
         with self._errors(""):
             found = ask(_awaited, obstore.list_with_delimiter_async, self._brief)
-        folders = (f"{os.path.basename(path)}/" for path in found["common_prefixes"])
-        return sorted((*folders, *(os.path.basename(meta["path"]) for meta in found["objects"])))
+        folders = [f"{os.path.basename(path)}/" for path in found["common_prefixes"]]
+        files = [os.path.basename(meta["path"]) for meta in found["objects"]]
+        return sorted(filter(None, [*folders, *files]))
 
-    def sizes(self) -> dict[str, int]:
-        """Return all keys, with the sizes of their objects."""
-        with self._errors(""):
-            found = ask(_awaited, obstore.list(self._brief).collect_async)
-        return {str(meta["path"]): int(meta["size"]) for meta in found}
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """Return all keys below a path, with the sizes of their objects.
+
+        An object that consoles make to show an empty folder is none of them: it has the folder's
+        own name, with a slash.
+        """
+        with self._errors(below):
+            stream = obstore.list(self._brief, prefix=below or None)
+            found = ask(_awaited, stream.collect_async)
+        return {str(meta["path"]): int(meta["size"]) for meta in found if meta["path"]}
 
     def upload(self, key: str, file: BinaryIO) -> None:
         """Write a file of any size, whatever is there; of a failed upload, nothing is left.

@@ -60,12 +60,16 @@ class Runs:
     def at(self, name: str) -> str:
         return f"{self.address}/{name}"
 
+    def make_placeholder(self, name: str) -> None:
+        bucket, _, key = self.address.removeprefix("s3://").partition("/")
+        self.fs.call_s3("put_object", Bucket=bucket, Key=f"{key}/{name}", Body=b"")
+
     def names(self) -> list[str]:
         self.fs.invalidate_cache()
         found: list[str] = []
         with suppress(FileNotFoundError):
             found = self.fs.ls(self.address)
-        return sorted(path.rpartition("/")[2] for path in found)
+        return sorted(filter(None, (path.rpartition("/")[2] for path in found)))
 
     def stored_keys(self) -> list[str]:
         self.fs.invalidate_cache()
@@ -440,6 +444,8 @@ def test_a_job_that_died_before_it_removed_anything(
 def test_files_of_other_programs_in_the_folder(runs: Runs) -> None:
     for name in ("code.zip", "data.h5", "log.txt"):
         runs.fs.pipe(runs.at(name), b"x")
+    for name in ("", "step-2.zarr/"):  # as consoles make folders
+        runs.make_placeholder(name)
     for n in (1, 2):
         runs.save(f"step-{n}.zarr", step(n), keep_last=1, overwrite=True)
         runs.save(f"step-{n}.zarr", step(n), overwrite=True)
