@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("run", help="a folder on a disk, or the address of one in a bucket")
     parser.add_argument("--die-at", type=int, metavar="STEP")
     args = parser.parse_args()
+    args.run = args.run.rstrip("/")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -64,7 +65,10 @@ def main() -> None:
             setattr(layer, name, Parameter(distribute_tensor(tensor.data, mesh, [Shard(0)])))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    first, last = 0, latest_checkpoint(args.run)
+    # One process looks, so that all go on from the same one.
+    found = [latest_checkpoint(args.run) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found)
+    first, last = 0, found[0]
     if last is not None:
         first = int(Path(last).stem.removeprefix("step-"))
         weights, moments = get_state_dict(model, optimizer)

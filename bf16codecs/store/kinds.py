@@ -218,7 +218,7 @@ def _without_query(address: str) -> str:
 def canonical_address(address: str) -> str:
     """Return the address of an object store with the one scheme that stands for its aliases."""
     scheme, separator, rest = address.partition("://")
-    return f"{_ALIASES.get(scheme.lower(), scheme)}{separator}{rest}"
+    return f"{_ALIASES.get(scheme.lower(), scheme.lower())}{separator}{rest}"
 
 
 def plain_address(address: str) -> str:

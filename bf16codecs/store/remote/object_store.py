@@ -52,11 +52,16 @@ def object_store(url: str, options: Mapping[str, Any], seconds: float | None = N
     if seconds is not None:
         # The last request begins within the first half, and ends within the second.
         client["timeout"], retries = f"{seconds / 3}s", _retry_config(seconds / 2)
+    if scheme in _S3 and "credential_provider" not in config:
+        _add_credentials(url, config)
+    if scheme in _S3 and "endpoint" not in config:
+        # As botocore does: obstore knows the second one, and refuses http:// there.
+        named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if named:
+            config["endpoint"] = named
     endpoint = str(config.get("endpoint", config.get("base_url", "")))
     if endpoint.startswith("http://"):
         client.setdefault("allow_http", True)
-    if scheme in _S3 and "credential_provider" not in config:
-        _add_credentials(url, config)
     with named_errors(url, OSError, OSError):
         return obstore.store.from_url(
             f"{'gs' if scheme == 'gcs' else scheme}://{rest}",
@@ -136,6 +141,7 @@ def _add_credentials(url: str, config: dict[str, Any]) -> None:
     with named_errors(url, OSError, OSError):
         session = botocore.session.Session(profile=profile)
         region = session.get_config_variable("region")
+        endpoint = session.get_scoped_config().get("endpoint_url")
         if session.get_credentials() is None:
             raise PermissionError(
                 "no credentials are known: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a"
@@ -143,6 +149,8 @@ def _add_credentials(url: str, config: dict[str, Any]) -> None:
             )
     if region is not None:
         config.setdefault("region", region)
+    if endpoint and not any(name.startswith("AWS_ENDPOINT_URL") for name in os.environ):
+        config.setdefault("endpoint", endpoint)
     config["credential_provider"] = _Credentials(profile)
 
 

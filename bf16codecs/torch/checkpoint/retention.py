@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base.arguments import positive
-from bf16codecs._base.messages import few, one_line
+from bf16codecs._base.messages import causes, few, one_line
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.convert.new_store import Target, is_object_address
 from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
 from bf16codecs.store.bases import identity
-from bf16codecs.store.kinds import canonical_address, path_of
+from bf16codecs.store.kinds import canonical_address, path_of, plain_address
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.series_disks import SeriesDisk
@@ -299,6 +299,8 @@ def latest_checkpoint(
 ) -> str | None:
     """Return the last checkpoint in a folder that can be opened, with its base.
 
+    In a job of several processes, let one call it and tell the others: they might see others.
+
     Parameters
     ----------
     folder
@@ -313,14 +315,15 @@ def latest_checkpoint(
     -------
     str or None
         The path or address of the one with the largest step, for `StoreReader`; None if there is
-        none. A `bf16codecs.errors.CheckpointWarning` names each later one that cannot be opened.
+        none. A `bf16codecs.errors.CheckpointWarning` names each later one that is damaged.
 
     Raises
     ------
     ValueError
         If the folder has checkpoints of several series, and none is named.
     OSError
-        If the folder cannot be listed.
+        If the folder cannot be listed, or a checkpoint cannot be read for now: a job must not go on
+        from an older one then.
 
     Examples
     --------
@@ -329,7 +332,9 @@ def latest_checkpoint(
     """
     text = given_path(folder, "folder")
     if is_object_address(text):
-        found = folder_of(f"{canonical_address(text).rstrip('/')}/any", storage_options)
+        found = folder_of(
+            f"{canonical_address(plain_address(text)).rstrip('/')}/any", storage_options
+        )
     else:
         found = folder_of(Path(absolute(path_of(text) or text), "any"))
     wanted = None if series is None else series_of(_name(series))
@@ -341,20 +346,24 @@ def latest_checkpoint(
         if wanted is None or pattern == wanted[0]:
             of_series.setdefault(pattern, []).append(path)
     purpose = "the last checkpoint"
-    last = [_last_readable(found, reversed(paths), purpose) for paths in of_series.values()]
+    last = [_last_readable(found, reversed(paths), purpose, False) for paths in of_series.values()]
     readable = [each[0] for each in last if each is not None]
     if len(readable) > 1:
         names = few(sorted(map(_name, readable)), 3)
-        raise ValueError(f"{text}: has several series of checkpoints, with {names}: name one")
+        example = f"series={_name(readable[0])!r}"
+        raise ValueError(
+            f"{text}: has several series of checkpoints, with {names}: name one, as by {example}"
+        )
     return readable[0] if readable else None
 
 
 def _last_readable(
-    folder: SeriesFolder, paths: Iterable[str], purpose: str
+    folder: SeriesFolder, paths: Iterable[str], purpose: str, may_skip: bool = True
 ) -> tuple[str, int] | None:
     """Return the first of some checkpoints that opens with its bases, and how many these are.
 
-    Warns about each that does not, and so is not taken as `purpose`.
+    Warns about each that does not, and so is not taken as `purpose`. Unless one may be skipped, it
+    is an error if it cannot be read for now, as when a server refuses.
     """
     for path in paths:
         try:
@@ -362,8 +371,17 @@ def _last_readable(
                 with closing(open_either(path, Opening(folder.options, chain=("",)))) as reader:
                     return path, _depth(reader)
         except (BF16CodecsError, OSError) as e:
+            if not may_skip and any(map(_is_for_now, causes(e))):
+                raise
             _warn(f"{path}: not taken as {purpose}", e)
     return None
+
+
+def _is_for_now(error: BaseException) -> bool:
+    """Return whether an error is one of reading, not of what is or is not there."""
+    return isinstance(error, OSError) and not isinstance(
+        error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+    )
 
 
 def _may_go(folder: SeriesFolder, path: str) -> bool:

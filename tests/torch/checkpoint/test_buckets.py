@@ -480,6 +480,48 @@ def test_another_try_in_one_process(runs: Runs) -> None:
     writer.close()
 
 
+def test_the_last_one_that_cannot_be_read_for_now(runs: Runs, s3_faults: Faults) -> None:
+    """A job must not go on from an older one, nor begin anew."""
+    latest = partial(checkpoint.latest_checkpoint, runs.address, storage_options=runs.s3)
+    for n in (1, 2):
+        runs.save(f"step-{n}.zarr", step(n), base="previous")
+    for name in ("step-2.zarr", "step-1.zarr"):
+        s3_faults.fault = lambda number, method, path, name=name: (
+            "denied" if path.endswith(f"{name}/zarr.json") else ""
+        )
+        with pytest.raises((OSError, StoreError), match=r"Denied|Forbidden|denied"):
+            latest()
+    s3_faults.clear()
+    assert latest() == runs.at("step-2.zarr")
+
+
+def test_endpoints_of_the_environment_and_of_profiles(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the service's own tools find them, also with plain HTTP."""
+    address, s3 = runs.s3["endpoint_url"], runs.s3
+    runs.s3 = {}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    runs.save("step-1.zarr", step(1))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile lab]\naws_access_key_id = k\naws_secret_access_key = s\n"
+        f"endpoint_url = {address}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    runs.save("step-2.zarr", step(2))
+    found = checkpoint.latest_checkpoint(runs.address)
+    assert found == runs.at("step-2.zarr")
+    capital = runs.address.replace("s3://", "S3://")
+    assert checkpoint.latest_checkpoint(capital) == found
+    runs.s3 = s3
+
+
 def test_options_with_the_names_of_obstore(runs: Runs) -> None:
     s3 = runs.s3
     runs.s3 = {
