@@ -18,7 +18,7 @@ from bf16codecs.convert.options import AUTO
 from bf16codecs.convert.samples import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.sketches import Sketch, sketch_of
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.bases import identity
+from bf16codecs.store.bases import chain_of, identity
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import (
     OBJECT_SCHEMES,
@@ -63,7 +63,9 @@ def pick_base(
     if path_of(folder) is None:
         candidates = _candidates_at(folder, source, target, options)
     else:
-        candidates = [path for path in _candidates_in(folder, source, target) if found.is_one(path)]
+        candidates = [
+            path for path in _candidates_in(folder, source, target) if found.has_model(path)
+        ]
     samples = [] if source is None else take_samples(source)
     if len(candidates) > _MOST_TRIED and source is not None:
         candidates = found.nearest(candidates, sketch_of(source))
@@ -145,7 +147,7 @@ class _Search:
         self.depending: list[str] = []
         self.unread: dict[str, str] = {}
 
-    def is_one(self, path: str) -> bool:
+    def has_model(self, path: str) -> bool:
         """Return whether a model is at a path."""
         found = None
         with self._noting_errors(path):
@@ -170,17 +172,15 @@ class _Search:
         kind = detect(candidate) if is_local else suffix_of(candidate)[1]
         open_it = open_any if kind is Kind.SAFETENSORS else open_either
         with closing(open_it(candidate, Opening(None if is_local else self._options))) as reader:
-            model: ModelReader | None = reader
+            model = reader
             if isinstance(reader, RunReader):
                 model = reader.step(reader.run.numbers[-1])
-            below = model
-            while below is not None:
-                if identity(below.location[0]) == identity(str(self._target)):
-                    self.depending.append(os.path.basename(candidate))
-                    model = None
-                    break
-                below = below.base
-            yield model
+            target = identity(str(self._target))
+            if any(identity(each.location[0]) == target for each in chain_of(model)):
+                self.depending.append(os.path.basename(candidate))
+                yield None
+            else:
+                yield model
 
     def nearest(self, candidates: Sequence[str], sketch: Sketch) -> list[str]:
         """Return the few models that a sketch is nearest to."""

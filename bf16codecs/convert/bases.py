@@ -17,7 +17,7 @@ from bf16codecs.convert.options import AUTO
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.store.attributes import BaseReference
-from bf16codecs.store.bases import files_of, identity, is_nameable, local_chain, path_to
+from bf16codecs.store.bases import chain_of, files_of, identity, is_nameable, local_chain, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import path_of
 from bf16codecs.store.opening import Opening, open_any
@@ -69,12 +69,8 @@ def check_not_base(
 
 def _check_target(model: ModelReader, target: Path | str) -> None:
     if isinstance(target, str):
-        below: ModelReader | None = model
-        while below is not None:
-            where, _ = below.location
-            if identity(where) == identity(target):
-                raise ValueError(f"{target}: would replace the base, {model.where}, or its base")
-            below = below.base
+        if any(identity(each.location[0]) == identity(target) for each in chain_of(model)):
+            raise ValueError(f"{target}: would replace the base, {model.where}, or its base")
         return
     local = path_of(model.location[0])
     absolute_target(target, [] if local is None else [Path(local)], "base")

@@ -26,6 +26,7 @@ from bf16codecs.store.reader import ModelReader
 
 __all__ = [
     "MOST_BASES",
+    "chain_of",
     "check_base",
     "files_of",
     "identity",
@@ -148,14 +149,19 @@ def identity(model: str) -> str:
     return canonical_address(model).rstrip("/") if path is None else os.path.realpath(path)
 
 
+def chain_of(model: ModelReader | None) -> Iterator[ModelReader]:
+    """Yield a model, its base, and so on."""
+    while model is not None:
+        yield model
+        model = model.base
+
+
 def local_chain(model: ModelReader | None) -> Iterator[Path]:
     """Yield the local paths of a model and of its chain of bases; addresses are left out."""
-    while model is not None:
-        where, _ = model.location
-        path = path_of(where)
+    for each in chain_of(model):
+        path = path_of(each.location[0])
         if path is not None:
             yield Path(path)
-        model = model.base
 
 
 def files_of(base: ModelReader, kinds: Sequence[str]) -> tuple[BaseFile, ...]:

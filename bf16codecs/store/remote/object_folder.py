@@ -37,7 +37,7 @@ __all__ = ["LONGEST_SECONDS", "ConflictError", "Found", "ObjectFolder", "Version
 LONGEST_SECONDS = 60
 
 _DOCUMENT = "zarr.json"
-# Of files that are uploaded in parts, of which S3 takes 10,000.
+# The size of a part of a large file: S3 takes 10,000 parts.
 _PART_BYTES = 1 << 24
 # What services answer.
 _NO_BUCKET = "NoSuchBucket", "ContainerNotFound"

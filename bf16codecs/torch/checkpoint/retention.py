@@ -20,10 +20,9 @@ from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.convert.new_store import Target, is_object_address
 from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
-from bf16codecs.store.bases import identity
+from bf16codecs.store.bases import chain_of, identity
 from bf16codecs.store.kinds import canonical_address, path_of, plain_address
 from bf16codecs.store.opening import Opening, open_either
-from bf16codecs.store.reader import ModelReader
 from bf16codecs.torch.checkpoint.series_disks import SeriesDisk
 from bf16codecs.torch.checkpoint.series_folders import Attributes, SeriesFolder
 
@@ -286,12 +285,6 @@ def previous_of(folder: SeriesFolder) -> str | None:
     return found[0] if found is not None and found[1] < _LONGEST_CHAIN else None
 
 
-def _depth(reader: ModelReader) -> int:
-    """Count the bases in a reader's chain."""
-    base = reader.base
-    return 0 if base is None else 1 + _depth(base)
-
-
 def latest_checkpoint(
     folder: str | os.PathLike[str],
     series: str | None = None,
@@ -369,7 +362,7 @@ def _last_readable(
         try:
             if _is_checkpoint(folder, path):
                 with closing(open_either(path, Opening(folder.options, chain=("",)))) as reader:
-                    return path, _depth(reader)
+                    return path, len(list(chain_of(reader.base)))
         except (BF16CodecsError, OSError) as e:
             if not may_skip and any(map(_is_for_now, causes(e))):
                 raise
@@ -378,7 +371,7 @@ def _last_readable(
 
 
 def _is_for_now(error: BaseException) -> bool:
-    """Return whether an error is one of reading, not of what is or is not there."""
+    """Return whether an error may pass, as a server's refusal may: a missing file does not."""
     return isinstance(error, OSError) and not isinstance(
         error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     )

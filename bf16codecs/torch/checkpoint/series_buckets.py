@@ -82,14 +82,15 @@ class SeriesBucket:
             return self._attributes_of_format_2(location)
         if known is not None and root.version == known[0]:
             return known[1]
-        if lease.note_of(root.data) is None:
+        note = lease.note_of(root.data)
+        if note is None:
             _noted.pop(location, None)
         elif _noted.get(location, (None,))[0] != root.version:
             _noted[location] = root.version, time.monotonic()
         document = lease.without_note(root.data)
         if document is None:
             _known.pop(location, None)
-            base = (lease.note_of(root.data) or {}).get("base")
+            base = (note or {}).get("base")
             if not isinstance(base, str):
                 return Attributes(False, False, None)
             # Whoever writes it needs its base.

@@ -83,7 +83,7 @@ def forget_others(known: dict[str, Any], folder: str, locations: Iterable[str]) 
 
 
 def attributes_in(document: Mapping[str, Any], location: str) -> Attributes:
-    """Return attributes, given those of the package, whatever their layout."""
+    """Return what retention needs of this package's attributes of a store, in any layout."""
     is_model, is_checkpoint, base = bool(document), "checkpoint" in document, document.get("base")
     if base is None:
         return Attributes(is_model, is_checkpoint, None)
