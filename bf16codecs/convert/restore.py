@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import Digests, digests_of_file
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs._files.sync import sync as flush
-from bf16codecs.convert.checks import check_restored_size, stored_index
+from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.decoding import digest_error, unpack
+from bf16codecs.convert.restored import RestoredFiles, restored_files
 from bf16codecs.convert.sources import is_foreign
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.convert.workers import LEAST_FILES, Shared, on_pieces, sharing
-from bf16codecs.safetensors import SAFETENSORS, Header, make_header
+from bf16codecs.safetensors import SAFETENSORS
 from bf16codecs.store.bases import local_chain
 from bf16codecs.store.kinds import (
     FOREIGN_SUFFIXES,
@@ -109,7 +110,7 @@ def zarr_to_safetensors(
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
-        return _restore(_restored(reader, to), dst, threads, overwrite, sync, progress)
+        return _restore(restored_files(reader, to), dst, threads, overwrite, sync, progress)
 
 
 def hdf5_to_safetensors(
@@ -133,7 +134,7 @@ def hdf5_to_safetensors(
     limits = Limits(max_bytes)
     opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
-        return _restore(_restored(reader, to), dst, threads, overwrite, sync, progress)
+        return _restore(restored_files(reader, to), dst, threads, overwrite, sync, progress)
 
 
 def run_to_safetensors(
@@ -197,7 +198,7 @@ def run_to_safetensors(
                 report = shifted(progress, "restore", done, total)
                 reader = run.step(step.number)
                 step_paths = [temporary / folder / name for name in step.file_names]
-                _write(_restored(reader, None), step_paths, report, sync)
+                _write(restored_files(reader, None), step_paths, report, sync)
                 done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
         return Summary(
@@ -211,55 +212,8 @@ def run_to_safetensors(
         )
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The files to make of a model: the original ones, or a safetensors file."""
-
-    reader: ModelReader
-    headers: Sequence[Header]
-    #: Of the files, the index last; of a single file that gets the target's name, that one.
-    names: Sequence[str]
-    index: bytes | None
-    #: The digests that the files have, or nothing.
-    expected: Sequence[Digests]
-
-    @property
-    def as_folder(self) -> bool:
-        """Whether the target is a folder."""
-        return self.index is not None or len(self.names) > 1
-
-    @property
-    def kind(self) -> str:
-        """The kind of the files."""
-        return self.headers[0].kind if self.headers else SAFETENSORS
-
-
-def _restored(reader: ModelReader, to: str | None) -> _Files:
-    """Return the files to make; raise ValueError if they cannot be made."""
-    if to not in (None, SAFETENSORS):
-        raise ValueError(f"to={to!r:.80}: only 'safetensors', or nothing, is possible")
-    files = [file.name for file in reader.info.files]
-    if to is not None and any(header.kind != SAFETENSORS for header in reader.headers):
-        return _Files(reader, [_safetensors_header(reader)], files[:1], None, [])
-    index = stored_index(reader)  # raises if there is one that the attributes do not name
-    names = files if reader.info.index is None else [*files, reader.info.index.name]
-    expected = [file.restored.preferred() for file in reader.info.files]
-    has_index = reader.info.index is not None
-    return _Files(reader, reader.headers, names, index if has_index else None, expected)
-
-
-def _safetensors_header(reader: ModelReader) -> Header:
-    tensors = {
-        name: (tensor.dtype, tensor.shape)
-        for header in reader.headers
-        for name, tensor in header.entries.items()
-        if name not in header.parts
-    }
-    return make_header(tensors, {"format": "pt"}, reader.where)
-
-
 def _restore(
-    files: _Files,
+    files: RestoredFiles,
     dst: str | os.PathLike[str],
     threads: int | None,
     overwrite: bool,
@@ -386,7 +340,9 @@ def _check_name(reader: ModelReader, target: Path, as_folder: bool, file_kind: s
     check_suffix(target, Kind.SAFETENSORS, "" if as_folder else ".safetensors")
 
 
-def _write(files: _Files, paths: Sequence[Path], progress: BytesDone | None, sync: bool) -> None:
+def _write(
+    files: RestoredFiles, paths: Sequence[Path], progress: BytesDone | None, sync: bool
+) -> None:
     """Write the files of a model, the index last, and check their digests."""
     check_restored_size(files.reader, files.headers)
     for path, header in zip(paths, files.headers, strict=False):  # the index is behind them
@@ -418,7 +374,7 @@ def _write_piece(paths: Sequence[Path], piece: Piece, data: Bytes, _: Bytes | No
 
 def _write_on(
     cluster: Cluster,
-    files: _Files,
+    files: RestoredFiles,
     paths: Sequence[Path],
     progress: BytesDone | None,
     sync: bool,
@@ -451,7 +407,7 @@ def _write_on(
 
 def _write_files_on(
     cluster: Cluster,
-    files: _Files,
+    files: RestoredFiles,
     paths: Sequence[Path],
     progress: BytesDone | None,
     sync: bool,
