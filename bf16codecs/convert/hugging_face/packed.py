@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,6 +18,8 @@ from typing import Any
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import MAX_DEPTH, MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.messages import few
+from bf16codecs._base.paths import and_parents
 from bf16codecs._files.digests import Digests, FileHash
 from bf16codecs._files.folders import Folder
 from bf16codecs.convert.hugging_face.folders import Tree, list_tree
@@ -40,6 +43,7 @@ __all__ = [
     "folder_modes",
     "mode_of_store",
     "noted_source",
+    "rest_of",
     "rights_of_new",
     "set_modes",
     "stored_files",
@@ -54,6 +58,8 @@ _LAYOUT = 1
 # The bits of a mode that the manifest has: not the set-user-ID, set-group-ID and sticky bits.
 _RIGHTS = 0o777
 _READ_AT_ONCE = 1 << 20
+# How many files a message names.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -137,10 +143,14 @@ class Manifest:
         Raises StoreError if it is missing or invalid, UnsupportedVersionError if it is too new.
         """
         path = folder / MANIFEST
-        document = _document(path)
+        return cls.of(_document(path), str(path))
+
+    @classmethod
+    def of(cls, document: Any, where: str) -> Manifest:
+        """Return the manifest that a document in JSON is, which `where` names; see `read`."""
         layout = document.get("layout") if isinstance(document, dict) else None
         if isinstance(layout, int) and layout > _LAYOUT:
-            raise UnsupportedVersionError(f"{path}: layout {layout} needs a newer release")
+            raise UnsupportedVersionError(f"{where}: layout {layout} needs a newer release")
         try:
             manifest = cls(
                 {store: _noted(files) for store, files in document["stores"].items()},
@@ -152,7 +162,7 @@ class Manifest:
             is_sound = False
         if not is_sound:
             raise StoreError(
-                f"{path}: damaged: it does not say which files are in which stores of the folder"
+                f"{where}: damaged: it does not say which files are in which stores of the folder"
             )
         return manifest
 
@@ -335,6 +345,39 @@ def set_modes(top: Path, manifest: Manifest) -> None:
     for name, mode in manifest.folders.items():
         # Without its owner's rights, the folder could not be filled, moved or removed.
         (top / name).chmod(mode | stat.S_IRWXU)
+
+
+def rest_of(source: Path, manifest: Manifest) -> Tree:
+    """Return the files of a packed folder outside of stores, and the folders to make."""
+    tree = list_tree(source, follow=False, without=manifest.made)
+    missing = sorted(manifest.files.keys() - tree.files.keys())
+    if missing:
+        raise StoreError(
+            f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
+            f" back, or take its name out of {MANIFEST}"
+        )
+    weights = Counter(manifest.weights)
+    twice = sorted(name for name, count in weights.items() if count > 1)
+    if twice:
+        raise StoreError(
+            f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
+        )
+    doubled = sorted({*tree.files, *tree.folders} & weights.keys())
+    if doubled:
+        raise StoreError(
+            f"{source}: {few(doubled, _SHOWN)} is there, and a store has it as well: move it out of"
+            " the folder"
+        )
+    # Empty folders are lost where only files are stored, as on the hub.
+    folders = sorted({*tree.folders, *manifest.folders} - {"."})
+    both = sorted(
+        {path for folder in folders for path in and_parents(folder)} & {*tree.files, *weights}
+    )
+    if both:
+        raise StoreError(
+            f"{source / MANIFEST}: says that {few(both, _SHOWN)} is a folder, and it is a file"
+        )
+    return replace(tree, folders=folders)
 
 
 def why_not_packed(path: Path) -> str:

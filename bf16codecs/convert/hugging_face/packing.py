@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._base.messages import few, one_line
-from bf16codecs._base.paths import and_parents, given_path, missing_path, resolved
+from bf16codecs._base.paths import given_path, missing_path, resolved
 from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.folders import Folder
 from bf16codecs._files.publish import WORKING_PREFIX
@@ -30,6 +29,7 @@ from bf16codecs.convert.hugging_face.packed import (
     NotedFile,
     copy_noted,
     folder_modes,
+    rest_of,
     rights_of_new,
     set_modes,
     stored_files,
@@ -234,7 +234,7 @@ def unpack_hugging_face(
     start = time.perf_counter()
     source, target = _source(packed, "restored"), _target(packed, folder)
     manifest = Manifest.read(source)
-    tree = _rest(source, manifest)
+    tree = rest_of(source, manifest)
     held = Folder(source, follow=True)
     sizes, tensors, changed = _check_stores(source, manifest, held)
     if max_bytes is None:
@@ -369,39 +369,6 @@ def _store(
                 for name, file in zip(weight_set.names, weight_set.source.paths, strict=True)
             }
     return stores
-
-
-def _rest(source: Path, manifest: Manifest) -> Tree:
-    """Return the files of a packed folder outside of stores, and the folders to make."""
-    tree = list_tree(source, follow=False, without=manifest.made)
-    missing = sorted(manifest.files.keys() - tree.files.keys())
-    if missing:
-        raise StoreError(
-            f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
-            f" back, or take its name out of {MANIFEST}"
-        )
-    weights = Counter(manifest.weights)
-    twice = sorted(name for name, count in weights.items() if count > 1)
-    if twice:
-        raise StoreError(
-            f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
-        )
-    doubled = sorted({*tree.files, *tree.folders} & weights.keys())
-    if doubled:
-        raise StoreError(
-            f"{source}: {few(doubled, _SHOWN)} is there, and a store has it as well: move it out of"
-            " the folder"
-        )
-    # Empty folders are lost where only files are stored, as on the hub.
-    folders = sorted({*tree.folders, *manifest.folders} - {"."})
-    both = sorted(
-        {path for folder in folders for path in and_parents(folder)} & {*tree.files, *weights}
-    )
-    if both:
-        raise StoreError(
-            f"{source / MANIFEST}: says that {few(both, _SHOWN)} is a folder, and it is a file"
-        )
-    return replace(tree, folders=folders)
 
 
 def _check_stores(
