@@ -40,7 +40,7 @@ class StepView(UnitArray):
         self._array = array
         #: In which unit along the first axis, and where in it.
         self._group, self._local = divmod(position, array._unit[0])
-        self.concurrency = array.concurrency
+        self.concurrency, self.reads_ranges = array.concurrency, array.reads_ranges
 
     @property
     def scratch_nbytes(self) -> int:
