@@ -9,9 +9,15 @@ from bf16codecs.model.frameworks import Slice, read_array
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["safe_open"]
+__all__ = ["check_backend", "safe_open"]
 
 _BACKENDS = ("mmap", "pread")
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a backend that safetensors does not know."""
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be {' or '.join(_BACKENDS)}, not {backend!r:.80}")
 
 
 class safe_open(Model):
@@ -60,8 +66,7 @@ class safe_open(Model):
         max_bytes: int | None = None,
         base: Any = None,
     ) -> None:
-        if backend not in _BACKENDS:
-            raise ValueError(f"backend must be {' or '.join(_BACKENDS)}, not {backend!r:.80}")
+        check_backend(backend)
         super().__init__(filename, storage_options, max_bytes, base, framework, device)
 
     def keys(self) -> list[str]:

@@ -116,13 +116,16 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     recover_missing(path)
     if path.is_dir():
         return _detect_folder(path)
-    if path.name.endswith(_SAFETENSORS_SUFFIX) or index_suffix(path.name):
+    is_named = path.name.endswith(_SAFETENSORS_SUFFIX)
+    if index_suffix(path.name) or (is_named and not path.is_file()):
         return Kind.SAFETENSORS
     if path.exists() and not path.is_file():
         return None  # reading from a pipe or a device may never end
     try:
         with open(path, "rb") as file:
-            return _detect_file(file)
+            found = _detect_file(file)
+            # A store may lie where the file was; anything else is a damaged file.
+            return Kind.SAFETENSORS if is_named and found is None else found
     except OSError as e:
         e.filename = str(path)  # reading knows the descriptor alone
         raise
@@ -140,12 +143,12 @@ def detect_given(path: str | os.PathLike[str]) -> Kind | None:
 
 def _detect_file(file: BinaryIO) -> Kind | None:
     start = file.read(9)
-    if start[:2] == b"PK":
-        return Kind.ZIP
     size, at = os.fstat(file.fileno()).st_size, 0
     # The size of a header, and the brace that it begins with.
     if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
         return Kind.SAFETENSORS
+    if start[:2] == b"PK":
+        return Kind.ZIP
     # Behind a user block, whose size is a power of two.
     while at + len(HDF5_MAGIC) <= size:
         file.seek(at)

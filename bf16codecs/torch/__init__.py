@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from bf16codecs._base.lazy import lazy_names
 from bf16codecs._base.torch_tensors import as_tensor
+from bf16codecs.model.patching import patch_safetensors, unpatch_safetensors
 from bf16codecs.torch.files import load_file, load_model, save_file, save_model
 from bf16codecs.torch.loading import load_into
 from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
@@ -21,10 +22,12 @@ __all__ = [
     "load_into",
     "load_model",
     "patch_diffusers",
+    "patch_safetensors",
     "patch_transformers",
     "save_file",
     "save_model",
     "unpatch_diffusers",
+    "unpatch_safetensors",
     "unpatch_transformers",
 ]
 

@@ -1,0 +1,226 @@
+"""Lets safetensors open stores that lie where its files were."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.spawn
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.messages import from_extra
+from bf16codecs.errors import BF16CodecsError
+from bf16codecs.model import as_safetensors
+from bf16codecs.model.frameworks import checked_framework
+from bf16codecs.model.tensor import ModelHandle
+from bf16codecs.store.kinds import STORE_SUFFIXES, Kind, detect
+from bf16codecs.store.one_file import FileReader
+from bf16codecs.store.opening import Opening, model_attributes, open_any
+from bf16codecs.store.reader import ModelReader
+
+__all__ = ["patch_safetensors", "unpatch_safetensors"]
+
+_SUFFIX = ".safetensors"
+
+_STORES = Kind.FOLDER, Kind.ZIP, Kind.HDF5
+
+_lock = make_lock()
+#: The class of safetensors, and the function that makes processes, while ours are in their place.
+_original: Any = None
+_prepare: Callable[..., dict[str, Any]] | None = None
+
+
+def patch_safetensors() -> None:
+    """Let safetensors open a store where a file was, in this process and those that it starts.
+
+    Afterwards `safetensors.safe_open`, and with it `load_file` and `load_model`, also take
+
+    - a store at the path of the file: a folder, a ZIP file or an HDF5 file named
+      ``model.safetensors``;
+    - a path where no file is, if there is a store beside it: ``model.zarr``, ``model.zarr.zip`` or
+      ``model.h5`` instead of ``model.safetensors``;
+    - a path where no file is, if a store in the same folder has a file of that name, such as
+      ``model-00001-of-00002.safetensors`` in ``model.zarr``. Then only its tensors are seen.
+
+    Files are opened as before. This reaches functions that were imported earlier, all threads, and
+    processes of `multiprocessing`, however they are started; programs that are started as commands
+    call it themselves. Calling it again changes nothing; `unpatch_safetensors` undoes it.
+
+    Raises
+    ------
+    ImportError
+        If safetensors is missing.
+
+    Examples
+    --------
+    >>> import bf16codecs.torch  # doctest: +SKIP
+    >>> bf16codecs.torch.patch_safetensors()  # doctest: +SKIP
+    >>> safetensors.torch.load_file("packed/model.safetensors")  # doctest: +SKIP
+    """
+    global _original, _prepare
+    with from_extra("torch", "stores in place of safetensors files"):
+        import safetensors
+    with _lock:
+        if _original is not None:
+            return
+        _original = safetensors.safe_open
+        _replace(_original, safe_open)
+        _prepare = multiprocessing.spawn.get_preparation_data
+        multiprocessing.spawn.get_preparation_data = functools.wraps(_prepare)(_prepared)
+
+
+def unpatch_safetensors() -> None:
+    """Undo `patch_safetensors`, if it was called; what is open stays open."""
+    global _original
+    with _lock:
+        if _original is None:
+            return
+        original, _original = _original, None
+        _replace(safe_open, original)
+        current = multiprocessing.spawn.get_preparation_data
+        if getattr(current, "__wrapped__", None) is _prepare and _prepare is not None:
+            multiprocessing.spawn.get_preparation_data = _prepare
+
+
+def _replace(old: Any, new: Any) -> None:
+    """Let all names of modules that refer to a class refer to another, except in this package."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "bf16codecs" or not isinstance(module, ModuleType):
+            continue
+        names = vars(module)
+        for key in [key for key, value in list(names.items()) if value is old]:
+            names[key] = new
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+# What a new process runs before its own modules are imported. It has no other path yet.
+_IN_CHILD = """
+import sys
+sys.path[:] = {path!r}
+try:
+    from bf16codecs.model.patching import patch_safetensors
+    patch_safetensors()
+except ImportError:
+    pass
+"""
+
+
+class _Patched:
+    """Patches safetensors in the process in which it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_IN_CHILD.format(path=sys.path), {})
+
+
+def _prepared(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return what a new process gets from this one."""
+    assert _prepare is not None
+    # Entries that Python does not know are unpickled, and not used.
+    more = {} if _original is None else {"bf16codecs": _Patched()}
+    return {**_prepare(*args, **kwargs), **more}
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+class _Either(type):
+    """The type of `safe_open`, of which handles of files and of stores are instances."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (as_safetensors.safe_open, _class()))
+
+
+def _class() -> Any:
+    """Return the class of safetensors; ours may still be in use after `unpatch_safetensors`."""
+    if _original is not None:
+        return _original
+    import safetensors
+
+    return safetensors.safe_open
+
+
+class safe_open(metaclass=_Either):
+    """Opens a safetensors file, or the store that lies where it was: see `patch_safetensors`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return a handle."""
+        filename = args[0] if args else kwargs.get("filename")
+        found = None
+        if isinstance(filename, (str, os.PathLike)):
+            found = _store_for(Path(os.fsdecode(filename)))
+        if found is None:
+            return _class()(*args, **kwargs)
+        kwargs.pop("filename", None)
+        return _StoredFile(found, *args[1:], **kwargs)
+
+
+class _Wanted(NamedTuple):
+    """The path of a store, and the name of the file in it that is wanted; None for all."""
+
+    store: Path
+    file: str | None
+
+
+def _store_for(path: Path) -> _Wanted | None:
+    """Find the store to open for a path; None if safetensors has to open what is there."""
+    try:
+        if path.exists():
+            return _Wanted(path, None) if detect(path) in _STORES else None
+        names = os.listdir(path.parent)
+    except (OSError, ValueError, BF16CodecsError):
+        return None
+    stem = path.name.removesuffix(_SUFFIX)
+    for suffix in STORE_SUFFIXES:
+        if stem + suffix in names:
+            return _Wanted(path.with_name(stem + suffix), None)
+    stores = sorted(name for name in names if name.endswith(STORE_SUFFIXES))
+    found = (name for name in stores if path.name in _files_of(path.with_name(name)))
+    return next((_Wanted(path.with_name(name), path.name) for name in found), None)
+
+
+def _files_of(store: Path) -> list[str]:
+    """Return the names of the original files in a store; none if it cannot be read."""
+    with suppress(OSError, ValueError, BF16CodecsError, AttributeError, TypeError):
+        return [file.get("name") for file in model_attributes(store).get("files", [])]
+    return []
+
+
+class _FileHandle(ModelHandle[ModelReader]):
+    """A handle of one of the original files in a store."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self.wanted = wanted
+        super().__init__(str(wanted.store), None, None)
+
+    def _open(self, source: Any, opening: Opening) -> ModelReader:  # type: ignore[override]
+        reader = open_any(source, opening)
+        if self.wanted.file is None:
+            return reader
+        try:
+            return FileReader(reader, self.wanted.file)
+        except BaseException:
+            reader.close()
+            raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FileHandle, (self.wanted,)
+
+
+class _StoredFile(as_safetensors.safe_open):
+    """A file in a store, with the interface of `safetensors.safe_open`."""
+
+    def __init__(
+        self, wanted: _Wanted, framework: str = "pt", device: Any = "cpu", *, backend: str = "mmap"
+    ) -> None:
+        as_safetensors.check_backend(backend)
+        self._wanted_file = wanted
+        self._bind(_FileHandle(wanted), *checked_framework(framework, device))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._wanted_file, self._framework, self._device)
