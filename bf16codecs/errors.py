@@ -14,6 +14,7 @@ __all__ = [
     "LeftoverWarning",
     "LimitError",
     "ManyFilesWarning",
+    "MountError",
     "SafetensorsError",
     "ServerError",
     "SourceMismatchError",
@@ -93,6 +94,10 @@ class SafetensorsError(BF16CodecsError, ValueError):
 
 class SourceMismatchError(BF16CodecsError, ValueError):
     """A store is intact, and not a copy of the model that it was compared with."""
+
+
+class MountError(BF16CodecsError, OSError):
+    """A store cannot be mounted on a folder."""
 
 
 class TensorNotFoundError(BF16CodecsError, KeyError):

@@ -21,7 +21,7 @@ NATIVE = PACKAGE / "_native"
 #: neighbours.
 ORDER = (
     "_base < _files < safetensors, codecs, cuda < _arrays < zarr, hdf5 < store < convert, model"
-    " < analysis, bench, dask, gguf, torch < view < cli, __init__"
+    " < analysis, bench, dask, gguf, torch < mount, view < cli, __init__"
 )
 #: Modules that belong to another module's unit.
 UNIT_OF = {"_core": "_base", "errors": "_base", "__main__": "cli"}

@@ -15,6 +15,7 @@ from bf16codecs.cli.demo import demo
 from bf16codecs.cli.fleet import fleet
 from bf16codecs.cli.hugging_face import pack_hf
 from bf16codecs.cli.inspect import info, plugin_path, verify
+from bf16codecs.cli.mount import mount
 from bf16codecs.cli.view import view
 
 __all__ = ["main"]
@@ -47,6 +48,7 @@ for _command in (
     demo,
     fleet,
     info,
+    mount,
     orbax,
     pack_hf,
     plugin_path,

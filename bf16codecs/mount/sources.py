@@ -1,0 +1,298 @@
+"""Opens what is to be mounted, as a tree of folders and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bf16codecs._base.limits import Limits, check_metadata
+from bf16codecs._base.paths import and_parents, given_path
+from bf16codecs._files.folders import Folder as HeldFolder
+from bf16codecs.convert.hugging_face.packed import MANIFEST, Manifest, rest_of, stored_files
+from bf16codecs.convert.restored import restored_files
+from bf16codecs.errors import StoreError
+from bf16codecs.mount.cache import Cache
+from bf16codecs.mount.tree import (
+    FILE_RIGHTS,
+    FOLDER_RIGHTS,
+    BytesFile,
+    CopiedFile,
+    File,
+    Folder,
+    RangesFile,
+    Status,
+    StoredFile,
+)
+from bf16codecs.store.kinds import HUB_SCHEME, Kind, address_scheme, path_of, suffix_of
+from bf16codecs.store.opening import Opening, open_either, open_store, split_step
+from bf16codecs.store.reader import ModelReader
+from bf16codecs.store.runs.layout import RunStep
+from bf16codecs.store.runs.reader import RunReader
+
+if TYPE_CHECKING:
+    from bf16codecs.store.remote.safetensors import RemoteFolder
+
+__all__ = ["Source", "Tree"]
+
+# The documents of a Zarr group, of which writing changes one at least.
+_DOCUMENTS = "zarr.json", ".zgroup", ".zattrs", ".zmetadata"
+
+
+@dataclass
+class Tree:
+    """The files of a source, as it was when it was opened."""
+
+    root: Folder
+    #: What was there on the disk; None at an address.
+    state: Any
+    #: When each step of a run was first seen, in nanoseconds since 1970.
+    times: Mapping[RunStep, int] = field(default_factory=dict)
+    #: Closes everything that was opened.
+    opened: ExitStack = field(default_factory=ExitStack)
+    #: How many files are open in it.
+    users: int = 0
+
+    def close(self) -> None:
+        """Close stores and connections."""
+        self.opened.close()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A store, a run, a step of one, or a packed folder, at a path or an address.
+
+    Attributes
+    ----------
+    text
+        The path, or the address. A relative path stays relative.
+    base
+        The base of the store, if it is not where the store says.
+    storage_options
+        Options of the file system of an address.
+    max_bytes
+        The largest chunk to decode; by default, what the size of the store makes credible.
+    """
+
+    text: str
+    base: str | None = None
+    storage_options: Mapping[str, Any] | None = None
+    max_bytes: int | None = None
+
+    @classmethod
+    def of(cls, source: str | os.PathLike[str], **options: Any) -> Source:
+        """Check a path or an address."""
+        return cls(given_path(source, "store"), **options)
+
+    @property
+    def path(self) -> Path | None:
+        """Its path on a disk, without the number of a step; None for an address."""
+        path = path_of(split_step(self.text)[0])
+        return None if path is None else Path(path)
+
+    def state(self) -> Any:
+        """Return what differs after the source was written; None if that is not known."""
+        if self.path is None:
+            return None
+        paths = [self.path, *(self.path / name for name in (*_DOCUMENTS, MANIFEST))]
+        found = []
+        for path in paths:
+            with suppress(OSError):
+                status = os.stat(path)
+                found.append((path.name, status.st_ino, status.st_size, status.st_mtime_ns))
+        return found[1:] or found  # a folder changes while others work in it
+
+    def open(self, cache: Cache, earlier: Tree | None = None) -> Tree:
+        """Open it; what is decoded is kept in the cache.
+
+        `earlier` is the tree of the same source from before it changed. Errors are those of
+        `bf16codecs.open_model`.
+        """
+        opening = Opening(self.storage_options, Limits(self.max_bytes), base=self.base)
+        tree = Tree(Folder(Status(FOLDER_RIGHTS, 0)), self.state())
+        with tree.opened:
+            found = _packed(self, opening)
+            if found is not None:
+                tree.root = found.tree(cache, tree.opened)
+            else:
+                reader = open_either(self.text, opening)
+                tree.opened.callback(reader.close)
+                _add_models(tree, reader, cache, {} if earlier is None else earlier.times)
+            tree.opened = tree.opened.pop_all()
+        return tree
+
+
+def _changed_at(path: Path | None) -> int:
+    """Return when a store was written, in nanoseconds since 1970; at an address, now."""
+    times = []
+    for document in () if path is None else (*(path / name for name in _DOCUMENTS), path):
+        with suppress(OSError):
+            times.append(os.stat(document).st_mtime_ns)
+            if document == path and len(times) > 1:
+                times.pop()
+    return max(times, default=time.time_ns())
+
+
+def _add_models(
+    tree: Tree, reader: ModelReader, cache: Cache, earlier: Mapping[RunStep, int]
+) -> None:
+    """Add the files of a model, or a folder for each step of a run."""
+    where = path_of(reader.location[0])
+    changed = _changed_at(Path(where) if where else None)
+    tree.root = Folder(Status(FOLDER_RIGHTS, changed))
+    if not isinstance(reader, RunReader):
+        tree.root.members.update(_files(reader, cache, Status(FILE_RIGHTS, changed)))
+        return
+    tree.times = {step: earlier.get(step, changed) for step in reader.run.steps}
+    for step, seen in tree.times.items():
+        files = _files(reader.step(step.number), cache, Status(FILE_RIGHTS, seen))
+        tree.root.members[f"step-{step.number}"] = Folder(Status(FOLDER_RIGHTS, seen), files)
+
+
+def _files(reader: ModelReader, cache: Cache, status: Status) -> dict[str, Folder | File]:
+    """Return the original files of a model, by their names."""
+    files = restored_files(reader, None)
+    found: dict[str, Folder | File] = {
+        name: StoredFile(status, reader, number, cache)
+        for number, name in enumerate(files.names[: len(files.headers)])
+    }
+    if files.index is not None:
+        found[files.names[-1]] = BytesFile(status, files.index)
+    return found
+
+
+# --- packed folders -------------------------------------------------------------------------------
+
+
+class _Packed:
+    """A packed folder on a disk."""
+
+    def __init__(self, path: Path, opening: Opening) -> None:
+        self._path, self._opening = path, opening
+        self.manifest = Manifest.read(path)
+
+    def tree(self, cache: Cache, opened: ExitStack) -> Folder:
+        """Return all files of the original."""
+        manifest, path = self.manifest, self._path
+        rest, held = rest_of(path, manifest), HeldFolder(path, follow=True)
+        root = Folder(self._folder_status("."))
+        for name in rest.folders:
+            root.add(name, Folder(self._folder_status(name)))
+        for name, file in rest.files.items():
+            status = os.stat(file)
+            root.add(
+                name,
+                CopiedFile(
+                    Status.of(status.st_mode, status.st_mtime_ns),
+                    status.st_size,
+                    partial(rest.open, name),
+                ),
+            )
+        for store in manifest.stores:
+            held.refuse_links(store)  # opening a store would follow links
+            _add_store(root, manifest, store, str(path / store), self._opening, cache, opened)
+        return root
+
+    def _folder_status(self, name: str) -> Status:
+        try:
+            changed = os.stat(self._path / name).st_mtime_ns
+        except OSError:  # an empty folder, which a copy may lack
+            changed = _changed_at(self._path)
+        return Status.of(self.manifest.folders.get(name, FOLDER_RIGHTS), changed)
+
+
+class _RemotePacked:
+    """A packed folder at an address."""
+
+    def __init__(self, folder: RemoteFolder, address: str, opening: Opening) -> None:
+        self._folder, self._address, self._opening = folder, address, opening
+        where = f"{address}/{MANIFEST}"
+        file = folder.file(MANIFEST)
+        check_metadata(file.size)
+        try:
+            document = json.loads(file.part(0, file.size))
+        except (ValueError, RecursionError) as e:
+            raise StoreError(f"{where}: not JSON ({e})") from e
+        self.manifest = Manifest.of(document, where)
+
+    def tree(self, cache: Cache, opened: ExitStack) -> Folder:
+        """Return all files of the original."""
+        manifest, now = self.manifest, time.time_ns()
+        root = Folder(Status.of(manifest.folders["."], now))
+        names = {*manifest.files, *manifest.stores}
+        parents = {parent for name in names for parent in and_parents(name)} - names
+        for name in sorted({*manifest.folders, *parents} - {".", ""}):
+            root.add(name, Folder(Status.of(manifest.folders.get(name, FOLDER_RIGHTS), now)))
+        for name, noted in manifest.files.items():
+            read = self._folder.file(name).part
+            root.add(name, RangesFile(Status.of(noted.mode, now), noted.size, read))
+        for store in manifest.stores:
+            address = f"{self._address}/{store}"
+            _add_store(root, manifest, store, address, self._opening, cache, opened)
+        return root
+
+
+def _packed(source: Source, opening: Opening) -> _Packed | _RemotePacked | None:
+    """Return the packed folder that a source is; None if it is something else."""
+    text, path = source.text, source.path
+    if path is not None:
+        if not (path / MANIFEST).is_file():
+            return None
+        _refuse_base(source)
+        return _Packed(path, replace(opening, options=None))
+    if suffix_of(text.rstrip("/"))[1] is not None or split_step(text)[1] is not None:
+        return None
+    folder, address = _folder_at(text, opening)
+    if MANIFEST not in (folder.sizes or ()):
+        return None
+    _refuse_base(source)
+    return _RemotePacked(folder, address, opening)
+
+
+def _refuse_base(source: Source) -> None:
+    if source.base is not None:
+        raise ValueError(f"{source.text}: a packed folder has no base: name a store in it")
+
+
+def _folder_at(text: str, opening: Opening) -> tuple[RemoteFolder, str]:
+    """Return the folder at an address, and the address that its stores are opened by."""
+    # zarr is imported only for addresses.
+    from bf16codecs.store.remote.hub import find_on_hub
+    from bf16codecs.store.remote.safetensors import remote_folder
+
+    if address_scheme(text) == HUB_SCHEME:
+        place = find_on_hub(text, opening.options or {})
+        return replace(place.files_in(opening.limits), sizes=place.sizes), place.fixed.rstrip("/")
+    return remote_folder(text, opening.options, opening.limits), text.rstrip("/")
+
+
+def _add_store(
+    root: Folder,
+    manifest: Manifest,
+    store: str,
+    location: str,
+    opening: Opening,
+    cache: Cache,
+    opened: ExitStack,
+) -> None:
+    """Add the files that a store of a packed folder has."""
+    reader = open_store(location, Kind.FOLDER, opening=opening)
+    opened.callback(reader.close)
+    entries = manifest.stores[store].items()
+    noted = {posixpath.basename(name): (name, entry) for name, entry in entries}
+    if stored_files(reader).keys() != noted.keys():
+        raise StoreError(f"{location}: has other files than {MANIFEST} says")
+    where = path_of(location)
+    changed = _changed_at(Path(where) if where else None)
+    for base, file in _files(reader, cache, Status(FILE_RIGHTS, changed)).items():
+        name, entry = noted[base]
+        assert isinstance(file, File)
+        file.status = Status.of(entry.mode, changed)
+        root.add(name, file)
