@@ -48,6 +48,7 @@ class Index:
     def decode_block_range(
         self, payload: _Bytes, first: int, last: int, out: _Bytes, base: _Bytes | None = None
     ) -> None: ...
+    def check_base(self, first: int, last: int, base: _Bytes) -> None: ...
 
 DEVICE_JOB_BYTES: int
 

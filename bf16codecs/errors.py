@@ -1,5 +1,6 @@
 """Every exception and warning that this package raises by a name of its own."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "TensorNotFoundError",
     "TruncatedDataError",
     "UnsupportedVersionError",
+    "UpdateError",
 ]
 
 
@@ -98,6 +100,20 @@ class SourceMismatchError(BF16CodecsError, ValueError):
 
 class MountError(BF16CodecsError, OSError):
     """A store cannot be mounted on a folder."""
+
+
+class UpdateError(BF16CodecsError):
+    """An update failed, and some tensors are new; each of the others is as before.
+
+    Attributes
+    ----------
+    updated : tuple of str
+        The names of the tensors that are new.
+    """
+
+    def __init__(self, text: str, updated: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.updated = tuple(updated)
 
 
 class TensorNotFoundError(BF16CodecsError, KeyError):

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,10 +17,17 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._arrays.formats import Format, read
 from bf16codecs._arrays.frames import FrameFormat
-from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, Piece, chunk_counts, chunk_shape
+from bf16codecs._arrays.grid import (
+    ArrayPlan,
+    ChunkIndex,
+    Piece,
+    chunk_counts,
+    chunk_shape,
+    grid_indices,
+)
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
 from bf16codecs._arrays.parts import ChunkPart, base_advice, touched_ranges
-from bf16codecs._arrays.storage import Storage
+from bf16codecs._arrays.storage import Storage, StoredChunk
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Memory
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES
@@ -49,6 +57,7 @@ SLAB_BYTES = 1 << 24
 # While single elements are picked, at most this part of a chunk is in memory, or one item of its
 # first axis.
 _POINTS_BYTES = 1 << 28
+_NOTHING = np.empty(0, np.uint8)
 
 
 class Work(NamedTuple):
@@ -270,6 +279,9 @@ class ChunkBase:
     `find_base` returns that array when a chunk is read: opening a model does not open its base.
     """
 
+    #: The version of each chunk that the bases are; None if they are outside of it.
+    version: int | None = None
+
     def __init__(self, find_base: Callable[[], RangeReader], plan: ArrayPlan) -> None:
         self._find_base, self._plan = find_base, plan
 
@@ -317,6 +329,18 @@ class ChunkBase:
         return values
 
 
+class _VersionBase(ChunkBase):
+    """One version of each chunk, as base of the others: its items are at hand in another array."""
+
+    def __init__(self, values: RangeReader, plan: ArrayPlan, version: int) -> None:
+        super().__init__(lambda: values, plan)
+        self.version = version
+
+    def read(self, index: ChunkIndex, start: int, stop: int, out: Memory) -> None:
+        """Read a range of a chunk's version; the array of its items lacks the first axis."""
+        super().read(index[1:], start, stop, out)
+
+
 class ChunkedArray(UnitArray):
     """An array whose stored chunks are read and decoded here.
 
@@ -357,6 +381,42 @@ class ChunkedArray(UnitArray):
     def scratch_nbytes(self) -> int:
         """How much memory reading a chunk takes beside what it is read into."""
         return 0 if self._in_blocks else self.decoded_nbytes
+
+    def against(self, version: int, values: RangeReader) -> ChunkedArray:
+        """Return this array, of whose chunks one version is at hand.
+
+        Other versions are decoded against it where they come from it. `values` lacks the first
+        axis, and has the items of the chunks that are read.
+        """
+        array = copy(self)
+        whole = self._plan
+        plan = ArrayPlan(whole.path, whole.dtype, whole.shape[1:], whole.chunks[1:])
+        array._base = _VersionBase(values, plan, version)
+        return array
+
+    def base_jobs(self, version: int = 0) -> Iterator[Job]:
+        """Yield jobs that compare the bases of all chunks with what a version is coded against.
+
+        They raise BaseMismatchError. What is not read block by block has no job.
+        """
+        size = self.unit_nbytes // self.versions
+        begin, group = version % self.versions * size, version // self.versions
+        counts = chunk_counts(self.shape, self.chunks)
+        if self.versions > 1:
+            counts = counts[1:]
+        for rest in grid_indices(counts) if self.reads_ranges and self._base is not None else ():
+            index = (group, *rest) if self.versions > 1 else rest
+            located = self._find(index)
+            if isinstance(located.format, FrameFormat):
+                part = ChunkPart(
+                    self.unit_nbytes, lambda gap: [(begin, begin + size)], _NOTHING, begin
+                )
+                yield partial(self._check_base, index, located, part)
+
+    def _check_base(self, index: ChunkIndex, located: Located, part: ChunkPart) -> None:
+        assert isinstance(located.format, FrameFormat)
+        with self._opened(index, located) as stored:
+            located.format.check_base(stored, self._with_base(index, part))
 
     def read_range(self, start: int, stop: int, out: Memory) -> None:
         """Read a range of the array's bytes, straight into `out` where chunks are such ranges."""
@@ -490,12 +550,21 @@ class ChunkedArray(UnitArray):
 
     def _read(self, index: ChunkIndex, located: Located | None, part: ChunkPart) -> None:
         assert located is not None
-        if self._base is not None:
-            part = replace(part, base=partial(self._base.read, index))
+        with self._opened(index, located) as stored:
+            read(located.format, stored, self._with_base(index, part))
+
+    def _with_base(self, index: ChunkIndex, part: ChunkPart) -> ChunkPart:
+        if self._base is None:
+            return part
+        return replace(part, base=partial(self._base.read, index), known=self._base.version)
+
+    @contextmanager
+    def _opened(self, index: ChunkIndex, located: Located) -> Iterator[StoredChunk]:
+        """Open a chunk, and name it in errors."""
         name = located.key if isinstance(located.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
         with named, located.storage.open(located.key) as stored, self._named_base():
-            read(located.format, stored, part)
+            yield stored
 
     @contextmanager
     def _named_base(self) -> Iterator[None]:

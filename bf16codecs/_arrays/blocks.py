@@ -134,6 +134,10 @@ class Head(ABC):
     def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
 
+    @abstractmethod
+    def check_base(self, task: Task, base: Bytes) -> None:
+        """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
+
     def first_task(self, part: ChunkPart) -> Task | None:
         """Return the first block of a part; None if a version has less than an item."""
         if not self.version_blocks:
@@ -187,7 +191,7 @@ class Head(ABC):
         chosen = sum(last - first for first, last in every)
         count = 0
         for blocks, versions in _shared_blocks(touched_blocks):
-            children = self._with_ancestors(versions)
+            children = self._with_ancestors(versions, part.known)
             count += len(children) * (blocks[1] - blocks[0])
             check_ancestors(count * block, chosen * block)
             for cut in _cut(blocks, length, edges):
@@ -207,17 +211,20 @@ class Head(ABC):
             for version, touched in ranges.items()
         }
 
-    def _with_ancestors(self, versions: Iterable[int]) -> dict[int, int]:
-        """Return how many of the versions, and of those they come from, each is a parent of."""
+    def _with_ancestors(self, versions: Iterable[int], known: int | None) -> dict[int, int]:
+        """Return how many of the versions, and of those they come from, each is a parent of.
+
+        What is `known` comes from no other.
+        """
         children: dict[int, int] = {}
         for version in versions:
             child: int | None = version
-            while child is not None and child not in children:
+            while child is not None and child not in children and child != known:
                 children[child] = 0
                 child = self.parents[child]
         for version in children:
             parent = self.parents[version]
-            if parent is not None:
+            if parent is not None and parent != known:
                 children[parent] += 1
         return children
 

@@ -14,6 +14,7 @@ from bf16codecs._arrays.formats import read_whole
 from bf16codecs._arrays.heads import FrameHead, GrowingHead, head_bytes
 from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import (
+    READ_BYTES,
     BegunChunk,
     ChunkInfo,
     InMemory,
@@ -56,7 +57,7 @@ class FrameFormat:
         if head is None and _is_one_request(stored, part):
             whole = yield from read_whole(stored, frame_limit(part.chunk_nbytes))
             head = _head_of(whole, part.chunk_nbytes, whole.size)
-            if head.needs_base:
+            if head.needs_base or part.known is not None:
                 whole = whole.copy()  # its memory may be that in which the base is read
             if head.version_blocks == 0:
                 part.put(0, _decoded_tail(whole, head, part))
@@ -99,6 +100,24 @@ class FrameFormat:
         for batch in head.batches(part, read_nbytes):
             decoder.read_base(batch)
             decoder.decode(batch, (yield batch.ranges))
+
+    def check_base(self, stored: StoredChunk, part: ChunkPart) -> None:
+        """Compare the base of a part with what its blocks are coded against; decode nothing.
+
+        Only heads are read. Raises BaseMismatchError.
+        """
+        if stored.reads_ranges:
+            drive(self._comparing(stored, part), stored)
+
+    def _comparing(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
+        head = self._known_head(stored)
+        if head is None or head.lacks(part):
+            head = yield from self._read_head(stored, part.chunk_nbytes)
+        decoder = Decoder(head, part, self._scratch)
+        yield from head.prepare(part, stored.read_nbytes)
+        # Where all is one batch, it would be as large as the chunk.
+        for batch in head.batches(part, stored.read_nbytes or READ_BYTES):
+            decoder.check_base(batch)
 
     def _known_head(self, stored: ChunkInfo) -> Head | None:
         if self._heads is None or stored.key is None:
@@ -190,24 +209,40 @@ class Decoder:
         self._head, self._part, self._scratch = head, part, scratch
         self._decoded: dict[int, _Decoded] = {}
         self._free: list[Memory] = []
-        #: The base outside of the chunk, by blocks of a version.
-        self._outside: dict[Range, Memory] = {}
+        #: The base that the part has, by tasks.
+        self._outside: dict[Task, Memory] = {}
 
     def read_base(self, batch: Batch) -> None:
-        """Read a batch's part of a base outside of the chunk, to where the batch will be decoded.
+        """Read a batch's part of the base that the part has, to where the batch will be decoded.
 
         Call this before the bytes of the batch are read: they, and a thread's memory for blocks,
         may lie in memory that reading the base overwrites.
         """
-        if not self._head.needs_base or self._part.base is None:
+        if self._part.base is None:
             return
-        for task in batch.tasks:
+        for task in filter(self._is_against_base, batch.tasks):
             start, stop = self._head.span(task)
             view = self._part.view(start, stop)
             base = new_memory(self._part.out, stop - start) if view is None else view
             base = base[: min(stop, self._head.items_end) - start]
-            self._part.base(start, start + base.size, base)
-            self._outside[task.blocks] = base
+            first = start - task.version * self._head.version_bytes
+            self._part.base(first, first + base.size, base)
+            self._outside[task] = base
+
+    def _is_against_base(self, task: Task) -> bool:
+        """Tell whether a task's blocks are coded against the base that the part has."""
+        parent = self._head.parents[task.version]
+        return self._head.needs_base if parent is None else parent == self._part.known
+
+    def check_base(self, batch: Batch) -> None:
+        """Compare the part's base with what the blocks of a batch are coded against."""
+        assert self._part.base is not None
+        for task in filter(self._is_against_base, batch.tasks):
+            start, stop = self._head.span(task)
+            first = start - task.version * self._head.version_bytes
+            base = self._scratch.get(min(stop, self._head.items_end) - start)
+            self._part.base(first, first + base.size, base)
+            self._head.check_base(task, base)
 
     def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:
         """Decode a batch from the bytes of its ranges."""
@@ -222,7 +257,14 @@ class Decoder:
         is_reusable = out is None
         if out is None:
             out = self._room(stop - start, task.children)
-        self._head.decode(task, payload, out, base)
+        try:
+            self._head.decode(task, payload, out, base)
+        except BaseMismatchError as e:
+            if self._is_against_base(task):
+                raise
+            raise CorruptDataError(
+                f"version {task.version}: its parent is not what it was encoded against"
+            ) from e
         if is_reusable:
             self._part.put(start, out)
         if task.children:
@@ -231,8 +273,8 @@ class Decoder:
     def _base_of(self, task: Task) -> Memory | None:
         """Return the blocks that a task's are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
-        if parent is None:
-            return self._outside.pop(task.blocks, None)
+        if parent is None or parent == self._part.known:
+            return self._outside.pop(task, None)
         base = self._decoded.pop(parent)
         if base.children > 1:
             self._decoded[parent] = base._replace(children=base.children - 1)

@@ -12,7 +12,7 @@ from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory, decode_blocks
 from bf16codecs._base.messages import counted, named_errors
-from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
+from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = ["FrameHead", "GrowingHead", "head_bytes"]
 
@@ -69,6 +69,10 @@ class FrameHead(Head):
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
 
+    def check_base(self, task: Task, base: Bytes) -> None:
+        """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
+        self._index.check_base(*self._blocks_of(task), base)
+
     def _blocks_of(self, task: Task) -> Range:
         """Return the blocks of a task, counted in the frame."""
         begin, (first, last) = task.version * self.version_blocks, task.blocks
@@ -115,7 +119,7 @@ class GrowingHead(Head):
         if self.lacks(part):
             self._pad(part)
         ranges = {}
-        for version in sorted(self._with_ancestors(self._touched_blocks(part))):
+        for version in sorted(self._with_ancestors(self._touched_blocks(part), part.known)):
             size = 0 if version in self._frames else self._find_head(version)
             if size:
                 ranges[version] = self._head_at(version, size)
@@ -135,10 +139,12 @@ class GrowingHead(Head):
     def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         with named_errors(f"version {task.version}"):
-            try:
-                decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base)
-            except BaseMismatchError as e:
-                raise CorruptDataError("its parent is not what it was encoded against") from e
+            decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base)
+
+    def check_base(self, task: Task, base: Bytes) -> None:
+        """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
+        with named_errors(f"version {task.version}"):
+            self._frames[task.version][0].check_base(*task.blocks, base)
 
     def _pad(self, part: ChunkPart) -> None:
         """Pad missing versions, if `part` allows it."""

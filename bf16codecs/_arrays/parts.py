@@ -42,8 +42,10 @@ class ChunkPart:
     #: The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     out: Memory
     offset: int = 0
-    #: Reads ranges of the base that the chunk may be coded against, which has `chunk_nbytes` too.
+    #: Reads ranges of the base that versions of the chunk may be coded against.
     base: Base | None = None
+    #: The version of the chunk that the base is: it is not decoded. None if it is outside of it.
+    known: int | None = None
     #: Whether missing versions are read as bytes of 255. Otherwise asking for one is an error.
     pads: bool = False
 

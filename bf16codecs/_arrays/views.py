@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +18,7 @@ from bf16codecs._arrays.array import (
     Job,
     Located,
     Points,
+    RangeReader,
     UnitArray,
     Work,
 )
@@ -41,6 +43,24 @@ class StepView(UnitArray):
         #: In which unit along the first axis, and where in it.
         self._group, self._local = divmod(position, array._unit[0])
         self.concurrency, self.reads_ranges = array.concurrency, array.reads_ranges
+
+    def against(self, position: int, values: RangeReader) -> StepView | None:
+        """Return this step, decoded against an earlier one whose values are at hand.
+
+        The result is None if the other is not in the same chunks, or these are decoded whole.
+        """
+        array, (group, known) = self._array, divmod(position, self._array._unit[0])
+        if not isinstance(array, ChunkedArray) or array.versions == 1 or group != self._group:
+            return None
+        view = copy(self)
+        view._array = array.against(known, values)
+        return view
+
+    def base_jobs(self) -> Iterator[Job]:
+        """Yield jobs that compare values at hand with what the step is coded against."""
+        array = self._array
+        assert isinstance(array, ChunkedArray)
+        return array.base_jobs(self._group * array.versions + self._local)
 
     @property
     def scratch_nbytes(self) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "as_jax",
     "checked_framework",
     "load_torch",
+    "memory_for",
     "read_array",
     "read_jax",
     "read_torch",
@@ -57,6 +58,37 @@ def _refuse_device(framework: str, device: Any) -> None:
             "NumPy arrays are on the CPU" if is_numpy else "arrays of JAX are where it puts them"
         )
         raise ValueError(f"{where}, not on {device!r:.80}: choose framework='torch'")
+
+
+def memory_for(tensor: LazyTensor, value: Any) -> NDArray[Any]:
+    """Return the memory of an array of NumPy, or of a tensor of PyTorch on the CPU.
+
+    Raises TypeError or ValueError unless it has the dtype and shape of a tensor of the model, is
+    contiguous in C order, and may be written.
+    """
+    what = f"tensor {tensor.name!r:.80}"
+    if isinstance(value, np.ndarray):
+        if value.dtype != tensor.dtype:
+            raise ValueError(f"{what}: is {tensor.dtype}, and the array {value.dtype}")
+        memory, is_contiguous = value, value.flags.c_contiguous
+    elif type(value).__module__.partition(".")[0] == "torch":
+        from bf16codecs._base.torch_tensors import is_memory_of, memory_of, torch_dtype
+
+        dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
+        if not is_memory_of(value, dtype):
+            raise ValueError(
+                f"{what}: {dtype} on the CPU is needed, not {value.dtype} on {value.device}"
+            )
+        is_contiguous = value.is_contiguous()
+        memory = memory_of(value, tensor.dtype)
+    else:
+        kind = type(value).__name__
+        raise TypeError(f"{what}: an array of NumPy or a tensor of PyTorch is needed, not {kind}")
+    if memory.shape != tensor.shape:
+        raise ValueError(f"{what}: has shape {tensor.shape}, and the array {memory.shape}")
+    if not is_contiguous or not memory.flags.writeable:
+        raise ValueError(f"{what}: the array is not contiguous in C order, or cannot be written")
+    return memory
 
 
 def read_array(tensor: LazyTensor, selection: Any) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from bf16codecs.model.frameworks import (
     as_jax,
     checked_framework,
     load_torch,
+    memory_for,
     read_jax,
     read_torch,
 )
@@ -299,6 +300,48 @@ class Model(TensorMapping[LazyTensor]):
                 return {name: as_jax(array) for name, array in arrays.items()}
             return arrays
         return load_torch(tensors, device, self.metadata() or {})
+
+    def update(
+        self, tensors: Mapping[str, Any], have: Any = None, trust_base: bool = False
+    ) -> None:
+        """Overwrite arrays with this model's values, given those of a model that it comes from.
+
+        A model that is stored as differences, a step of a run or a store with a base, is decoded
+        against the arrays: only the differences are read.
+
+        Parameters
+        ----------
+        tensors
+            Arrays of NumPy, or tensors of PyTorch on the CPU, by the names of this model's tensors,
+            of the same dtypes and shapes, and contiguous in C order. They need not be all.
+        have : int, str, path or Model, optional
+            The model whose values `tensors` have: the number of an earlier step of the same run; or
+            the base of this store, or the base of that, and so on, as `open_model` takes it. If
+            this model does not come from that one, or the run no longer has the step, all is read.
+        trust_base
+            Do not compare all of `tensors` with what the differences are to, before anything is
+            overwritten. Blocks are compared anyway before they are decoded.
+
+        Raises
+        ------
+        bf16codecs.errors.BaseMismatchError
+            If the tensors do not have the values of `have`. All are as before.
+        bf16codecs.errors.UpdateError
+            If reading fails when some tensors are new: it has their names. Each of the others is as
+            before. Without any new tensor, the error is that of reading.
+        KeyError
+            If the model lacks a tensor.
+        TypeError, ValueError
+            If an array has another dtype or shape, or is not contiguous; if `have` is a number, and
+            this is not a step of a run.
+        """
+        from bf16codecs.model.updating import have_of, update
+
+        if isinstance(have, Model):
+            have = have._handle.opened
+        pairs = [(self[name], memory_for(self[name], value)) for name, value in tensors.items()]
+        options = self._handle.arguments[1]
+        update(pairs, have_of(self._handle.opened, have, options), trust_base)
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
         """Return the framework and the device, by default those of the model."""

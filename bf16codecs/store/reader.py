@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bf16codecs._arrays.array import ArrayReader, RangeReader, UnitArray
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Job, RangeReader, UnitArray
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._arrays.views import rounded_array, widened_array
@@ -33,7 +33,14 @@ from bf16codecs.store.plan import array_spec, difference_spec
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["CodecLabel", "ModelReader", "StoredTensor", "check_attributes", "stored_arrays"]
+__all__ = [
+    "Against",
+    "CodecLabel",
+    "ModelReader",
+    "StoredTensor",
+    "check_attributes",
+    "stored_arrays",
+]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
@@ -94,6 +101,16 @@ class StoredTensor(NamedTuple):
 
     array: ArrayReader
     dtype: str | None
+
+
+class Against(NamedTuple):
+    """The array of a tensor, and what compares values at hand with those that it needs.
+
+    `base_jobs` yields jobs that raise BaseMismatchError; it is None where no values are used.
+    """
+
+    array: ArrayReader
+    base_jobs: Callable[[], Iterator[Job]] | None = None
 
 
 class CodecLabel(NamedTuple):
@@ -236,6 +253,36 @@ class ModelReader:
     def first_array(self, name: str) -> UnitArray:
         """Return the array that has a tensor's first values."""
         return self.array(self.info.paths[name])
+
+    def against(self, name: str, have: ModelReader, values: RangeReader) -> Against:
+        """Return a tensor's array, decoded against the values that it has in another model.
+
+        They count where `have` is this model's base, or the base of that, and so on. Otherwise the
+        array is the tensor's own.
+        """
+        own, path = self.tensor(name).array, self.info.paths[name]
+        difference = self.info.differences.get(path)
+        if difference is None or difference.tensor != name or self.base is None:
+            return Against(own)
+        ranges, base_jobs = values, None
+        if self.base is not have:
+            below, base_jobs = self.base.against(name, have, values)
+            if base_jobs is None:
+                return Against(own)
+            ranges = self.base.ranges(below)
+        if not self.base.has_form(name, *difference_spec(difference)):
+            return Against(own)
+        array = self.stored.open_difference(path, difference, lambda: ranges)
+        if base_jobs is None and isinstance(array, ChunkedArray):
+            base_jobs = array.base_jobs
+        return Against(array, base_jobs)
+
+    def has_form(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether this model has a tensor whose array has a data type and a shape."""
+        if name not in self.info.paths:
+            return False
+        array = self.tensor(name).array
+        return (array.dtype.name, array.shape) == (dtype, shape)
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return this model's tensor that a difference refers to, converted if needed.

@@ -37,6 +37,8 @@ def load_into(
     max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     base: Any = None,
+    have: Any = None,
+    trust_base: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Load a model into a module, decoded straight into its parameters and buffers.
 
@@ -67,6 +69,14 @@ def load_into(
         Convert tensors to the dtype of the module's, if that is another one.
     max_bytes, storage_options, base
         As `bf16codecs.open_model` takes them.
+    have : int, str, path or Model, optional
+        The model whose values the module has: the number of an earlier step of the same run, or a
+        base of this store. Where differences to it are stored, only they are read, and tensors are
+        decoded against those of the module: see `bf16codecs.Model.update`. Each tensor is then
+        wholly old or wholly new, whatever fails.
+    trust_base
+        With `have`, do not compare all tensors of the module with what the differences are to,
+        before any is overwritten.
 
     Returns
     -------
@@ -82,6 +92,10 @@ def load_into(
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         If the store is damaged. If that is found while tensors are decoded, the module's values are
         undefined: load another model into it.
+    bf16codecs.errors.BaseMismatchError
+        If the module does not have the values of `have`. It is unchanged.
+    bf16codecs.errors.UpdateError
+        With `have`, if loading failed when some tensors were new: it has their names.
     FileNotFoundError, TypeError, ValueError
         As `bf16codecs.open_model` raises them; TypeError also if `module` is not a module,
         ValueError if a tensor of it is of a class that computes its numbers from other data.
@@ -108,10 +122,10 @@ def load_into(
             _refuse_dtypes(model.where, last.values())
         _refuse_without_memory(model.where, last.values())
         new = {key: _allocate(target) for key, (target, _) in last.items() if target.is_meta}
-        _copy(
-            model.where,
-            [(new.get(key, target), stored) for key, (target, stored) in last.items()],
-        )
+        others = [copy for key, copy in last.items() if key not in new]
+        if have is not None:
+            others = _update(model, others, have, trust_base)
+        _copy(model.where, [*((new[key], last[key][1]) for key in new), *others])
     _assign_new(module, new)
     return names
 
@@ -285,6 +299,21 @@ def _assign_new(module: torch.nn.Module, new: Mapping[int, torch.Tensor]) -> Non
         for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
             if id(tensor) in new:
                 setattr(part, name, new[id(tensor)])
+
+
+def _update(model: Model, copies: Copies, have: Any, trust_base: bool) -> Copies:
+    """Update tensors of the module that have the values of another model; return the others."""
+    overlapping = _overlapping([target for target, _ in copies])
+    held: dict[str, Any] = {}
+    others: Copies = []
+    for target, stored in copies:
+        is_held = id(target) not in overlapping and _is_memory_for(stored, target, "cpu")
+        if is_held and stored.shape == stored.lazy.shape:
+            held[stored.lazy.name] = target
+        else:
+            others.append((target, stored))
+    model.update(held, have, trust_base)
+    return others
 
 
 def _copy(where: str, copies: Copies) -> None:

@@ -154,6 +154,13 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   return out.size();
 }
 
+void index_check_base(const FrameIndex& index, size_t first, size_t last, nb::handle base_object) {
+  const Source base(base_object);
+  check_blocks(index, first, last);
+  const ReleasedGil released;
+  check_base_range(index, first, last, base.bytes());
+}
+
 void raise_as(const char* name, const char* message) {
   const nb::object type = nb::module_::import_("bf16codecs.errors").attr(name);
   PyErr_SetString(type.ptr(), message);
@@ -282,7 +289,8 @@ NB_MODULE(_core, m) {
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
       .def("grid", &block_grid, "block"_a, "prefix"_a, "row"_a = 0)
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
-           "base"_a = nb::none());
+           "base"_a = nb::none())
+      .def("check_base", &index_check_base, "first"_a, "last"_a, "base"_a);
   publish_growing(m);
   publish_device(m);
   warn_of_environment();

@@ -68,6 +68,16 @@ void check_payload_size(const FrameIndex& index, size_t first, size_t last, size
   if (size != wanted) throw std::invalid_argument("payload is longer than its blocks");
 }
 
+void check_base_range(const FrameIndex& index, size_t first, size_t last,
+                      std::span<const uint8_t> base) {
+  const size_t size = index.items(first, last) * index.header.width();
+  if (base.size() != size) {
+    throw BaseMismatchError("the base of the blocks has " + counted(base.size(), "byte") + " of " +
+                            std::to_string(size));
+  }
+  if (index.header.needs_base()) check_base_blocks(index, base.data(), first, last);
+}
+
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
                   size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out) {
   check_payload_size(index, first, last, payload.size());
@@ -79,14 +89,9 @@ void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, siz
     if (!base) {
       throw BaseMismatchError("the blocks have differences to a base, and there is none");
     }
-    const size_t size = index.items(first, last) * header.width();
-    if (base->size() != size) {
-      throw BaseMismatchError("the base of the blocks has " + counted(base->size(), "byte") +
-                              " of " + std::to_string(size));
-    }
+    check_base_range(index, first, last, *base);
     of_blocks = base->data();
   }
-  if (header.needs_base()) check_base_blocks(index, of_blocks, first, last);
   decode_blocks(index, payload.data(), first, last, zstd, of_blocks, out);
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bf16codecs._arrays.array import ArrayReader, UnitArray
+from bf16codecs._arrays.array import ArrayReader, RangeReader, UnitArray
 from bf16codecs._arrays.grid import fill_value
 from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
 from bf16codecs._base.messages import named_errors
@@ -15,7 +15,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.reader import ModelReader, StoredTensor, check_attributes
+from bf16codecs.store.reader import Against, ModelReader, StoredTensor, check_attributes
 from bf16codecs.store.runs.layout import Placement, RunInfo
 
 if TYPE_CHECKING:
@@ -84,6 +84,19 @@ class StepReader(_OnRun):
         """Return the bytes that the step takes in all chunks."""
         paths = {path for path in self.info.paths.values() if not path.endswith(ROUNDED)}
         return sum(map(self.stored_nbytes, paths))
+
+    def against(self, name: str, have: ModelReader, values: RangeReader) -> Against:
+        """Return a tensor's array, decoded against the values that it has at another step."""
+        own, path = self.tensor(name).array, self.info.paths[name]
+        if (
+            isinstance(have, StepReader)
+            and have.stored is self.stored
+            and have.info.paths.get(name) == path
+            and isinstance(own, StepView)
+            and (view := own.against(have._index, values)) is not None
+        ):
+            return Against(view, view.base_jobs)
+        return Against(own)
 
     def close(self) -> None:
         """Close files and connections."""

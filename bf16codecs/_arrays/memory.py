@@ -1,0 +1,35 @@
+"""Arrays whose items are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._arrays.array import RangeReader
+from bf16codecs._arrays.indexing import Axis, as_index
+from bf16codecs._base.device_memory import Memory
+
+__all__ = ["MemoryArray"]
+
+
+class MemoryArray(RangeReader):
+    """Reads an array of NumPy that is contiguous in C order."""
+
+    concurrency = 1
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values, self._bytes = values, values.reshape(-1).view(np.uint8)
+
+    def read_range(self, start: int, stop: int, out: Memory) -> None:
+        """Read a range of its bytes."""
+        out[:] = self._bytes[start:stop]
+
+    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        """Read a box of its items."""
+        if all(isinstance(axis, range) for axis in axes):
+            out[...] = self._values[tuple(map(as_index, axes))]
+        else:
+            out[...] = self._values[np.ix_(*axes)]

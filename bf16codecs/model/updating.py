@@ -1,0 +1,205 @@
+"""Updates arrays from one model to another, whose differences are decoded against them.
+
+Tensors are decoded beside the arrays and copied once they are right, so each array has the old or
+the new values, whatever fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._arrays.array import Job
+from bf16codecs._arrays.memory import MemoryArray
+from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.messages import few, one_line
+from bf16codecs._base.threads import run_all
+from bf16codecs.errors import BaseMismatchError, BF16CodecsError, UpdateError
+from bf16codecs.model.tensor import LazyTensor, check_together
+from bf16codecs.store.bases import check_base, identity
+from bf16codecs.store.opening import Opening, open_any, split_step
+from bf16codecs.store.reader import Against, ModelReader
+from bf16codecs.store.runs.reader import StepReader
+
+__all__ = ["Update", "have_of", "update"]
+
+# Tensors are decoded together up to this size; a larger one takes memory of its size.
+_TOGETHER_BYTES = 1 << 26
+_ALIGNMENT = 64
+# How many names a message lists.
+_SHOWN = 3
+
+
+class Update:
+    """The tensors of a model to update, each with the array of its values.
+
+    Arrays have the tensor's shape and dtype, and are contiguous in C order. They have the values of
+    `have`, unless that is None.
+    """
+
+    def __init__(
+        self, pairs: Sequence[tuple[LazyTensor, NDArray[Any]]], have: ModelReader | None
+    ) -> None:
+        check_together([tensor for tensor, _ in pairs])
+        self._items: list[_Item] = []
+        seen: dict[int, LazyTensor] = {}
+        for tensor, values in pairs:
+            first = seen.setdefault(values.ctypes.data, tensor) if values.size else tensor
+            if first is not tensor and first.is_copy_of(tensor):
+                continue  # tied, and done with the first
+            found = Against(tensor._array)
+            if have is not None and first is tensor:
+                stored = MemoryArray(values.view(found.array.dtype))
+                found = tensor._handle.opened.against(tensor.name, have, stored)
+            self._items.append(_Item(tensor, found, values))
+
+    def check_bases(self) -> None:
+        """Raise BaseMismatchError unless all arrays have the values that differences are to."""
+        jobs = (job for item in self._items for job in item.base_jobs())
+        try:
+            run_all(jobs, self._concurrency)
+        except BaseMismatchError as e:
+            raise BaseMismatchError(f"the tensors do not have the values of `have`: {e}") from e
+
+    def run(self) -> Iterator[str]:
+        """Update the arrays, and yield the names of tensors that are new."""
+        for items in self._groups():
+            arrays = _arrays_for(items)
+            jobs = (job for item, out in zip(items, arrays, strict=True) for job in item.jobs(out))
+            run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
+            for item, array in zip(items, arrays, strict=True):
+                item.values[...] = array
+                yield item.tensor.name
+
+    @property
+    def _concurrency(self) -> int:
+        return max(1, min((item.found.array.concurrency for item in self._items), default=1))
+
+    def _groups(self) -> Iterator[list[_Item]]:
+        """Yield tensors to decode together."""
+        group: list[_Item] = []
+        for item in self._items:
+            nbytes = sum(other.room for other in group)
+            if group and nbytes + item.room > _TOGETHER_BYTES:
+                yield group
+                group = []
+            group.append(item)
+        if group:
+            yield group
+
+
+class _Item(NamedTuple):
+    """A tensor to update."""
+
+    tensor: LazyTensor
+    found: Against
+    values: NDArray[Any]
+
+    @property
+    def room(self) -> int:
+        """How much memory it takes to decode it."""
+        return -(-self.tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside that."""
+        return self.found.array.scratch_nbytes if self.tensor.size else 0
+
+    def base_jobs(self) -> Iterator[Job]:
+        """Yield jobs that compare its values with those that the model needs."""
+        return iter(()) if self.found.base_jobs is None else self.found.base_jobs()
+
+    def jobs(self, out: NDArray[Any]) -> Iterator[Job]:
+        """Yield jobs that decode it to an array of its shape and dtype."""
+        array = self.found.array
+        return array.box_jobs([range(size) for size in array.shape], out.view(array.dtype))
+
+
+# Of this thread: memory that the allocator gives back and forth would be new pages every time.
+_memory = ThreadBuffer()
+
+
+def _arrays_for(items: Sequence[_Item]) -> list[NDArray[Any]]:
+    """Return arrays of undefined content for tensors, this thread's until its next call."""
+    nbytes = sum(item.room for item in items)
+    rest: Bytes = _memory.get(nbytes) if nbytes <= _TOGETHER_BYTES else np.empty(nbytes, np.uint8)
+    arrays = []
+    for item in items:
+        tensor = item.tensor
+        arrays.append(rest[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape))
+        rest = rest[item.room :]
+    return arrays
+
+
+def update(
+    pairs: Sequence[tuple[LazyTensor, NDArray[Any]]], have: ModelReader | None, trust_base: bool
+) -> None:
+    """Update arrays to the tensors of a model: see `Model.update`."""
+    work, updated = Update(pairs, have), list[str]()
+    if not trust_base:
+        work.check_bases()
+    try:
+        for name in work.run():
+            updated.append(name)
+    except (BF16CodecsError, OSError, MemoryError) as e:
+        if not updated:
+            raise
+        raise UpdateError(
+            f"{one_line(e)}; new by now: {few(updated, _SHOWN)}; all other tensors are as before",
+            updated,
+        ) from e
+
+
+def have_of(
+    reader: ModelReader, have: Any, options: Mapping[str, Any] | None
+) -> ModelReader | None:
+    """Return the model among those that a model comes from that has the values at hand.
+
+    `have` is the number of a step, or what `open_model` opens, with `options`. It is None where the
+    model does not come from it, or the run no longer has the step. Raises ValueError if it is a
+    number, and the model is not a step of a run.
+    """
+    if have is None:
+        return None
+    if isinstance(have, ModelReader):
+        return _in_chain(reader, have)
+    if isinstance(have, (str, os.PathLike)):
+        path, step = split_step(have)
+        if step is None or not isinstance(reader, StepReader) or not _is_same(reader, path):
+            with closing(open_any(have, Opening(options))) as opened:
+                return _in_chain(reader, opened)
+        have = step
+    number = as_integer("have", have)
+    if not isinstance(reader, StepReader):
+        raise ValueError(
+            f"have={number}: the number of a step, but {reader.where} is no step of a run: give the"
+            " path of the model whose values are at hand"
+        )
+    run = reader.run
+    if number not in run.numbers:
+        return None
+    return StepReader(reader.store, run.numbers.index(number), closes_store=False)
+
+
+def _in_chain(reader: ModelReader, have: ModelReader) -> ModelReader | None:
+    """Return the base of a model, or the base of that, and so on, that is another model."""
+    below: ModelReader | None = reader
+    while below is not None and below.info.base is not None:
+        reference, below = below.info.base, below.base
+        if below is not None:
+            with suppress(BaseMismatchError):
+                check_base(reference, have, reader.where)
+                return below
+    return None
+
+
+def _is_same(reader: ModelReader, path: str) -> bool:
+    """Tell whether a path is that of a reader's store."""
+    where, _ = reader.location
+    return bool(where) and identity(where) == identity(path)
