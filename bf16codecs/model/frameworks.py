@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from bf16codecs.model.gpu import gpu_of, torch_selection, torch_tensors
 from bf16codecs.model.tensor import LazyTensor, check_together, read_all
+from bf16codecs.model.updating import Part, Update
+from bf16codecs.store.reader import ModelReader
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +22,7 @@ __all__ = [
     "as_jax",
     "checked_framework",
     "load_torch",
-    "memory_for",
+    "parts_for",
     "read_array",
     "read_jax",
     "read_torch",
@@ -60,35 +63,52 @@ def _refuse_device(framework: str, device: Any) -> None:
         raise ValueError(f"{where}, not on {device!r:.80}: choose framework='torch'")
 
 
-def memory_for(tensor: LazyTensor, value: Any) -> NDArray[Any]:
-    """Return the memory of an array of NumPy, or of a tensor of PyTorch on the CPU.
+def parts_for(pairs: Sequence[tuple[LazyTensor, Any]], have: ModelReader | None) -> list[Part]:
+    """Return the parts of an update of arrays of NumPy and tensors of PyTorch, by where they are.
 
-    Raises TypeError or ValueError unless it has the dtype and shape of a tensor of the model, is
-    contiguous in C order, and may be written.
+    Raises TypeError or ValueError unless they have the dtypes and shapes of the model's tensors,
+    are contiguous in C order, and may be written.
     """
-    what = f"tensor {tensor.name!r:.80}"
-    if isinstance(value, np.ndarray):
-        if value.dtype != tensor.dtype:
-            raise ValueError(f"{what}: is {tensor.dtype}, and the array {value.dtype}")
-        memory, is_contiguous = value, value.flags.c_contiguous
-    elif type(value).__module__.partition(".")[0] == "torch":
-        from bf16codecs._base.torch_tensors import is_memory_of, memory_of, torch_dtype
+    on_host: list[tuple[LazyTensor, NDArray[Any]]] = []
+    on_gpus: defaultdict[Any, list[tuple[LazyTensor, Any]]] = defaultdict(list)
+    for tensor, value in pairs:
+        what = f"tensor {tensor.name!r:.80}"
+        if isinstance(value, np.ndarray):
+            if value.dtype != tensor.dtype:
+                raise ValueError(f"{what}: is {tensor.dtype}, and the array {value.dtype}")
+            on_host.append((tensor, value))
+            is_right = value.flags.c_contiguous and value.flags.writeable
+        elif type(value).__module__.partition(".")[0] == "torch":
+            from bf16codecs._base.torch_tensors import is_memory_of, memory_of, torch_dtype
 
-        dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
-        if not is_memory_of(value, dtype):
-            raise ValueError(
-                f"{what}: {dtype} on the CPU is needed, not {value.dtype} on {value.device}"
+            dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
+            if gpu_of(value.device) is not None and is_memory_of(value, dtype, "cuda"):
+                on_gpus[value.device].append((tensor, value))
+            elif is_memory_of(value, dtype):
+                on_host.append((tensor, memory_of(value, tensor.dtype)))
+            else:
+                raise ValueError(
+                    f"{what}: {dtype} on the CPU, or on a GPU that decodes it, is needed, not"
+                    f" {value.dtype} on {value.device}"
+                )
+            is_right = value.is_contiguous()
+        else:
+            kind = type(value).__name__
+            raise TypeError(
+                f"{what}: an array of NumPy or a tensor of PyTorch is needed, not {kind}"
             )
-        is_contiguous = value.is_contiguous()
-        memory = memory_of(value, tensor.dtype)
-    else:
-        kind = type(value).__name__
-        raise TypeError(f"{what}: an array of NumPy or a tensor of PyTorch is needed, not {kind}")
-    if memory.shape != tensor.shape:
-        raise ValueError(f"{what}: has shape {tensor.shape}, and the array {memory.shape}")
-    if not is_contiguous or not memory.flags.writeable:
-        raise ValueError(f"{what}: the array is not contiguous in C order, or cannot be written")
-    return memory
+        if tuple(value.shape) != tensor.shape:
+            raise ValueError(f"{what}: has shape {tensor.shape}, and the array {value.shape}")
+        if not is_right:
+            raise ValueError(f"{what}: the array is not contiguous in C order, or is read-only")
+    parts: list[Part] = [Update(on_host, have)] if on_host else []
+    for device, found in on_gpus.items():
+        from bf16codecs.model.gpu_updating import GpuUpdate
+
+        gpu = gpu_of(device)
+        assert gpu is not None
+        parts.append(GpuUpdate(device, gpu, found, have))
+    return parts
 
 
 def read_array(tensor: LazyTensor, selection: Any) -> NDArray[Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bf16codecs._arrays.array import ArrayReader, Job
+from bf16codecs._arrays.array import ArrayReader, Job, RangeReader
 from bf16codecs._arrays.indexing import Points, as_index, parse_selection
+from bf16codecs._arrays.memory import DeviceArray, MemoryArray
 from bf16codecs._arrays.on_device import decodes_there, device_jobs, host_nbytes
 from bf16codecs._base.threads import run_all
 from bf16codecs.cuda.found import found_gpu, gpu_only_failure
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOADING_THREADS",
+    "Held",
     "Readable",
     "Target",
     "gpu_of",
@@ -65,6 +68,17 @@ class Readable(Protocol):
         """Read a selection on the host."""
 
 
+class Held(NamedTuple):
+    """Memory of a GPU with the values that a tensor has in another model.
+
+    `against` returns the tensor's array, given these values, and `host` copies them to the host.
+    """
+
+    address: int
+    against: Callable[[RangeReader], ArrayReader]
+    host: Callable[[], NDArray[Any]]
+
+
 class Target(NamedTuple):
     """The memory of a GPU for a tensor, or for a box of it."""
 
@@ -72,6 +86,8 @@ class Target(NamedTuple):
     address: int
     #: Consecutive indices along each axis; None for all of them.
     axes: Sequence[range] | None = None
+    #: Values of the tensor in another model, that this one's are decoded against.
+    held: Held | None = None
 
     @property
     def nbytes(self) -> int:
@@ -189,14 +205,27 @@ def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THR
 
         def jobs(numbers: Sequence[int]) -> Iterator[Job]:
             for number in numbers:
-                tensor, address, axes = target = targets[number]
-                memory = loader.memory(address, target.nbytes, number)
-                yield from device_jobs(tensor._reader(), memory, axes)
+                tensor, address, axes, held = target = targets[number]
+                memory, array = loader.memory(address, target.nbytes, number), tensor._reader()
+                if held is not None:
+                    values = loader.memory(held.address, tensor.nbytes, number)
+                    array = held.against(DeviceArray(values, held.host))
+                yield from device_jobs(array, memory, axes)
 
         for numbers, concurrency in ((alone, 0), (others, min([threads, *remote]))):
             largest = max((host_nbytes(arrays[number]) for number in numbers), default=0)
             run_all(jobs(numbers), concurrency, largest)
         failed = loader.finish()
-    for tensor, _, axes in (target for i, target in enumerate(targets) if i in failed):
-        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises the host's error
+    for tensor, _, axes, held in (target for i, target in enumerate(targets) if i in failed):
+        # One of these raises the host's error.
+        if held is None:
+            tensor[... if axes is None else tuple(map(as_index, axes))]
+        else:
+            _read_on_host(held)
         raise gpu_only_failure(f"tensor {tensor.name!r:.80}", gpu)
+
+
+def _read_on_host(held: Held) -> None:
+    """Decode a tensor on the host, given its values in another model."""
+    array = held.against(MemoryArray(held.host()))
+    array.read_box([range(size) for size in array.shape], np.empty(array.shape, array.dtype))

@@ -16,7 +16,7 @@ from bf16codecs.model.frameworks import (
     as_jax,
     checked_framework,
     load_torch,
-    memory_for,
+    parts_for,
     read_jax,
     read_torch,
 )
@@ -312,15 +312,16 @@ class Model(TensorMapping[LazyTensor]):
         Parameters
         ----------
         tensors
-            Arrays of NumPy, or tensors of PyTorch on the CPU, by the names of this model's tensors,
-            of the same dtypes and shapes, and contiguous in C order. They need not be all.
+            Arrays of NumPy, or tensors of PyTorch on the CPU or a GPU that can decode them (extra
+            ``cuda``), by the names of this model's tensors, of the same dtypes and shapes, and
+            contiguous in C order. They need not be all.
         have : int, str, path or Model, optional
             The model whose values `tensors` have: the number of an earlier step of the same run; or
             the base of this store, or the base of that, and so on, as `open_model` takes it. If
             this model does not come from that one, or the run no longer has the step, all is read.
         trust_base
             Do not compare all of `tensors` with what the differences are to, before anything is
-            overwritten. Blocks are compared anyway before they are decoded.
+            overwritten. Blocks are compared anyway as they are decoded; on a GPU, only then.
 
         Raises
         ------
@@ -339,9 +340,9 @@ class Model(TensorMapping[LazyTensor]):
 
         if isinstance(have, Model):
             have = have._handle.opened
-        pairs = [(self[name], memory_for(self[name], value)) for name, value in tensors.items()]
-        options = self._handle.arguments[1]
-        update(pairs, have_of(self._handle.opened, have, options), trust_base)
+        have = have_of(self._handle.opened, have, self._handle.arguments[1])
+        pairs = [(self[name], value) for name, value in tensors.items()]
+        update(parts_for(pairs, have), trust_base)
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
         """Return the framework and the device, by default those of the model."""

@@ -7,9 +7,10 @@ the new values, whatever fails.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from bf16codecs.store.opening import Opening, open_any, split_step
 from bf16codecs.store.reader import Against, ModelReader
 from bf16codecs.store.runs.reader import StepReader
 
-__all__ = ["Update", "have_of", "update"]
+__all__ = ["Part", "Update", "grouped", "have_of", "update"]
 
 # Tensors are decoded together up to this size; a larger one takes memory of its size.
 _TOGETHER_BYTES = 1 << 26
@@ -69,7 +70,7 @@ class Update:
 
     def run(self) -> Iterator[str]:
         """Update the arrays, and yield the names of tensors that are new."""
-        for items in self._groups():
+        for items in grouped(self._items, _TOGETHER_BYTES):
             arrays = _arrays_for(items)
             jobs = (job for item, out in zip(items, arrays, strict=True) for job in item.jobs(out))
             run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
@@ -81,17 +82,26 @@ class Update:
     def _concurrency(self) -> int:
         return max(1, min((item.found.array.concurrency for item in self._items), default=1))
 
-    def _groups(self) -> Iterator[list[_Item]]:
-        """Yield tensors to decode together."""
-        group: list[_Item] = []
-        for item in self._items:
-            nbytes = sum(other.room for other in group)
-            if group and nbytes + item.room > _TOGETHER_BYTES:
-                yield group
-                group = []
-            group.append(item)
-        if group:
+
+class _Sized(Protocol):
+    @property
+    def room(self) -> int:
+        """How much memory it takes."""
+
+
+T = TypeVar("T", bound=_Sized)
+
+
+def grouped(items: Iterable[T], most_nbytes: int) -> Iterator[list[T]]:
+    """Yield groups of items that take at most so much memory together, or are alone."""
+    group: list[T] = []
+    for item in items:
+        if group and sum(other.room for other in group) + item.room > most_nbytes:
             yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
 
 
 class _Item(NamedTuple):
@@ -137,15 +147,23 @@ def _arrays_for(items: Sequence[_Item]) -> list[NDArray[Any]]:
     return arrays
 
 
-def update(
-    pairs: Sequence[tuple[LazyTensor, NDArray[Any]]], have: ModelReader | None, trust_base: bool
-) -> None:
-    """Update arrays to the tensors of a model: see `Model.update`."""
-    work, updated = Update(pairs, have), list[str]()
-    if not trust_base:
-        work.check_bases()
+class Part(Protocol):
+    """Tensors to update that are in one kind of memory."""
+
+    def check_bases(self) -> None:
+        """Raise BaseMismatchError unless all have the values that differences are to."""
+
+    def run(self) -> Iterator[str]:
+        """Update the tensors, and yield the names of those that are new."""
+
+
+def update(parts: Sequence[Part], trust_base: bool) -> None:
+    """Update tensors to those of a model: see `Model.update`."""
+    updated: list[str] = []
+    for part in parts if not trust_base else ():
+        part.check_bases()
     try:
-        for name in work.run():
+        for name in chain.from_iterable(part.run() for part in parts):
             updated.append(name)
     except (BF16CodecsError, OSError, MemoryError) as e:
         if not updated:

@@ -304,10 +304,12 @@ def _assign_new(module: torch.nn.Module, new: Mapping[int, torch.Tensor]) -> Non
 def _update(model: Model, copies: Copies, have: Any, trust_base: bool) -> Copies:
     """Update tensors of the module that have the values of another model; return the others."""
     overlapping = _overlapping([target for target, _ in copies])
+    gpus = _gpus({target.device for target, _ in copies})
     held: dict[str, Any] = {}
     others: Copies = []
     for target, stored in copies:
-        is_held = id(target) not in overlapping and _is_memory_for(stored, target, "cpu")
+        kind = "cuda" if target.device in gpus else "cpu"
+        is_held = id(target) not in overlapping and _is_memory_for(stored, target, kind)
         if is_held and stored.shape == stored.lazy.shape:
             held[stored.lazy.name] = target
         else:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.cuda.device import Device
-from bf16codecs.errors import CorruptDataError, LimitError
+from bf16codecs.errors import BaseMismatchError, CorruptDataError, LimitError
 from bf16codecs.model import gpu as model_gpu
 from bf16codecs.model import open_model
 from lazy_imports import lazily
@@ -54,14 +54,16 @@ def device(gpu, monkeypatch) -> Any:
     def gpu_of(device: Any) -> Device | None:
         return Device.of(0) if device.type == "cpu" else None
 
+    really = tensors.is_memory_of
+
     def is_memory(tensor: Any, dtype: Any, kind: str = "cpu") -> bool:
-        return kind == "cuda" and tensors.is_memory_of(tensor, dtype)
+        return kind == "cuda" and really(tensor, dtype)
 
     for module in ("model.gpu", "model.frameworks", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.gpu_of", gpu_of)
     monkeypatch.setattr(model_gpu, "_wait_for_torch", lambda device: None)
     monkeypatch.setattr(model_gpu, "_empty_cache", lambda: None)
-    for module in LOADERS:
+    for module in (*LOADERS, "_base.torch_tensors"):
         monkeypatch.setattr(f"bf16codecs.{module}.is_memory_of", is_memory)
     monkeypatch.setattr("bf16codecs.model.frameworks._is_host", lambda device: device is None)
     return torch.device("cpu")
@@ -203,6 +205,59 @@ def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]
     assert_same(module.large, ARRAYS["large"])
     assert_same(module.single, ARRAYS["single"].astype("bfloat16"))
     assert set(decoded) == ARRAYS.keys()
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> list[dict[str, Any]]:
+    """Return the tensors of two models, of a run ``run.zarr`` and of stores ``1.zarr, 2.zarr``."""
+    chance = np.random.default_rng(5)
+    models, files = [dict(ARRAYS)], []
+    models.append({name: array.copy() for name, array in ARRAYS.items()})
+    for name in ("large", "single", "counts"):
+        bits = models[1][name].reshape(-1).view(np.uint8)
+        bits[chance.random(bits.size) < 0.01] ^= 1
+    for number, arrays in enumerate(models, 1):
+        files.append(write_safetensors(tmp_path / f"step-{number}.safetensors", arrays))
+    safetensors_to_run(files, tmp_path / "run.zarr", chunk_size=1 << 18)
+    safetensors_to_zarr(files[0], tmp_path / "1.zarr")
+    safetensors_to_zarr(files[1], tmp_path / "2.zarr", base=tmp_path / "1.zarr", chunk_size=1 << 18)
+    return models
+
+
+def on(device: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    made = {name: tensors.as_tensor(np.array(array)) for name, array in arrays.items()}
+    return {name: tensor.clone().to(device) for name, tensor in made.items()}
+
+
+def test_updates(device, steps: list[dict[str, Any]], tmp_path: Path, decoded: list[str]) -> None:
+    run, store = f"{tmp_path / 'run.zarr'}@2", tmp_path / "2.zarr"
+    for path, have in ((run, 1), (store, tmp_path / "1.zarr"), (run, None), (run, 77)):
+        there = on(device, steps[0])
+        with open_model(path) as model:
+            model.update(there, have)
+        for name, tensor in there.items():
+            assert_same(tensor, steps[1][name])
+        module = net(device)
+        module.load_state_dict(on(device, steps[0]), strict=False)
+        bf16torch.load_into(module, path, strict=False, have=have)
+        for name, tensor in module.named_buffers():
+            assert_same(tensor, steps[1][name])
+    assert len(decoded) == 8 * len(ARRAYS)
+
+
+def test_updates_of_other_values(device, steps: list[dict[str, Any]], tmp_path: Path) -> None:
+    run, store = f"{tmp_path / 'run.zarr'}@2", tmp_path / "2.zarr"
+    for path, have in ((run, 1), (store, tmp_path / "1.zarr")):
+        there = on(device, steps[0])
+        there["large"][17, 20] += 1
+        before = {name: tensor.cpu().clone() for name, tensor in there.items()}
+        with open_model(path) as model, pytest.raises(BaseMismatchError, match="large"):
+            model.update(there, have)
+        for name, tensor in there.items():
+            assert torch.equal(
+                tensor.cpu().reshape(-1).view(torch.uint8),
+                before[name].reshape(-1).view(torch.uint8),
+            )
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
