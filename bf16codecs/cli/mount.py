@@ -24,6 +24,7 @@ from bf16codecs.cli.options import (
     storage_option,
     threads_option,
 )
+from bf16codecs.errors import MountError
 from bf16codecs.store.kinds import path_of
 
 __all__ = ["mount"]
@@ -62,11 +63,9 @@ def mount(source: str, folder: str, foreground: bool, log: str | None, **options
     `fusermount3 -u FOLDER`, or `umount FOLDER`, ends it.
     """
     # Files are opened later, when the process may be in another folder.
-    if path_of(source) is not None:
-        source = absolute(source)
-    if options["base"] is not None and path_of(options["base"]) is not None:
-        options["base"] = absolute(options["base"])
-    folder = absolute(folder)
+    source, folder = _fixed(source), absolute(folder)
+    if options["base"] is not None:
+        options["base"] = _fixed(options["base"])
     if foreground:
         _mount(source, folder, Path(log) if log else None, lambda: None, options)
         return
@@ -74,6 +73,12 @@ def mount(source: str, folder: str, foreground: bool, log: str | None, **options
     if _in_background(lambda ready: _mount(source, folder, log_path, ready, options), log_path):
         say(printable(f"mounted on {folder}; to end it: fusermount3 -u {folder}"))
         say(printable(f"errors are in {log_path}"))
+
+
+def _fixed(source: str) -> str:
+    """Return the absolute path of a source; an address as it is."""
+    path = path_of(source)
+    return source if path is None else absolute(path)
 
 
 def _mount(
@@ -117,26 +122,35 @@ def _in_background(work: Callable[[Callable[[], None]], None], log: Path) -> boo
     # Before anything is opened: no thread is running yet.
     child = os.fork()
     if child == 0:
-        os.close(reading)
         os.setsid()  # Ctrl-C and the end of the terminal concern the old process alone
-
-        def ready() -> None:
-            os.chdir("/")
-            output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.write(writing, b"1")
-            os.close(writing)
-
-        work(ready)
+        # Nobody waits for a lock, say, that the new process inherited.
+        os.closerange(3, writing)
+        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
+        work(lambda: _leave(writing, log))
         return False
     os.close(writing)
     try:
         is_ready = bool(os.read(reading, 1))
     except BaseException:
         os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
         raise
     if not is_ready:
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or 1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status < 0:
+            raise MountError(f"the process in the background was ended by signal {-status}")
+        sys.exit(status or 1)
     return True
+
+
+def _leave(writing: int, log: Path) -> None:
+    """Tell the old process that all is ready, and keep nothing of its surroundings."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for number, descriptor in enumerate((nothing, output, output)):
+        os.dup2(descriptor, number)
+    os.close(nothing)
+    os.close(output)
+    os.write(writing, b"1")
+    os.close(writing)

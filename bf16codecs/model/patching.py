@@ -30,9 +30,18 @@ _SUFFIX = ".safetensors"
 _STORES = Kind.FOLDER, Kind.ZIP, Kind.HDF5
 
 _lock = make_lock()
-#: The class of safetensors, and the function that makes processes, while ours are in their place.
-_original: Any = None
-_prepare: Callable[..., dict[str, Any]] | None = None
+
+
+class _State:
+    """Whether safetensors is patched, and what it had before."""
+
+    is_patched = False
+    #: The class of safetensors, for good: functions of others may call ours after `unpatch`.
+    original: Any = None
+    #: What opens files: that class, or what another library had put in its place.
+    opener: Any = None
+    #: The function of multiprocessing that ours is around.
+    prepare: Callable[..., dict[str, Any]] | None = None
 
 
 def patch_safetensors() -> None:
@@ -47,9 +56,10 @@ def patch_safetensors() -> None:
     - a path where no file is, if a store in the same folder has a file of that name, such as
       ``model-00001-of-00002.safetensors`` in ``model.zarr``. Then only its tensors are seen.
 
-    Files are opened as before. This reaches functions that were imported earlier, all threads, and
-    processes of `multiprocessing`, however they are started; programs that are started as commands
-    call it themselves. Calling it again changes nothing; `unpatch_safetensors` undoes it.
+    Files are opened as before. This reaches names in modules that were imported earlier, all
+    threads, and processes of `multiprocessing`, however they are started; programs that are started
+    as commands call it themselves. Calling it again changes nothing; `unpatch_safetensors` undoes
+    it.
 
     Raises
     ------
@@ -62,29 +72,34 @@ def patch_safetensors() -> None:
     >>> bf16codecs.torch.patch_safetensors()  # doctest: +SKIP
     >>> safetensors.torch.load_file("packed/model.safetensors")  # doctest: +SKIP
     """
-    global _original, _prepare
     with from_extra("torch", "stores in place of safetensors files"):
         import safetensors
+        import safetensors._safetensors_rust as native
     with _lock:
-        if _original is not None:
+        if _State.is_patched:
             return
-        _original = safetensors.safe_open
-        _replace(_original, safe_open)
-        _prepare = multiprocessing.spawn.get_preparation_data
-        multiprocessing.spawn.get_preparation_data = functools.wraps(_prepare)(_prepared)
+        current = safetensors.safe_open
+        if _State.original is None:
+            _State.original = native.safe_open
+            _State.opener = current
+        # What another library has put there since the first time calls ours.
+        for old in {id(each): each for each in (_State.original, _State.opener)}.values():
+            _replace(old, safe_open)
+        _State.is_patched = True
+        _State.prepare = multiprocessing.spawn.get_preparation_data
+        multiprocessing.spawn.get_preparation_data = functools.wraps(_State.prepare)(_prepared)
 
 
 def unpatch_safetensors() -> None:
     """Undo `patch_safetensors`, if it was called; what is open stays open."""
-    global _original
     with _lock:
-        if _original is None:
+        if not _State.is_patched:
             return
-        original, _original = _original, None
-        _replace(safe_open, original)
+        _State.is_patched = False
+        _replace(safe_open, _State.opener)
         current = multiprocessing.spawn.get_preparation_data
-        if getattr(current, "__wrapped__", None) is _prepare and _prepare is not None:
-            multiprocessing.spawn.get_preparation_data = _prepare
+        if getattr(current, "__wrapped__", None) is _State.prepare and _State.prepare is not None:
+            multiprocessing.spawn.get_preparation_data = _State.prepare
 
 
 def _replace(old: Any, new: Any) -> None:
@@ -102,11 +117,11 @@ def _replace(old: Any, new: Any) -> None:
 # What a new process runs before its own modules are imported. It has no other path yet.
 _IN_CHILD = """
 import sys
-sys.path[:] = {path!r}
+sys.path[:] = path
 try:
     from bf16codecs.model.patching import patch_safetensors
     patch_safetensors()
-except ImportError:
+except Exception:  # without it, the process does what it did before
     pass
 """
 
@@ -115,15 +130,15 @@ class _Patched:
     """Patches safetensors in the process in which it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_IN_CHILD.format(path=sys.path), {})
+        return exec, (_IN_CHILD, {"path": list(sys.path)})
 
 
 def _prepared(*args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return what a new process gets from this one."""
-    assert _prepare is not None
+    assert _State.prepare is not None
     # Entries that Python does not know are unpickled, and not used.
-    more = {} if _original is None else {"bf16codecs": _Patched()}
-    return {**_prepare(*args, **kwargs), **more}
+    more = {"bf16codecs": _Patched()} if _State.is_patched else {}
+    return {**_State.prepare(*args, **kwargs), **more}
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -133,16 +148,7 @@ class _Either(type):
     """The type of `safe_open`, of which handles of files and of stores are instances."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, (as_safetensors.safe_open, _class()))
-
-
-def _class() -> Any:
-    """Return the class of safetensors; ours may still be in use after `unpatch_safetensors`."""
-    if _original is not None:
-        return _original
-    import safetensors
-
-    return safetensors.safe_open
+        return isinstance(instance, (as_safetensors.safe_open, _State.original))
 
 
 class safe_open(metaclass=_Either):
@@ -152,10 +158,10 @@ class safe_open(metaclass=_Either):
         """Return a handle."""
         filename = args[0] if args else kwargs.get("filename")
         found = None
-        if isinstance(filename, (str, os.PathLike)):
+        if _State.is_patched and isinstance(filename, (str, os.PathLike)):
             found = _store_for(Path(os.fsdecode(filename)))
         if found is None:
-            return _class()(*args, **kwargs)
+            return _State.opener(*args, **kwargs)
         kwargs.pop("filename", None)
         return _StoredFile(found, *args[1:], **kwargs)
 
@@ -173,12 +179,14 @@ def _store_for(path: Path) -> _Wanted | None:
         if path.exists():
             return _Wanted(path, None) if detect(path) in _STORES else None
         names = os.listdir(path.parent)
-    except (OSError, ValueError, BF16CodecsError):
+    except (OSError, ValueError, BF16CodecsError, ImportError):
         return None
     stem = path.name.removesuffix(_SUFFIX)
     for suffix in STORE_SUFFIXES:
-        if stem + suffix in names:
-            return _Wanted(path.with_name(stem + suffix), None)
+        beside = path.with_name(stem + suffix)
+        # Others also make files of these names.
+        if beside.name in names and _files_of(beside):
+            return _Wanted(beside, None)
     stores = sorted(name for name in names if name.endswith(STORE_SUFFIXES))
     found = (name for name in stores if path.name in _files_of(path.with_name(name)))
     return next((_Wanted(path.with_name(name), path.name) for name in found), None)
@@ -186,7 +194,7 @@ def _store_for(path: Path) -> _Wanted | None:
 
 def _files_of(store: Path) -> list[str]:
     """Return the names of the original files in a store; none if it cannot be read."""
-    with suppress(OSError, ValueError, BF16CodecsError, AttributeError, TypeError):
+    with suppress(OSError, ValueError, BF16CodecsError, AttributeError, TypeError, ImportError):
         return [file.get("name") for file in model_attributes(store).get("files", [])]
     return []
 

@@ -1,16 +1,17 @@
-"""Decoded parts of files, of which the last ones used are kept, and those to come are prepared.
+"""Decoded parts of files: the last ones used are kept, and the next ones are prepared.
 
 A file is cut into units, which are the smallest parts worth decoding: a block of a frame, a chunk
-of another codec, or the bytes between tensors. What is read at random is decoded unit by unit. Who
-reads on is served like by the readahead of a kernel: parts double in size up to a limit, and the
-first read of a part lets others decode the next one.
+of another codec, or the bytes between tensors. Random reads decode single units. Sequential readers
+get readahead, as from a kernel: parts double in size up to a limit, and the first read of a part
+lets other threads decode the next ones.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -22,18 +23,22 @@ __all__ = ["Cache", "CachedFile"]
 
 # The largest part. With two threads, 1, 2, 4 and 8 MiB gave the same rate, and 512 KiB 0.7 of it.
 _MOST_BYTES = 1 << 22
+# After this time, a reader that was expected to go on has stopped.
+_SECONDS_EXPECTED = 5.0
 
 
 class _Part:
-    """Consecutive units of a file, decoded once, by whoever takes them."""
+    """Consecutive units of a file, decoded once, by the first thread that claims them."""
 
     def __init__(self, file: CachedFile, start: int, stop: int, is_sequential: bool) -> None:
         self.file, self.start, self.stop = file, start, stop
         #: Whether the part before it was read: then the next one will be, too.
         self.is_sequential = is_sequential
-        self.is_touched = False
-        #: Whether somebody wanted its last byte: who reads at random seldom does.
+        #: Whether somebody asked for it, and, before that, until when that is expected.
+        self.is_touched, self.expected_until = False, 0.0
+        #: Whether somebody wanted its last byte: random readers seldom do.
         self.is_passed = False
+        self.is_claimed = self.is_forgotten = False
         self.data: Future[Bytes] = Future()
 
     @property
@@ -47,56 +52,116 @@ class _Part:
             out = np.empty(self.nbytes, np.uint8)
             self.file.decode(self.start, out)
         except BaseException as e:
-            self.file.drop(self)
             self.data.set_exception(e)
         else:
             self.data.set_result(out)
 
 
 class Cache:
-    """The parts of all files that are kept, `most_nbytes` in all; several threads may read.
+    """The parts of all files that are kept; several threads may read.
 
     Parameters
     ----------
     most_nbytes
-        How many bytes to keep. A part that is being read is always kept.
+        How many bytes to keep, beside parts that are being decoded.
     ahead
-        How many parts to decode before they are asked for, each by a thread of its own.
+        How many parts to decode before a reader asks for them, each by a thread of its own.
     """
 
     def __init__(self, most_nbytes: int, ahead: int) -> None:
         self.most_nbytes, self.ahead = most_nbytes, ahead
-        #: The largest part: those of two readers, and those ahead of them, have to fit.
+        #: The largest part of several units: those of two readers, and those ahead of them, fit.
         self.part_nbytes = min(_MOST_BYTES, most_nbytes // (2 * (ahead + 2)))
         self.lock = threading.Lock()
         self._parts: OrderedDict[_Part, None] = OrderedDict()
-        self.nbytes = 0
+        self.nbytes = self._expected_nbytes = 0
         self._threads = ThreadPoolExecutor(ahead, "bf16codecs-ahead")
 
+    # The lock is held while these are called.
+
     def add(self, part: _Part) -> None:
-        """Keep a part, and forget those that were not used for longest; the lock is held."""
+        """Keep a part, and forget those that were not used for longest."""
         self._parts[part] = None
         self.nbytes += part.nbytes
-        while self.nbytes > self.most_nbytes and len(self._parts) > 1:
-            oldest = next(iter(self._parts))
-            self.remove(oldest)
+        self._shrink(part)
+
+    def _shrink(self, latest: _Part) -> None:
+        excess = self.nbytes - self.most_nbytes
+        for part in list(self._parts) if excess > 0 else ():
+            # What is expected fits beside the rest.
+            if part.data.done() and part.is_touched and part is not latest:
+                self.remove(part)
+                excess -= part.nbytes
+                if excess <= 0:
+                    break
+
+    def expect(self, part: _Part) -> None:
+        """Note that a part that was added is decoded ahead."""
+        part.expected_until = time.monotonic() + _SECONDS_EXPECTED
+        self._expected_nbytes += part.nbytes
+
+    def has_room_ahead(self, nbytes: int) -> bool:
+        """Tell whether a part may be decoded ahead: half of the cache is for these."""
+        most = self.most_nbytes // 2
+        if self._expected_nbytes + nbytes > most:
+            now = time.monotonic()
+            for part in [part for part in self._parts if not part.is_touched]:
+                if part.data.done() and part.expected_until < now:
+                    self.remove(part)
+        return self._expected_nbytes + nbytes <= most
 
     def touch(self, part: _Part) -> None:
-        """Note that a part is used; the lock is held."""
+        """Note that a reader asks for a part."""
+        self._no_longer_expected(part)
+        part.is_touched = True
         with suppress(KeyError):
             self._parts.move_to_end(part)
 
+    def _no_longer_expected(self, part: _Part) -> None:
+        if part.expected_until and not part.is_touched:
+            self._expected_nbytes -= part.nbytes
+
     def remove(self, part: _Part) -> None:
-        """Forget a part; the lock is held."""
+        """Forget a part."""
         if part in self._parts:
             del self._parts[part]
             self.nbytes -= part.nbytes
+            self._no_longer_expected(part)
+            part.is_forgotten = True
             part.file.forget(part)
 
+    # The lock is not held while these are called.
+
+    def claim(self, part: _Part) -> bool:
+        """Tell whether the calling thread has to decode a part: the first one that asks."""
+        with self.lock:
+            is_first, part.is_claimed = not part.is_claimed, True
+        return is_first
+
+    def decode(self, part: _Part) -> None:
+        """Decode a part that was claimed; forget it if that fails: the next read tries again."""
+        part.decode()
+        with self.lock:
+            if part.data.exception() is not None:
+                self.remove(part)
+            else:
+                self._shrink(part)
+
     def decode_soon(self, part: _Part) -> None:
-        """Let another thread decode a part."""
-        with suppress(RuntimeError):  # it is being closed
-            self._threads.submit(part.decode)
+        """Let one of the cache's threads decode a part, unless a reader does so before."""
+        # Without a thread, the reader does.
+        with suppress(RuntimeError):
+            self._threads.submit(self._decode_ahead, part)
+
+    def _decode_ahead(self, part: _Part) -> None:
+        if not part.is_forgotten and self.claim(part):
+            self.decode(part)
+
+    def forget_files(self, files: Collection[CachedFile]) -> None:
+        """Forget the parts of files."""
+        with self.lock:
+            for part in [part for part in self._parts if part.file in files]:
+                self.remove(part)
 
     def close(self) -> None:
         """Wait for the threads, and forget all parts."""
@@ -107,14 +172,14 @@ class Cache:
 
 
 class CachedFile:
-    """A file whose parts are kept.
+    """A file, read through a cache of its parts.
 
     Parameters
     ----------
     cache
-        Where its parts are kept.
+        The cache, which other files share.
     size
-        Its size in bytes.
+        Size of the file in bytes.
     unit_at
         Returns the ends of the unit that has a byte.
     decode
@@ -146,36 +211,37 @@ class CachedFile:
 
     def _decoded(self, at: int, end: int) -> tuple[_Part, Bytes]:
         """Return the part that has a byte, and its bytes; all up to `end` is wanted."""
-        part = self._part_at(at, end)
-        try:
-            return part, part.data.result()
-        except Exception:
-            # What is damaged may be another unit of the part.
-            if (part.start, part.stop) == self._unit_at(at):
-                raise
-        part = self._part_at(at, end, is_alone=True)
-        return part, part.data.result()
+        is_alone = False
+        while True:
+            part = self._part_at(at, end, is_alone)
+            if self._cache.claim(part):
+                self._cache.decode(part)
+            try:
+                return part, part.data.result()
+            except Exception:
+                # What is damaged may be another unit of the part.
+                if (part.start, part.stop) == self._unit_at(at):
+                    raise
+            with self._cache.lock:
+                self._cache.remove(part)
+            is_alone = True
 
-    def _part_at(self, at: int, end: int, is_alone: bool = False) -> _Part:
-        """Return the part that has a byte; it is decoded, or another thread is decoding it."""
+    def _part_at(self, at: int, end: int, is_alone: bool) -> _Part:
+        """Return the part that has a byte, which may not be decoded yet."""
         start, stop = self._unit_at(at)
         following: list[_Part] = []
         with self._cache.lock:
             part = self._at.get(start)
-            is_new = part is None
             if part is None:
                 before = None if is_alone else self._ends.get(start)
                 passed = before if before is not None and before.is_passed else None
                 part = self._add(start, stop, passed)
-            self._cache.touch(part)
-            part.is_passed = part.is_passed or end >= part.stop
             if part.is_sequential and not part.is_touched:
                 following = self._add_following(part)
-            part.is_touched = True
+            part.is_passed = part.is_passed or end >= part.stop
+            self._cache.touch(part)
         for other in following:
             self._cache.decode_soon(other)
-        if is_new:
-            part.decode()
         return part
 
     def _add(self, start: int, stop: int, before: _Part | None) -> _Part:
@@ -200,7 +266,11 @@ class CachedFile:
                 break
             following = self._at.get(part.stop)
             if following is None:
-                following = self._add(*self._unit_at(part.stop), part)
+                start, stop = self._unit_at(part.stop)
+                if not self._cache.has_room_ahead(max(stop - start, self._cache.part_nbytes)):
+                    break
+                following = self._add(start, stop, part)
+                self._cache.expect(following)
                 added.append(following)
             part = following
         return added
@@ -214,8 +284,3 @@ class CachedFile:
             at = self._unit_at(at)[1]
         if self._ends.get(part.stop) is part:
             del self._ends[part.stop]
-
-    def drop(self, part: _Part) -> None:
-        """Forget a part that could not be decoded: the next read tries again."""
-        with self._cache.lock:
-            self._cache.remove(part)

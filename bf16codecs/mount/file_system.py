@@ -20,10 +20,10 @@ from typing import Any
 
 from bf16codecs._base.messages import from_extra, one_line
 from bf16codecs._base.threads import codec_threads
-from bf16codecs.errors import BF16CodecsError, MountError
+from bf16codecs.errors import MountError
 from bf16codecs.mount.cache import Cache
-from bf16codecs.mount.sources import Source, Tree
-from bf16codecs.mount.tree import File, Folder
+from bf16codecs.mount.sources import MountedTree, Source
+from bf16codecs.mount.tree import Directory, File
 
 __all__ = ["DEFAULT_CACHE_BYTES", "LEAST_CACHE_BYTES", "mount"]
 
@@ -78,7 +78,7 @@ def mount(
     threads
         Number of threads of the codecs; by default `bf16codecs.get_num_threads()`.
     cache_bytes
-        How many decoded bytes to keep.
+        How many decoded bytes to keep, at least 32 MiB.
     allow_other
         Let other users read. Unless this is root, the system's ``/etc/fuse.conf`` has to allow it.
     ready
@@ -102,9 +102,13 @@ def mount(
     fuse, place = _library(), _checked(folder)
     opened = Source.of(source, base=base, storage_options=storage_options, max_bytes=max_bytes)
     cache = Cache(cache_bytes, _AHEAD_REMOTE if opened.path is None else _AHEAD)
-    with codec_threads(threads), _Files(opened, cache, ready, report) as files, _plain_signals():
+    with (
+        codec_threads(threads),
+        _Operations(opened, cache, ready, report) as files,
+        _plain_signals(),
+    ):
         options: dict[str, Any] = {
-            "fsname": str(source).replace("\\", "\\\\").replace(",", "\\,"),
+            "fsname": _shown(source),
             "subtype": _SUBTYPE,
             "ro": True,
             "default_permissions": True,
@@ -125,6 +129,12 @@ def mount(
                     " above"
                 ) from e
             # Ended by a signal, for which libfuse has no number of its own.
+
+
+def _shown(source: str | os.PathLike[str]) -> str:
+    """Return a source as all users may see it, as an option of libfuse: without passwords."""
+    text = re.sub(r"(?<=://)[^/@]*@", "", os.fspath(source).partition("?")[0])
+    return text.replace("\\", "\\\\").replace(",", "\\,")
 
 
 def _library() -> Any:
@@ -149,7 +159,7 @@ def _library() -> Any:
 
 def _checked(folder: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder to mount on; raise MountError if it is unfit."""
-    place = Path(os.path.abspath(folder))
+    place = Path(os.path.realpath(folder))
     try:
         names = _names_in(place)
     except OSError as e:
@@ -186,7 +196,7 @@ def _names_in(place: Path) -> list[str]:
 
 def _is_ours(place: Path) -> bool:
     """Tell whether a folder is a mount of this package, dead or alive."""
-    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8") as mounts:
+    with suppress(OSError), open("/proc/self/mounts", errors="surrogateescape") as mounts:
         for line in mounts:
             _, where, kind, *_ = line.split()
             if kind == f"fuse.{_SUBTYPE}" and re.sub(r"\\(\d{3})", _unescaped, where) == str(place):
@@ -215,7 +225,7 @@ def _plain_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
-class _Files:
+class _Operations:
     """Answers libfuse, which asks by several threads; its methods raise OSError alone."""
 
     #: Times are whole nanoseconds.
@@ -235,18 +245,20 @@ class _Files:
         self._lock = threading.Lock()
         self._tree = source.open(cache)
         self._looked_at = time.monotonic()
-        self._handles: dict[int, tuple[Tree, File]] = {}
+        #: The state of the source when it could not be opened again.
+        self._failed_state: Any = None
+        self._handles: dict[int, tuple[MountedTree, File, str]] = {}
         self._numbers = itertools.count(1)
         self._owner = os.getuid(), os.getgid()
 
-    def __enter__(self) -> _Files:
+    def __enter__(self) -> _Operations:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for tree in {id(tree): tree for tree, *_ in self._handles.values()}.values():
+            tree.close(self._cache)
+        self._tree.close(self._cache)
         self._cache.close()
-        for tree in {id(tree): tree for tree, _ in self._handles.values()}.values():
-            tree.close()
-        self._tree.close()
 
     def init(self, path: str) -> None:
         """Note that the files are there."""
@@ -259,14 +271,18 @@ class _Files:
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         """Return the status of a file or a folder."""
         found = self._found(path) if fh is None else self._handles[fh][1]
-        is_folder = isinstance(found, Folder)
-        size = 0 if isinstance(found, Folder) else found.size
-        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), found.status.mtime_ns)
+        try:
+            status = found.status
+        except Exception as e:  # a copied file that is gone
+            self._note(e)
+            raise _error(errno.EIO) from e
+        is_folder = isinstance(found, Directory)
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), status.mtime_ns)
         return {
-            "st_mode": (stat.S_IFDIR if is_folder else stat.S_IFREG) | found.status.rights,
+            "st_mode": (stat.S_IFDIR if is_folder else stat.S_IFREG) | status.rights,
             "st_nlink": 2 if is_folder else 1,
-            "st_size": size,
-            "st_blocks": -(-size // _BLOCK),
+            "st_size": status.size,
+            "st_blocks": -(-status.size // _BLOCK),
             "st_uid": self._owner[0],
             "st_gid": self._owner[1],
             **times,
@@ -275,14 +291,15 @@ class _Files:
     def readdir(self, path: str, fh: int) -> list[str]:
         """Return the names in a folder."""
         found = self._found(path)
-        if not isinstance(found, Folder):
+        if not isinstance(found, Directory):
             raise _error(errno.ENOTDIR)
         return [".", "..", *found.members]
 
     def statfs(self, path: str) -> dict[str, int]:
         """Return the size of all files, and that there is no room for others."""
         with self._lock:
-            nbytes, count = self._current().root.total()
+            root = self._current().root
+        nbytes, count = root.total()
         size = 4096
         return {
             "f_bsize": size,
@@ -292,26 +309,28 @@ class _Files:
             "f_namemax": 255,
         }
 
-    def _found(self, path: str) -> Folder | File:
+    def _found(self, path: str) -> Directory | File:
         with self._lock:
             return _member(self._current(), path)
 
-    def _current(self) -> Tree:
+    def _current(self) -> MountedTree:
         """Return the tree; it is opened again if the source was written. The lock is held."""
         now, old = time.monotonic(), self._tree
         if now - self._looked_at < _SECONDS_BETWEEN:
             return old
         self._looked_at, state = now, self._source.state()
-        if not state or state == old.state:
+        if not state or state in (old.state, self._failed_state):
             return old
         try:
             self._tree = self._source.open(self._cache, old)
-        except (BF16CodecsError, OSError, ValueError) as e:
+        except Exception as e:
             # It may be half written; what was there can still be read.
+            self._failed_state = state
             self._note(e)
             return old
+        self._failed_state = None
         if not old.users:
-            old.close()
+            old.close(self._cache)
         return self._tree
 
     # --- reading ----------------------------------------------------------------------------------
@@ -321,17 +340,23 @@ class _Files:
         with self._lock:
             tree = self._current()
             found = _member(tree, path)
-            if isinstance(found, Folder):
+            if isinstance(found, Directory):
                 raise _error(errno.EISDIR)
             handle = next(self._numbers)
-            self._handles[handle] = tree, found
+            self._handles[handle] = tree, found, path
             tree.users += 1
         return handle
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         """Return bytes of a file."""
+        tree, file, path = self._handles[fh]
+        if tree is not self._tree:
+            # The system keeps pages by name, those of this file and of the one in its place.
+            other = self._tree.root.find(path)
+            if not isinstance(other, File) or other.content != file.content:
+                raise _error(errno.ESTALE)
         try:
-            return self._handles[fh][1].read(offset, size)
+            return file.read(offset, size)
         except Exception as e:
             self._note(e)
             raise _error(errno.EIO) from e
@@ -339,21 +364,24 @@ class _Files:
     def release(self, path: str, fh: int) -> None:
         """Close a file."""
         with self._lock:
-            tree, _ = self._handles.pop(fh)
+            tree, *_ = self._handles.pop(fh)
             tree.users -= 1
             if not tree.users and tree is not self._tree:
-                tree.close()
+                tree.close(self._cache)
 
     def _note(self, error: Exception) -> None:
         """Report why something could not be read, once."""
         text = one_line(error)
-        if text not in self._reported and len(self._reported) < _MOST_REPORTED:
-            self._reported.add(text)
-            with suppress(OSError):  # the terminal may have gone
-                self._report(text)
+        if text in self._reported or len(self._reported) > _MOST_REPORTED:
+            return
+        self._reported.add(text)
+        if len(self._reported) > _MOST_REPORTED:
+            text = f"{text}; of further errors, none is reported"
+        with suppress(OSError):  # the terminal may have gone
+            self._report(text)
 
 
-def _member(tree: Tree, path: str) -> Folder | File:
+def _member(tree: MountedTree, path: str) -> Directory | File:
     found = tree.root.find(path)
     if found is None:
         raise _error(errno.ENOENT)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,21 +15,28 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._base.limits import Limits, check_metadata
 from bf16codecs._base.paths import and_parents, given_path
 from bf16codecs._files.folders import Folder as HeldFolder
-from bf16codecs.convert.hugging_face.packed import MANIFEST, Manifest, rest_of, stored_files
-from bf16codecs.convert.restored import restored_files
+from bf16codecs.convert.hugging_face.packed import (
+    MANIFEST,
+    Manifest,
+    check_names,
+    rest_of,
+    stored_files,
+)
 from bf16codecs.errors import StoreError
 from bf16codecs.mount.cache import Cache
 from bf16codecs.mount.tree import (
     FILE_RIGHTS,
     FOLDER_RIGHTS,
-    BytesFile,
     CopiedFile,
+    DecodedFile,
+    Directory,
     File,
-    Folder,
+    IndexFile,
+    LazyModel,
     RangesFile,
     Status,
-    StoredFile,
 )
+from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.kinds import HUB_SCHEME, Kind, address_scheme, path_of, suffix_of
 from bf16codecs.store.opening import Opening, open_either, open_store, split_step
 from bf16codecs.store.reader import ModelReader
@@ -40,17 +46,18 @@ from bf16codecs.store.runs.reader import RunReader
 if TYPE_CHECKING:
     from bf16codecs.store.remote.safetensors import RemoteFolder
 
-__all__ = ["Source", "Tree"]
+__all__ = ["MountedTree", "Source"]
 
+_KEPT = DecodedFile, IndexFile, RangesFile
 # The documents of a Zarr group, of which writing changes one at least.
 _DOCUMENTS = "zarr.json", ".zgroup", ".zattrs", ".zmetadata"
 
 
 @dataclass
-class Tree:
+class MountedTree:
     """The files of a source, as it was when it was opened."""
 
-    root: Folder
+    root: Directory
     #: What was there on the disk; None at an address.
     state: Any
     #: When each step of a run was first seen, in nanoseconds since 1970.
@@ -60,8 +67,10 @@ class Tree:
     #: How many files are open in it.
     users: int = 0
 
-    def close(self) -> None:
-        """Close stores and connections."""
+    def close(self, cache: Cache) -> None:
+        """Close stores and connections; the cache forgets what was decoded."""
+        files = (file for _, file in self.root.files())
+        cache.forget_files({file.cached for file in files if isinstance(file, DecodedFile)})
         self.opened.close()
 
 
@@ -109,14 +118,14 @@ class Source:
                 found.append((path.name, status.st_ino, status.st_size, status.st_mtime_ns))
         return found[1:] or found  # a folder changes while others work in it
 
-    def open(self, cache: Cache, earlier: Tree | None = None) -> Tree:
+    def open(self, cache: Cache, earlier: MountedTree | None = None) -> MountedTree:
         """Open it; what is decoded is kept in the cache.
 
         `earlier` is the tree of the same source from before it changed. Errors are those of
         `bf16codecs.open_model`.
         """
         opening = Opening(self.storage_options, Limits(self.max_bytes), base=self.base)
-        tree = Tree(Folder(Status(FOLDER_RIGHTS, 0)), self.state())
+        tree = MountedTree(Directory(Status(FOLDER_RIGHTS, 0)), self.state())
         with tree.opened:
             found = _packed(self, opening)
             if found is not None:
@@ -125,8 +134,20 @@ class Source:
                 reader = open_either(self.text, opening)
                 tree.opened.callback(reader.close)
                 _add_models(tree, reader, cache, {} if earlier is None else earlier.times)
+            if earlier is not None:
+                _date_changes(tree.root, earlier.root)
             tree.opened = tree.opened.pop_all()
         return tree
+
+
+def _date_changes(root: Directory, earlier: Directory) -> None:
+    """Let files that have changed have another time, by which the system notices that."""
+    for path, file in root.files():
+        before = earlier.find(path)
+        if isinstance(before, _KEPT) and isinstance(file, _KEPT):
+            is_other = file.content != before.content
+            if is_other and file.status[1:] == before.status[1:]:
+                file.changed_at(time.time_ns())
 
 
 def _changed_at(path: Path | None) -> int:
@@ -141,30 +162,52 @@ def _changed_at(path: Path | None) -> int:
 
 
 def _add_models(
-    tree: Tree, reader: ModelReader, cache: Cache, earlier: Mapping[RunStep, int]
+    tree: MountedTree, reader: ModelReader, cache: Cache, earlier: Mapping[RunStep, int]
 ) -> None:
     """Add the files of a model, or a folder for each step of a run."""
     where = path_of(reader.location[0])
     changed = _changed_at(Path(where) if where else None)
-    tree.root = Folder(Status(FOLDER_RIGHTS, changed))
+    tree.root = Directory(Status(FOLDER_RIGHTS, changed))
     if not isinstance(reader, RunReader):
-        tree.root.members.update(_files(reader, cache, Status(FILE_RIGHTS, changed)))
+        tree.root.members.update(_checked_files(reader, cache, Status(FILE_RIGHTS, changed)))
         return
     tree.times = {step: earlier.get(step, changed) for step in reader.run.steps}
     for step, seen in tree.times.items():
-        files = _files(reader.step(step.number), cache, Status(FILE_RIGHTS, seen))
-        tree.root.members[f"step-{step.number}"] = Folder(Status(FOLDER_RIGHTS, seen), files)
+        # There may be thousands of steps, each with hundreds of tensors.
+        model = LazyModel(partial(reader.step, step.number))
+        files = _files(model, step.files, step.index, cache, Status(FILE_RIGHTS, seen), step)
+        tree.root.members[f"step-{step.number}"] = Directory(Status(FOLDER_RIGHTS, seen), files)
 
 
-def _files(reader: ModelReader, cache: Cache, status: Status) -> dict[str, Folder | File]:
+def _checked_files(
+    reader: ModelReader, cache: Cache, status: Status
+) -> dict[str, Directory | File]:
+    """Return the original files of a model, by their names, once its metadata are checked."""
+    info, model = reader.info, LazyModel(lambda: reader)
+    files = _files(model, info.files, info.index, cache, status)
+    for file in files.values():
+        if isinstance(file, DecodedFile):
+            file.check()
+    return files
+
+
+def _files(
+    model: LazyModel,
+    stored: Sequence[StoredFile],
+    index: StoredFile | None,
+    cache: Cache,
+    status: Status,
+    step: RunStep | None = None,
+) -> dict[str, Directory | File]:
     """Return the original files of a model, by their names."""
-    files = restored_files(reader, None)
-    found: dict[str, Folder | File] = {
-        name: StoredFile(status, reader, number, cache)
-        for number, name in enumerate(files.names[: len(files.headers)])
-    }
-    if files.index is not None:
-        found[files.names[-1]] = BytesFile(status, files.index)
+    found: dict[str, Directory | File] = {}
+    for number, file in enumerate(stored):
+        # Without digests, nothing says that another file is the same.
+        content = (step, file) if step is not None or file.digests.kinds else object()
+        sized = status._replace(size=file.size)
+        found[file.name] = DecodedFile(sized, content, model, number, cache)
+    if index is not None:
+        found[index.name] = IndexFile(status._replace(size=index.size), (step, index), model)
     return found
 
 
@@ -178,23 +221,15 @@ class _Packed:
         self._path, self._opening = path, opening
         self.manifest = Manifest.read(path)
 
-    def tree(self, cache: Cache, opened: ExitStack) -> Folder:
+    def tree(self, cache: Cache, opened: ExitStack) -> Directory:
         """Return all files of the original."""
         manifest, path = self.manifest, self._path
         rest, held = rest_of(path, manifest), HeldFolder(path, follow=True)
-        root = Folder(self._folder_status("."))
+        root = Directory(self._folder_status("."))
         for name in rest.folders:
-            root.add(name, Folder(self._folder_status(name)))
-        for name, file in rest.files.items():
-            status = os.stat(file)
-            root.add(
-                name,
-                CopiedFile(
-                    Status.of(status.st_mode, status.st_mtime_ns),
-                    status.st_size,
-                    partial(rest.open, name),
-                ),
-            )
+            root.add(name, Directory(self._folder_status(name)))
+        for name in rest.files:
+            root.add(name, CopiedFile(name, partial(rest.open, name)))
         for store in manifest.stores:
             held.refuse_links(store)  # opening a store would follow links
             _add_store(root, manifest, store, str(path / store), self._opening, cache, opened)
@@ -213,30 +248,37 @@ class _RemotePacked:
 
     def __init__(self, folder: RemoteFolder, address: str, opening: Opening) -> None:
         self._folder, self._address, self._opening = folder, address, opening
-        where = f"{address}/{MANIFEST}"
         file = folder.file(MANIFEST)
         check_metadata(file.size)
-        try:
-            document = json.loads(file.part(0, file.size))
-        except (ValueError, RecursionError) as e:
-            raise StoreError(f"{where}: not JSON ({e})") from e
-        self.manifest = Manifest.of(document, where)
+        self.manifest = Manifest.parse(file.part(0, file.size), f"{address}/{MANIFEST}")
 
-    def tree(self, cache: Cache, opened: ExitStack) -> Folder:
+    def tree(self, cache: Cache, opened: ExitStack) -> Directory:
         """Return all files of the original."""
         manifest, now = self.manifest, time.time_ns()
-        root = Folder(Status.of(manifest.folders["."], now))
-        names = {*manifest.files, *manifest.stores}
-        parents = {parent for name in names for parent in and_parents(name)} - names
-        for name in sorted({*manifest.folders, *parents} - {".", ""}):
-            root.add(name, Folder(Status.of(manifest.folders.get(name, FOLDER_RIGHTS), now)))
+        check_names(manifest, manifest.files, manifest.folders, f"{self._address}/{MANIFEST}")
+        root = Directory(Status.of(manifest.folders["."], now))
+        for name in sorted(_folders(manifest)):
+            root.add(name, Directory(Status.of(manifest.folders.get(name, FOLDER_RIGHTS), now)))
         for name, noted in manifest.files.items():
-            read = self._folder.file(name).part
-            root.add(name, RangesFile(Status.of(noted.mode, now), noted.size, read))
+            file = self._folder.file(name)
+            size = file.size_or_0  # as listed, or as a request tells
+            if size != noted.size:
+                raise StoreError(
+                    f"{self._address}/{name}: has {size} bytes, and {MANIFEST} says {noted.size}"
+                )
+            root.add(name, RangesFile(Status.of(noted.mode, now, size), noted, file.part))
         for store in manifest.stores:
             address = f"{self._address}/{store}"
             _add_store(root, manifest, store, address, self._opening, cache, opened)
         return root
+
+
+def _folders(manifest: Manifest) -> set[str]:
+    """Return the folders of a manifest, and all that files and stores are in."""
+    names = {*manifest.files, *manifest.weights}
+    parents = {parent for name in names for parent in and_parents(name)} - names
+    below = {parent for name in manifest.folders for parent in and_parents(name)}
+    return (below | parents) - {".", ""}
 
 
 def _packed(source: Source, opening: Opening) -> _Packed | _RemotePacked | None:
@@ -274,7 +316,7 @@ def _folder_at(text: str, opening: Opening) -> tuple[RemoteFolder, str]:
 
 
 def _add_store(
-    root: Folder,
+    root: Directory,
     manifest: Manifest,
     store: str,
     location: str,
@@ -291,8 +333,8 @@ def _add_store(
         raise StoreError(f"{location}: has other files than {MANIFEST} says")
     where = path_of(location)
     changed = _changed_at(Path(where) if where else None)
-    for base, file in _files(reader, cache, Status(FILE_RIGHTS, changed)).items():
+    for base, file in _checked_files(reader, cache, Status(FILE_RIGHTS, changed)).items():
         name, entry = noted[base]
-        assert isinstance(file, File)
-        file.status = Status.of(entry.mode, changed)
+        if isinstance(file, _KEPT):
+            file.allow(entry.mode)
         root.add(name, file)

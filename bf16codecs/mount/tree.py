@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from io import FileIO
 from typing import NamedTuple
@@ -14,11 +15,23 @@ from bf16codecs import _core
 from bf16codecs._arrays.array import UnitArray
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cached import cached_property
+from bf16codecs.convert.restored import RestoredFiles, restored_files
+from bf16codecs.errors import StoreError
 from bf16codecs.mount.cache import Cache, CachedFile
 from bf16codecs.safetensors import Header
 from bf16codecs.store.reader import ModelReader, stored_arrays
 
-__all__ = ["BytesFile", "CopiedFile", "File", "Folder", "RangesFile", "Status", "StoredFile"]
+__all__ = [
+    "CopiedFile",
+    "DecodedFile",
+    "Directory",
+    "File",
+    "IndexFile",
+    "LazyModel",
+    "RangesFile",
+    "Status",
+]
 
 #: Rights of files and folders whose store has none.
 FILE_RIGHTS, FOLDER_RIGHTS = 0o444, 0o555
@@ -26,78 +39,93 @@ FILE_RIGHTS, FOLDER_RIGHTS = 0o444, 0o555
 _READ_ONLY = 0o555
 
 
-@dataclass(frozen=True)
-class Status:
-    """The rights of a file or folder, and when it changed last, in nanoseconds since 1970."""
+class Status(NamedTuple):
+    """The rights of a file or folder, when it changed last, in nanoseconds since 1970, its size."""
 
     rights: int
     mtime_ns: int
+    size: int = 0
 
     @classmethod
-    def of(cls, mode: int, mtime_ns: int) -> Status:
+    def of(cls, mode: int, mtime_ns: int, size: int = 0) -> Status:
         """Return the status of what has a mode: nobody may write."""
-        return cls(mode & _READ_ONLY, mtime_ns)
+        return cls(mode & _READ_ONLY, mtime_ns, size)
 
 
 @dataclass(frozen=True)
-class Folder:
+class Directory:
     """A folder, with files and folders by name."""
 
     status: Status
-    members: dict[str, Folder | File] = field(default_factory=dict)
+    members: dict[str, Directory | File] = field(default_factory=dict)
 
-    def find(self, path: str) -> Folder | File | None:
+    def find(self, path: str) -> Directory | File | None:
         """Return what is at a path with slashes; empty for this folder."""
-        found: Folder | File | None = self
+        found: Directory | File | None = self
         for name in filter(None, path.split("/")):
-            found = found.members.get(name) if isinstance(found, Folder) else None
+            found = found.members.get(name) if isinstance(found, Directory) else None
         return found
 
-    def add(self, path: str, member: Folder | File) -> None:
+    def add(self, path: str, member: Directory | File) -> None:
         """Add a file or a folder, whose parents are there."""
         parent, _, name = path.rpartition("/")
         folder = self.find(parent)
-        assert isinstance(folder, Folder)
+        if not isinstance(folder, Directory) or name in folder.members:
+            raise StoreError(f"{path!r:.200} is there twice, or in a file")
         folder.members[name] = member
+
+    def files(self, path: str = "") -> Iterator[tuple[str, File]]:
+        """Yield all files below, with their paths."""
+        for name, member in self.members.items():
+            if isinstance(member, Directory):
+                yield from member.files(f"{path}{name}/")
+            else:
+                yield path + name, member
 
     def total(self) -> tuple[int, int]:
         """Return the size of all files below, and how many files and folders there are."""
         nbytes = count = 0
         for member in self.members.values():
-            below, members = member.total() if isinstance(member, Folder) else (member.size, 0)
+            below, members = (
+                member.total() if isinstance(member, Directory) else (member.status.size, 0)
+            )
             nbytes, count = nbytes + below, count + members + 1
         return nbytes, count
 
 
 class File(ABC):
-    """A file of `size` bytes; several threads may read."""
+    """A file; several threads may read.
 
-    def __init__(self, status: Status, size: int) -> None:
-        self.status, self.size = status, size
+    Attributes
+    ----------
+    content
+        Equal for files, of trees of one source, that have the same content.
+    """
+
+    content: Hashable
+
+    @property
+    @abstractmethod
+    def status(self) -> Status:
+        """Its rights, when it changed last, and its size."""
 
     @abstractmethod
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes from an offset on, fewer only at the end of the file."""
 
 
-class BytesFile(File):
-    """A file whose content is in memory: an index."""
-
-    def __init__(self, status: Status, content: bytes) -> None:
-        super().__init__(status, len(content))
-        self._content = content
-
-    def read(self, start: int, nbytes: int) -> bytes:
-        """Return bytes from an offset on."""
-        return self._content[start : start + nbytes]
-
-
 class CopiedFile(File):
-    """A file that lies in a packed folder as it is, opened for each read."""
+    """A file that lies in a packed folder as it is, and is opened for each use."""
 
-    def __init__(self, status: Status, size: int, open_file: Callable[[], FileIO]) -> None:
-        super().__init__(status, size)
-        self._open = open_file
+    def __init__(self, name: str, open_file: Callable[[], FileIO]) -> None:
+        self.content, self._open = name, open_file
+
+    @property
+    def status(self) -> Status:
+        """Its status by now."""
+        with self._open() as file:
+            status = os.fstat(file.fileno())
+        return Status.of(status.st_mode, status.st_mtime_ns, status.st_size)
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes from an offset on."""
@@ -105,17 +133,70 @@ class CopiedFile(File):
             return os.pread(file.fileno(), nbytes, start)
 
 
-class RangesFile(File):
+class _Kept(File):
+    """A file whose status is known when the tree is made."""
+
+    def __init__(self, status: Status, content: Hashable) -> None:
+        self._status, self.content = status, content
+
+    @property
+    def status(self) -> Status:
+        """Its rights, when it changed last, and its size."""
+        return self._status
+
+    def allow(self, mode: int) -> None:
+        """Give it the rights of a mode."""
+        self._status = self._status._replace(rights=mode & _READ_ONLY)
+
+    def changed_at(self, mtime_ns: int) -> None:
+        """Set when it changed last."""
+        self._status = self._status._replace(mtime_ns=mtime_ns)
+
+
+class RangesFile(_Kept):
     """A file that lies in a packed folder at an address."""
 
-    def __init__(self, status: Status, size: int, read_range: Callable[[int, int], bytes]) -> None:
-        super().__init__(status, size)
+    def __init__(
+        self, status: Status, content: Hashable, read_range: Callable[[int, int], bytes]
+    ) -> None:
+        super().__init__(status, content)
         self._read = read_range
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes from an offset on."""
-        stop = min(start + nbytes, self.size)
+        stop = min(start + nbytes, self.status.size)
         return self._read(start, stop) if start < stop else b""
+
+
+class IndexFile(_Kept):
+    """The index of shards, which is read whole at first."""
+
+    def __init__(self, status: Status, content: Hashable, model: LazyModel) -> None:
+        super().__init__(status, content)
+        self._model = model
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        """Return bytes from an offset on."""
+        index = self._model.files.index or b""
+        if len(index) != self.status.size:
+            raise StoreError(f"an index of {len(index)} bytes, and not {self.status.size}")
+        return index[start : start + nbytes]
+
+
+class LazyModel:
+    """A model that is opened when it is first read; several threads may ask for it."""
+
+    def __init__(self, open_reader: Callable[[], ModelReader]) -> None:
+        self._open, self._lock = open_reader, threading.Lock()
+        self._files: RestoredFiles | None = None
+
+    @property
+    def files(self) -> RestoredFiles:
+        """Its original files."""
+        with self._lock:
+            if self._files is None:
+                self._files = restored_files(self._open(), None)
+            return self._files
 
 
 class _Region(NamedTuple):
@@ -129,20 +210,37 @@ class _Region(NamedTuple):
     unit_nbytes: int = 0
 
 
-class StoredFile(File):
+class DecodedFile(_Kept):
     """A file of a model in a store, whose tensors are decoded as they are read."""
 
-    def __init__(self, status: Status, reader: ModelReader, number: int, cache: Cache) -> None:
-        header = reader.headers[number]
-        super().__init__(status, header.file_size)
-        self._reader, self._number = reader, number
-        self._regions = _regions(reader, header, number)
-        self._starts = [region.start for region in self._regions]
-        self._cached = CachedFile(cache, self.size, self._unit_at, self._decode)
+    def __init__(
+        self, status: Status, content: Hashable, model: LazyModel, number: int, cache: Cache
+    ) -> None:
+        super().__init__(status, content)
+        self._model, self._number = model, number
+        self.cached = CachedFile(cache, status.size, self._unit_at, self._decode)
+
+    @cached_property
+    def _regions(self) -> list[_Region]:
+        """The regions of the file, in order; none is empty."""
+        files = self._model.files
+        header = files.headers[self._number]
+        if header.file_size != self.status.size:
+            raise StoreError(f"a file of {header.file_size} bytes, and not {self.status.size}")
+        return _regions(files.reader, header)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [region.start for region in self._regions]
+
+    def check(self) -> None:
+        """Raise the errors of reading its metadata."""
+        _ = self._starts
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes from an offset on."""
-        return self._cached.read(start, nbytes)
+        self.check()  # before the cache's lock is taken, under which units are asked for
+        return self.cached.read(start, nbytes)
 
     def _unit_at(self, at: int) -> tuple[int, int]:
         region = self._region_at(at)
@@ -166,14 +264,14 @@ class StoredFile(File):
             count = min(out.size - done, region.stop - at - done)
             part = out[done : done + count]
             if region.content is None:
-                self._reader.read_range(self._number, at + done, part)
+                self._model.files.reader.read_range(self._number, at + done, part)
             else:
                 begin = at + done - region.start
                 part[:] = memoryview(region.content)[begin : begin + count]
             done += count
 
 
-def _regions(reader: ModelReader, header: Header, number: int) -> list[_Region]:
+def _regions(reader: ModelReader, header: Header) -> list[_Region]:
     """Return the regions of a file, in order; none is empty.
 
     Errors are those of `stored_arrays`: an array is missing, or another than the header says.

@@ -168,3 +168,54 @@ def test_in_processes_however_they_are_started(tmp_path: Path, model: Path) -> N
         check=True,
         env=package_environment(),
     )
+
+
+def test_what_another_library_puts_around_it(model: Path) -> None:
+    safetensors_to_zarr(model, model.with_name("model.zarr"))
+    write_safetensors(model.with_name("other.safetensors"), TENSORS)
+    model.unlink()
+    patch_safetensors()
+    ours = safetensors.safe_open
+    safetensors.safe_open = lambda *args, **options: ours(*args, **options)
+    try:
+        for _ in range(2):
+            with safetensors.safe_open(model, "np") as f:
+                assert sorted(f.keys()) == ["a", "b"]
+            unpatch_safetensors()
+            with pytest.raises(FileNotFoundError):
+                safetensors.safe_open(model, "np")
+            with safetensors.safe_open(model.with_name("other.safetensors"), "np") as f:
+                assert isinstance(f, bound_earlier)
+            patch_safetensors()
+    finally:
+        safetensors.safe_open = ours
+        unpatch_safetensors()
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.zarr", "model.zarr.zip", "tf_model.h5"])
+def test_files_of_others_beside_it(patched: None, model: Path, name: str) -> None:
+    model.unlink()
+    if name == "model.zarr":
+        (model.parent / name).mkdir()
+        (model.parent / name / "zarr.json").write_text(
+            '{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+        )
+    else:
+        (model.parent / name).write_bytes(b"other")
+    with pytest.raises(FileNotFoundError):
+        numpy_files.load_file(model)
+
+
+def test_a_path_of_modules_that_is_no_text(
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(
+        f"import sys, pathlib\nsys.path.append(pathlib.Path({str(tmp_path)!r}))\n{IN_CHILDREN}"
+    )
+    safetensors_to_zarr(model, tmp_path / "model.zarr")
+    model.unlink()
+    subprocess.run(
+        [sys.executable, tmp_path / "program.py", model, "spawn"],
+        check=True,
+        env=package_environment(),
+    )

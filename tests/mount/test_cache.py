@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bf16codecs._base.buffers import Bytes
+from bf16codecs.mount import cache as cache_module
 from bf16codecs.mount.cache import Cache, CachedFile
 from contents import lcg_bytes
 from waiting import wait_until
@@ -152,3 +153,83 @@ def test_several_threads_wait_for_one_that_decodes() -> None:
     assert found == [units.content[10:110]] * 4
     assert units.decoded == {0: 1}
     cache.close()
+
+
+def test_units_larger_than_the_cache_are_decoded_once_by_who_reads_on() -> None:
+    for size in (3 * MiB, 9 * MiB):
+        units = Units([size] * 8)
+        cache, file = units.opened(8 * MiB, ahead=8)
+        for start in range(0, len(units.content), MiB // 2):
+            part = units.content[start : start + MiB // 2]
+            assert file.read(start, MiB // 2) == part
+        cache.close()
+        assert set(units.decoded.values()) == {1}
+
+
+def test_parts_ahead_of_many_readers_do_not_push_each_other_out() -> None:
+    files = [Units([MiB // 2] * 32) for _ in range(10)]
+    cache = Cache(32 * MiB, 8)
+    opened = [CachedFile(cache, len(u.content), u.unit_at, u.decode) for u in files]
+
+    def read(number: int) -> None:
+        for start in range(0, len(files[number].content), MiB // 4):
+            part = files[number].content[start : start + MiB // 4]
+            assert opened[number].read(start, MiB // 4) == part
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    cache.close()
+    decoded = sum(sum(units.decoded.values()) for units in files)
+    assert decoded <= 1.2 * 10 * 32
+
+
+def test_parts_ahead_of_a_reader_that_stopped_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_SECONDS_EXPECTED", 0.0)
+    stopped, going = Units([MiB // 2] * 64), Units([MiB // 2] * 64)
+    cache = Cache(8 * MiB, 2)
+    for units, nbytes in ((stopped, 2 * MiB), (going, 32 * MiB)):
+        file = CachedFile(cache, len(units.content), units.unit_at, units.decode)
+        for start in range(0, nbytes, MiB // 2):
+            file.read(start, MiB // 2)
+    assert going.most == cache.part_nbytes
+    cache.close()
+
+
+def test_without_threads_readers_decode_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = Units([MiB // 2] * 16)
+    cache, file = units.opened()
+
+    def refuse(*args: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(cache._threads, "submit", refuse)
+    assert file.read(0, MiB) == units.content[:MiB]
+    assert file.read(MiB, len(units.content)) == units.content[MiB:]
+    cache.close()
+    # Nor does anybody wait for a cache that was closed.
+    assert file.read(0, MiB) == units.content[:MiB]
+
+
+def test_of_many_readers_only_those_of_a_damaged_unit_get_errors() -> None:
+    for _ in range(20):
+        units = Units([MiB // 8] * 16, frozenset([5]))
+        cache, file = units.opened()
+        failed: list[int] = []
+
+        def read(failed: list[int] = failed, file: CachedFile = file, units: Units = units) -> None:
+            for number, (start, stop) in enumerate(units.ends):
+                try:
+                    assert file.read(start, stop - start) == units.content[start:stop]
+                except ValueError:
+                    failed.append(number)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        cache.close()
+        assert failed == [5] * 4

@@ -293,6 +293,54 @@ def test_a_store_that_is_replaced_appears_under_the_same_names(
         assert_same(file, model)
 
 
+def read_or_stale(descriptor: int, at: int) -> bytes | str:
+    try:
+        return os.pread(descriptor, 100_000, at)
+    except OSError as e:
+        return "stale" if e.errno == errno.ESTALE else str(e)
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".zarr.zip", ".h5"])
+def test_a_file_of_a_store_that_was_replaced_is_stale(tmp_path: Path, suffix: str) -> None:
+    """Also where the new store has the size and the time of the old one."""
+    convert = safetensors_to_hdf5 if suffix == ".h5" else safetensors_to_zarr
+    models = []
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        tensors = {"w": weights((3000, 1000), seed=seed)}
+        models.append(write_safetensors(tmp_path / str(seed) / "m.safetensors", tensors))
+        convert(models[-1], tmp_path / f"{seed}{suffix}")
+        for path in [*(tmp_path / f"{seed}{suffix}").rglob("*"), tmp_path / f"{seed}{suffix}"]:
+            os.utime(path, (1_600_000_000, 1_600_000_000))
+    store = tmp_path / f"store{suffix}"
+    (tmp_path / f"1{suffix}").rename(store)
+    with mounted(store, tmp_path / "m") as found:
+        file = found.folder / "m.safetensors"
+        with open(file, "rb", buffering=0) as opened:
+            begin = os.pread(opened.fileno(), 100_000, 0)
+            assert begin == models[0].read_bytes()[:100_000]
+            store.rename(tmp_path / "old")
+            (tmp_path / f"2{suffix}").rename(store)
+            before = os.stat(file).st_mtime_ns
+            assert wait_until(lambda: os.stat(file).st_mtime_ns != before)
+            assert_same(file, models[1])
+            new = models[1].read_bytes()
+            for at in range(0, len(new), 100_000):
+                # The system may have pages of the new file; of the old one, it has none any more.
+                assert read_or_stale(opened.fileno(), at) in (new[at : at + 100_000], "stale")
+        assert_same(file, models[1])
+
+
+def test_a_copied_file_that_is_edited(tmp_path: Path) -> None:
+    original = write_folder(tmp_path / "original")
+    pack_hugging_face(original, tmp_path / "packed")
+    with mounted(tmp_path / "packed", tmp_path / "m") as found:
+        file = found.folder / "config.json"
+        before = file.read_text()
+        (tmp_path / "packed" / "config.json").write_text(before + " " * 100)
+        assert wait_until(lambda: file.read_text() == before + " " * 100)
+
+
 def test_a_store_that_is_removed_gives_errors(tmp_path: Path, model: Path, store: Path) -> None:
     with (
         mounted(store, tmp_path / "m", "--log", tmp_path / "log") as found,
@@ -376,6 +424,11 @@ def test_in_the_background(tmp_path: Path, model: Path, store: Path) -> None:
 
 
 # --- messages -------------------------------------------------------------------------------------
+
+
+def test_addresses_of_files(tmp_path: Path, model: Path, store: Path) -> None:
+    with mounted(f"file://{store}", tmp_path / "m") as found:
+        assert_same(found.folder / model.name, model)
 
 
 def message(*arguments: object, **environment: str) -> str:

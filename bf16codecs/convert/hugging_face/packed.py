@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from io import FileIO
@@ -39,6 +39,7 @@ __all__ = [
     "NOTE",
     "Manifest",
     "NotedFile",
+    "check_names",
     "copy_noted",
     "folder_modes",
     "mode_of_store",
@@ -81,6 +82,8 @@ class NotedFile:
         noted = cls(_mode(entry["mode"]), entry["size"], Digests.from_entry(entry))
         if noted.digests.blake3 is None:
             raise KeyError("blake3")
+        if type(noted.size) is not int or not 0 <= noted.size < 2**63:
+            raise ValueError("size")
         return noted
 
     def entry(self) -> dict[str, Any]:
@@ -143,11 +146,15 @@ class Manifest:
         Raises StoreError if it is missing or invalid, UnsupportedVersionError if it is too new.
         """
         path = folder / MANIFEST
-        return cls.of(_document(path), str(path))
+        return cls.parse(_content(path), str(path))
 
     @classmethod
-    def of(cls, document: Any, where: str) -> Manifest:
-        """Return the manifest that a document in JSON is, which `where` names; see `read`."""
+    def parse(cls, text: bytes, where: str) -> Manifest:
+        """Parse the text of a manifest, which messages call `where`; errors are those of `read`."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as e:
+            raise StoreError(f"{where}: not JSON ({e})") from e
         layout = document.get("layout") if isinstance(document, dict) else None
         if isinstance(layout, int) and layout > _LAYOUT:
             raise UnsupportedVersionError(f"{where}: layout {layout} needs a newer release")
@@ -177,18 +184,16 @@ class Manifest:
         )
 
 
-def _document(path: Path) -> Any:
+def _content(path: Path) -> bytes:
     try:
         # The folder is not trusted: a link may lead out of it, and a pipe may never end.
         descriptor = Folder(path.parent, follow=True).find(path.name)
         if descriptor is not None:
             with os.fdopen(descriptor, "rb") as file:
                 check_metadata(os.fstat(descriptor).st_size)
-                return json.loads(file.read(MAX_METADATA_BYTES))
+                return file.read(MAX_METADATA_BYTES)
     except StoreError as e:
         raise StoreError(f"{path}: {e}") from e
-    except (ValueError, RecursionError) as e:
-        raise StoreError(f"{path}: not JSON ({e})") from e
     packs = for_caller("pack_hugging_face", "pack-hf without --restore")
     raise StoreError(f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)")
 
@@ -356,28 +361,34 @@ def rest_of(source: Path, manifest: Manifest) -> Tree:
             f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
             f" back, or take its name out of {MANIFEST}"
         )
+    check_names(manifest, tree.files, tree.folders, str(source / MANIFEST))
+    # Empty folders are lost where only files are stored, as on the hub.
+    folders = sorted({*tree.folders, *manifest.folders} - {"."})
+    return replace(tree, folders=folders)
+
+
+def check_names(
+    manifest: Manifest, files: Collection[str], folders: Collection[str], where: str
+) -> None:
+    """Refuse a manifest whose files have a name twice, or are in each other.
+
+    `files` and `folders` are those beside the stores, and `where` is the manifest, for messages.
+    """
     weights = Counter(manifest.weights)
     twice = sorted(name for name, count in weights.items() if count > 1)
     if twice:
-        raise StoreError(
-            f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
-        )
-    doubled = sorted({*tree.files, *tree.folders} & weights.keys())
+        raise StoreError(f"{where}: says that {few(twice, _SHOWN)} is in several stores")
+    doubled = sorted({*files, *folders} & weights.keys())
     if doubled:
         raise StoreError(
-            f"{source}: {few(doubled, _SHOWN)} is there, and a store has it as well: move it out of"
+            f"{where}: {few(doubled, _SHOWN)} is there, and a store has it as well: move it out of"
             " the folder"
         )
-    # Empty folders are lost where only files are stored, as on the hub.
-    folders = sorted({*tree.folders, *manifest.folders} - {"."})
-    both = sorted(
-        {path for folder in folders for path in and_parents(folder)} & {*tree.files, *weights}
-    )
+    inside = {*folders, *manifest.folders} - {"."}
+    inside |= {name.rpartition("/")[0] for name in (*files, *weights)}
+    both = sorted({path for name in inside for path in and_parents(name)} & {*files, *weights})
     if both:
-        raise StoreError(
-            f"{source / MANIFEST}: says that {few(both, _SHOWN)} is a folder, and it is a file"
-        )
-    return replace(tree, folders=folders)
+        raise StoreError(f"{where}: says that {few(both, _SHOWN)} is a folder, and it is a file")
 
 
 def why_not_packed(path: Path) -> str:
