@@ -1,4 +1,4 @@
-# The Rust crate on the C library of without_python. It has no dependencies; the one for zarrs has
+# The Rust crate on the C library that install_alone installs. It has no dependencies; the one for zarrs has
 # some, which cannot be had here: docs/howto/rust.md says how it was tested.
 
 links_zstd() { echo 'int main(void) { return 0; }' | cc -x c - -lzstd -o "$scratch/links_zstd"; } 2>/dev/null
@@ -15,6 +15,7 @@ rust() {
   if cargo fmt --version >/dev/null 2>&1; then
     cargo fmt --check --manifest-path "$crate/Cargo.toml"
   fi
+  install_alone
   export BF16CODECS_C_PREFIX=$scratch/prefix
   if cargo clippy --version >/dev/null 2>&1; then
     CARGO_TARGET_DIR=$scratch/clippy quietly clippy.log cargo clippy --offline --locked --all-targets \

@@ -25,6 +25,7 @@ __all__ = ["Cache", "CachedFile"]
 _MOST_BYTES = 1 << 22
 # After this time, a reader that was expected to go on has stopped.
 _SECONDS_EXPECTED = 5.0
+_NOTHING = np.empty(0, np.uint8)
 
 
 class _Part:
@@ -198,13 +199,20 @@ class CachedFile:
         #: Parts by the units that they have, and by where they end.
         self._at: dict[int, _Part] = {}
         self._ends: dict[int, _Part] = {}
+        #: The part that was read last, which is kept.
+        self._last: tuple[_Part | None, Bytes] = None, _NOTHING
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes from an offset on, fewer at the end; errors are those of decoding."""
         stop, found = min(start + nbytes, self.size), []
+        last, data = self._last
+        if last is not None and last.start <= start and start < stop < last.stop:
+            # Most reads go on in the part of the one before: 20 instead of 55 us.
+            return data[start - last.start : stop - last.start].tobytes()
         while start < stop:
             part, data = self._decoded(start, stop)
             end = min(stop, part.stop)
+            self._last = part, data
             found.append(data[start - part.start : end - part.start].tobytes())
             start = end
         return found[0] if len(found) == 1 else b"".join(found)
@@ -284,3 +292,5 @@ class CachedFile:
             at = self._unit_at(at)[1]
         if self._ends.get(part.stop) is part:
             del self._ends[part.stop]
+        if self._last[0] is part:
+            self._last = None, _NOTHING

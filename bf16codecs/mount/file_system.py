@@ -104,7 +104,7 @@ def mount(
     cache = Cache(cache_bytes, _AHEAD_REMOTE if opened.path is None else _AHEAD)
     with (
         codec_threads(threads),
-        _Operations(opened, cache, ready, report) as files,
+        _Operations(opened, place, cache, ready, report) as files,
         _plain_signals(),
     ):
         options: dict[str, Any] = {
@@ -181,6 +181,18 @@ def _checked(folder: str | os.PathLike[str]) -> Path:
     return place
 
 
+def _widen_readahead(place: Path) -> None:
+    """Let the system ask for 1 MiB at a time, and not for 128 KiB, as only root may.
+
+    Each request takes Python 0.1 ms.
+    """
+    with suppress(OSError):
+        for line in _lines_of("/proc/self/mountinfo"):
+            _, _, device, _, where, *_ = line.split()
+            if _named(where) == str(place):
+                Path("/sys/class/bdi", device, "read_ahead_kb").write_text("1024")
+
+
 def _names_in(place: Path) -> list[str]:
     """List a folder; a mount of ours whose process was killed is removed first."""
     try:
@@ -196,16 +208,22 @@ def _names_in(place: Path) -> list[str]:
 
 def _is_ours(place: Path) -> bool:
     """Tell whether a folder is a mount of this package, dead or alive."""
-    with suppress(OSError), open("/proc/self/mounts", errors="surrogateescape") as mounts:
-        for line in mounts:
+    with suppress(OSError):
+        for line in _lines_of("/proc/self/mounts"):
             _, where, kind, *_ = line.split()
-            if kind == f"fuse.{_SUBTYPE}" and re.sub(r"\\(\d{3})", _unescaped, where) == str(place):
+            if kind == f"fuse.{_SUBTYPE}" and _named(where) == str(place):
                 return True
     return False
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 8))
+def _lines_of(path: str) -> Iterator[str]:
+    with open(path, errors="surrogateescape") as lines:
+        yield from lines
+
+
+def _named(text: str) -> str:
+    """Return the path that lists of mounts have in octal where it has blanks."""
+    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 @contextmanager
@@ -234,11 +252,12 @@ class _Operations:
     def __init__(
         self,
         source: Source,
+        place: Path,
         cache: Cache,
         ready: Callable[[], None] | None,
         report: Callable[[str], None],
     ) -> None:
-        self._source, self._cache = source, cache
+        self._source, self._place, self._cache = source, place, cache
         self._ready, self._report = ready, report
         self._reported: set[str] = set()
         self.was_ready = False
@@ -343,6 +362,8 @@ class _Operations:
             if isinstance(found, Directory):
                 raise _error(errno.EISDIR)
             handle = next(self._numbers)
+            if handle == 1:  # once the system has set up the mount
+                _widen_readahead(self._place)
             self._handles[handle] = tree, found, path
             tree.users += 1
         return handle
