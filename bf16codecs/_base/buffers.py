@@ -244,6 +244,11 @@ class LentMemory:
         # Without a lock: an array may go while the same thread is about to lend another.
         self._free: list[Bytes] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it keeps no memory."""
+        return not self._free
+
     def array(self, size: int) -> Bytes:
         """Return a new array of undefined content; its views keep the memory as well."""
         if size < _LEAST_LENT:

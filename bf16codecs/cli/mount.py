@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import click
 
-from bf16codecs._base.paths import absolute
+from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.tables import printable
 from bf16codecs.cli.console import say
 from bf16codecs.cli.options import (
@@ -63,21 +64,24 @@ def mount(source: str, folder: str, foreground: bool, log: str | None, **options
     `fusermount3 -u FOLDER`, or `umount FOLDER`, ends it.
     """
     # Files are opened later, when the process may be in another folder.
-    source, folder = _fixed(source), absolute(folder)
+    source, folder = _fixed(source), absolute(given_path(folder, "folder"))
     if options["base"] is not None:
         options["base"] = _fixed(options["base"])
+    log_path = None if log is None else Path(absolute(given_path(log, "log")))
+    if log_path is not None and Path(folder) in log_path.parents:
+        raise click.UsageError("--log lies in FOLDER, where the mount will be")
     if foreground:
-        _mount(source, folder, Path(log) if log else None, lambda: None, options)
+        _mount(source, folder, log_path, lambda: None, options)
         return
-    log_path = _default_log() if log is None else Path(absolute(log))
+    log_path = log_path or _default_log()
     if _in_background(lambda ready: _mount(source, folder, log_path, ready, options), log_path):
-        say(printable(f"mounted on {folder}; to end it: fusermount3 -u {folder}"))
+        say(printable(f"mounted on {folder}; to end it: fusermount3 -u {shlex.quote(folder)}"))
         say(printable(f"errors are in {log_path}"))
 
 
 def _fixed(source: str) -> str:
     """Return the absolute path of a source; an address as it is."""
-    path = path_of(source)
+    path = path_of(given_path(source, "store"))
     return source if path is None else absolute(path)
 
 
@@ -91,26 +95,31 @@ def _mount(
     """Mount, and return once it is unmounted; lines about errors go to the log."""
     from bf16codecs.mount import mount
 
-    program = click.get_current_context().find_root().info_name
+    program = click.get_current_context().command_path
+    is_ready = False
 
     def report(text: str) -> None:
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
         line = printable(f"{folder}: {text}")
-        if log is None:
+        if log is None or not is_ready:
             click.echo(f"{program}: {line}", err=True)
-            return
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(f"{now} {line}\n")
+        if log is not None:
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+
+    def note_ready() -> None:
+        nonlocal is_ready
+        is_ready = True
+        ready()
 
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.open("a").close()  # a typo in its path is told now
-    mount(source, folder, ready=ready, report=report, **options)
+        log.open("a").close()  # that it cannot be written is told now
+    mount(source, folder, ready=note_ready, report=report, **options)
 
 
 def _default_log() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(state) / "bf16codecs" / "mount.log"
+    return Path(absolute(state)) / "bf16codecs" / "mount.log"
 
 
 def _in_background(work: Callable[[Callable[[], None]], None], log: Path) -> bool:

@@ -6,15 +6,15 @@ import functools
 import multiprocessing.spawn
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import from_extra
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model import as_safetensors
 from bf16codecs.model.frameworks import checked_framework
 from bf16codecs.model.tensor import ModelHandle
@@ -40,6 +40,8 @@ class _State:
     original: Any = None
     #: What opens files: that class, or what another library had put in its place.
     opener: Any = None
+    #: The class of its errors.
+    error: type[Exception] | None = None
     #: The function of multiprocessing that ours is around.
     prepare: Callable[..., dict[str, Any]] | None = None
 
@@ -56,7 +58,8 @@ def patch_safetensors() -> None:
     - a path where no file is, if a store in the same folder has a file of that name, such as
       ``model-00001-of-00002.safetensors`` in ``model.zarr``. Then only its tensors are seen.
 
-    Files are opened as before. This reaches names in modules that were imported earlier, all
+    Files are opened as before. Errors of stores are also of `safetensors.SafetensorError`, except
+    those of the system. This reaches names in modules that were imported earlier, all
     threads, and processes of `multiprocessing`, however they are started; programs that are started
     as commands call it themselves. Calling it again changes nothing; `unpatch_safetensors` undoes
     it.
@@ -81,7 +84,7 @@ def patch_safetensors() -> None:
         current = safetensors.safe_open
         if _State.original is None:
             _State.original = native.safe_open
-            _State.opener = current
+            _State.opener, _State.error = current, safetensors.SafetensorError
         # What another library has put there since the first time calls ours.
         for old in {id(each): each for each in (_State.original, _State.opener)}.values():
             _replace(old, safe_open)
@@ -188,8 +191,13 @@ def _store_for(path: Path) -> _Wanted | None:
         if beside.name in names and _files_of(beside):
             return _Wanted(beside, None)
     stores = sorted(name for name in names if name.endswith(STORE_SUFFIXES))
-    found = (name for name in stores if path.name in _files_of(path.with_name(name)))
-    return next((_Wanted(path.with_name(name), path.name) for name in found), None)
+    found = [name for name in stores if path.name in _files_of(path.with_name(name))]
+    if len(found) > 1:
+        raise StoreError(
+            f"{path}: not there, and {found[0]} and {found[1]} both have a file of this name: open"
+            " one of them"
+        )
+    return _Wanted(path.with_name(found[0]), path.name) if found else None
 
 
 def _files_of(store: Path) -> list[str]:
@@ -220,15 +228,56 @@ class _FileHandle(ModelHandle[ModelReader]):
         return _FileHandle, (self.wanted,)
 
 
+@contextmanager
+def _safetensors_errors() -> Iterator[None]:
+    """Let errors also be of the class that programs catch, `safetensors.SafetensorError`."""
+    try:
+        yield
+    except (BF16CodecsError, ValueError) as e:
+        if isinstance(e, OSError) or _State.error is None or isinstance(e, _State.error):
+            raise
+        kind = type(type(e).__name__, (type(e), _State.error), {"__module__": type(e).__module__})
+        error = kind.__new__(kind, *e.args)
+        error.args = e.args
+        error.__dict__.update(e.__dict__)
+        raise error from e
+
+
 class _StoredFile(as_safetensors.safe_open):
     """A file in a store, with the interface of `safetensors.safe_open`."""
 
     def __init__(
         self, wanted: _Wanted, framework: str = "pt", device: Any = "cpu", *, backend: str = "mmap"
     ) -> None:
-        as_safetensors.check_backend(backend)
         self._wanted_file = wanted
-        self._bind(_FileHandle(wanted), *checked_framework(framework, device))
+        with _safetensors_errors():
+            as_safetensors.check_backend(backend)
+            self._bind(_FileHandle(wanted), *checked_framework(framework, device))
+
+    def keys(self) -> list[str]:
+        """Return the tensors' names in alphabetical order."""
+        with _safetensors_errors():
+            return super().keys()
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the ``__metadata__``."""
+        with _safetensors_errors():
+            return super().metadata()
+
+    def get_slice(self, name: str, framework: str | None = None, device: Any = None) -> Any:
+        """Return a tensor that is read when it is indexed."""
+        with _safetensors_errors():
+            return super().get_slice(name, framework, device)
+
+    def load(
+        self,
+        framework: str | None = None,
+        names: Iterable[str] | None = None,
+        device: Any = None,
+    ) -> dict[str, Any]:
+        """Read tensors; so do `get_tensor` and `get_tensors`."""
+        with _safetensors_errors():
+            return super().load(framework, names, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._wanted_file, self._framework, self._device)

@@ -17,7 +17,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from bf16codecs._base.buffers import Bytes
+from bf16codecs import _core
+from bf16codecs._base.buffers import Bytes, LentMemory
 
 __all__ = ["Cache", "CachedFile"]
 
@@ -26,6 +27,23 @@ _MOST_BYTES = 1 << 22
 # After this time, a reader that was expected to go on has stopped.
 _SECONDS_EXPECTED = 5.0
 _NOTHING = np.empty(0, np.uint8)
+
+
+# Memory for single blocks, which random reads need one of after the other. New pages of 4 KiB would
+# take three times as long as decoding; those of a larger array are huge.
+_BLOCK_BYTES, _SLAB_BYTES = _core.DEFAULT_BLOCK_BYTES, 1 << 22
+_blocks = LentMemory(most=4 * _SLAB_BYTES)
+
+
+def _memory(nbytes: int) -> Bytes:
+    """Return memory of undefined content."""
+    if nbytes != _BLOCK_BYTES:
+        return np.empty(nbytes, np.uint8)
+    if _blocks.is_empty:
+        slab = np.empty(_SLAB_BYTES, np.uint8)
+        for start in range(0, _SLAB_BYTES, _BLOCK_BYTES):
+            _blocks.take_back(slab[start : start + _BLOCK_BYTES])
+    return _blocks.array(nbytes)
 
 
 class _Part:
@@ -50,7 +68,7 @@ class _Part:
     def decode(self) -> None:
         """Decode it; those who wait get the result, or the error."""
         try:
-            out = np.empty(self.nbytes, np.uint8)
+            out = _memory(self.nbytes)
             self.file.decode(self.start, out)
         except BaseException as e:
             self.data.set_exception(e)

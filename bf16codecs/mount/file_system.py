@@ -13,12 +13,14 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.messages import from_extra, one_line
+from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.errors import MountError
 from bf16codecs.mount.cache import Cache
@@ -101,12 +103,16 @@ def mount(
         raise ValueError(f"cache_bytes must be at least {LEAST_CACHE_BYTES}, not {cache_bytes}")
     fuse, place = _library(), _checked(folder)
     opened = Source.of(source, base=base, storage_options=storage_options, max_bytes=max_bytes)
+    _refuse_inside(opened, place, folder)
     cache = Cache(cache_bytes, _AHEAD_REMOTE if opened.path is None else _AHEAD)
     with (
         codec_threads(threads),
         _Operations(opened, place, cache, ready, report) as files,
         _plain_signals(),
     ):
+        for text in files.losses:
+            report(text)
+        _interrupt.check()
         options: dict[str, Any] = {
             "fsname": _shown(source),
             "subtype": _SUBTYPE,
@@ -125,10 +131,19 @@ def mount(
         except RuntimeError as e:
             if not files.was_ready:
                 raise MountError(
-                    f"{folder}: the system's FUSE library could not mount there, for the reason"
-                    " above"
+                    f"{folder}: the system's FUSE library could not mount there: it has printed"
+                    " why, unless it was a signal"
                 ) from e
             # Ended by a signal, for which libfuse has no number of its own.
+        if files.failure is not None:
+            raise files.failure
+
+
+def _refuse_inside(source: Source, place: Path, folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder in the source: who looks at the source would wait for the mount."""
+    path = None if source.path is None else Path(os.path.realpath(source.path))
+    if path is not None and (path == place or path in place.parents):
+        raise MountError(f"{folder}: lies in {source.text}: choose a folder outside of it")
 
 
 def _shown(source: str | os.PathLike[str]) -> str:
@@ -159,7 +174,7 @@ def _library() -> Any:
 
 def _checked(folder: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder to mount on; raise MountError if it is unfit."""
-    place = Path(os.path.realpath(folder))
+    place = Path(os.path.realpath(given_path(folder, "folder")))
     try:
         names = _names_in(place)
     except OSError as e:
@@ -261,11 +276,16 @@ class _Operations:
         self._ready, self._report = ready, report
         self._reported: set[str] = set()
         self.was_ready = False
+        #: The error of `ready`.
+        self.failure: BaseException | None = None
+        # libfuse goes to the root folder.
+        self._folder = os.getcwd()
         self._lock = threading.Lock()
         self._tree = source.open(cache)
+        self._state = self._tree.state()
         self._looked_at = time.monotonic()
-        #: The state of the source when it could not be opened again.
-        self._failed_state: Any = None
+        #: The state of the source when it could not be shown.
+        self._left_state: Any = None
         self._handles: dict[int, tuple[MountedTree, File, str]] = {}
         self._numbers = itertools.count(1)
         self._owner = os.getuid(), os.getgid()
@@ -279,11 +299,28 @@ class _Operations:
         self._tree.close(self._cache)
         self._cache.close()
 
+    @property
+    def losses(self) -> Sequence[str]:
+        """What lossy stores have lost."""
+        return self._tree.losses
+
     def init(self, path: str) -> None:
         """Note that the files are there."""
         self.was_ready = True
-        if self._ready is not None:
-            self._ready()
+        try:
+            os.chdir(self._folder)
+            if self._ready is not None:
+                self._ready()
+        except BaseException as e:
+            self.failure = e
+            self._end()
+
+    def _end(self) -> None:
+        """Let libfuse end, which it notices at the next request."""
+        import mfusepy
+
+        mfusepy.fuse_exit()
+        threading.Thread(target=os.path.exists, args=[self._place], daemon=True).start()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -337,20 +374,36 @@ class _Operations:
         now, old = time.monotonic(), self._tree
         if now - self._looked_at < _SECONDS_BETWEEN:
             return old
-        self._looked_at, state = now, self._source.state()
-        if not state or state in (old.state, self._failed_state):
+        self._looked_at, state = now, old.state()
+        if not state or state in (self._state, self._left_state):
             return old
         try:
-            self._tree = self._source.open(self._cache, old)
+            new = self._source.open(self._cache, old)
         except Exception as e:
             # It may be half written; what was there can still be read.
-            self._failed_state = state
+            self._left_state = state
             self._note(e)
             return old
-        self._failed_state = None
+        if not self._can_be(new):
+            self._left_state = state
+            new.close(self._cache)
+            return old
+        self._tree, self._state, self._left_state = new, new.state(), None
+        self._reported.clear()
         if not old.users:
             old.close(self._cache)
-        return self._tree
+        return new
+
+    def _can_be(self, new: MountedTree) -> bool:
+        """Tell whether all files that are open have the same content in another tree.
+
+        The system keeps pages by name: with another file, who reads one would get parts of both.
+        """
+        for _, file, path in self._handles.values():
+            other = new.root.find(path)
+            if not isinstance(other, File) or other.content != file.content:
+                return False
+        return True
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -370,14 +423,8 @@ class _Operations:
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         """Return bytes of a file."""
-        tree, file, path = self._handles[fh]
-        if tree is not self._tree:
-            # The system keeps pages by name, those of this file and of the one in its place.
-            other = self._tree.root.find(path)
-            if not isinstance(other, File) or other.content != file.content:
-                raise _error(errno.ESTALE)
         try:
-            return file.read(offset, size)
+            return self._handles[fh][1].read(offset, size)
         except Exception as e:
             self._note(e)
             raise _error(errno.EIO) from e
@@ -387,6 +434,7 @@ class _Operations:
         with self._lock:
             tree, *_ = self._handles.pop(fh)
             tree.users -= 1
+            self._left_state = None  # it may be shown now
             if not tree.users and tree is not self._tree:
                 tree.close(self._cache)
 
@@ -395,11 +443,10 @@ class _Operations:
         text = one_line(error)
         if text in self._reported or len(self._reported) > _MOST_REPORTED:
             return
-        self._reported.add(text)
-        if len(self._reported) > _MOST_REPORTED:
-            text = f"{text}; of further errors, none is reported"
-        with suppress(OSError):  # the terminal may have gone
-            self._report(text)
+        is_last = len(self._reported) == _MOST_REPORTED
+        with suppress(Exception):  # the terminal may have gone, or the disk be full
+            self._report(f"{text}; further errors are not reported" if is_last else text)
+            self._reported.add(text)
 
 
 def _member(tree: MountedTree, path: str) -> Directory | File:

@@ -58,14 +58,25 @@ class MountedTree:
     """The files of a source, as it was when it was opened."""
 
     root: Directory
-    #: What was there on the disk; None at an address.
-    state: Any
+    #: Files and folders on the disk, of which one changes when the source is written.
+    watched: Sequence[Path] = ()
+    #: What lossy stores have lost.
+    losses: Sequence[str] = ()
     #: When each step of a run was first seen, in nanoseconds since 1970.
     times: Mapping[RunStep, int] = field(default_factory=dict)
     #: Closes everything that was opened.
     opened: ExitStack = field(default_factory=ExitStack)
     #: How many files are open in it.
     users: int = 0
+
+    def state(self) -> Any:
+        """Return what differs after the source was written; empty if that is not known."""
+        found = []
+        for path in self.watched:
+            with suppress(OSError):
+                status = os.stat(path)
+                found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
+        return found
 
     def close(self, cache: Cache) -> None:
         """Close stores and connections; the cache forgets what was decoded."""
@@ -106,18 +117,6 @@ class Source:
         path = path_of(split_step(self.text)[0])
         return None if path is None else Path(path)
 
-    def state(self) -> Any:
-        """Return what differs after the source was written; None if that is not known."""
-        if self.path is None:
-            return None
-        paths = [self.path, *(self.path / name for name in (*_DOCUMENTS, MANIFEST))]
-        found = []
-        for path in paths:
-            with suppress(OSError):
-                status = os.stat(path)
-                found.append((path.name, status.st_ino, status.st_size, status.st_mtime_ns))
-        return found[1:] or found  # a folder changes while others work in it
-
     def open(self, cache: Cache, earlier: MountedTree | None = None) -> MountedTree:
         """Open it; what is decoded is kept in the cache.
 
@@ -125,11 +124,11 @@ class Source:
         `bf16codecs.open_model`.
         """
         opening = Opening(self.storage_options, Limits(self.max_bytes), base=self.base)
-        tree = MountedTree(Directory(Status(FOLDER_RIGHTS, 0)), self.state())
+        tree = MountedTree(Directory(Status(FOLDER_RIGHTS, 0)))
         with tree.opened:
             found = _packed(self, opening)
             if found is not None:
-                tree.root = found.tree(cache, tree.opened)
+                found.fill(tree, cache)
             else:
                 reader = open_either(self.text, opening)
                 tree.opened.callback(reader.close)
@@ -138,6 +137,12 @@ class Source:
                 _date_changes(tree.root, earlier.root)
             tree.opened = tree.opened.pop_all()
         return tree
+
+
+def _documents_of(store: Path) -> list[Path]:
+    """Return what changes when a store is written; a folder also does while others work in it."""
+    documents = [store / name for name in _DOCUMENTS]
+    return documents if any(path.exists() for path in documents) else [store]
 
 
 def _date_changes(root: Directory, earlier: Directory) -> None:
@@ -153,11 +158,9 @@ def _date_changes(root: Directory, earlier: Directory) -> None:
 def _changed_at(path: Path | None) -> int:
     """Return when a store was written, in nanoseconds since 1970; at an address, now."""
     times = []
-    for document in () if path is None else (*(path / name for name in _DOCUMENTS), path):
+    for document in () if path is None else _documents_of(path):
         with suppress(OSError):
             times.append(os.stat(document).st_mtime_ns)
-            if document == path and len(times) > 1:
-                times.pop()
     return max(times, default=time.time_ns())
 
 
@@ -166,8 +169,11 @@ def _add_models(
 ) -> None:
     """Add the files of a model, or a folder for each step of a run."""
     where = path_of(reader.location[0])
-    changed = _changed_at(Path(where) if where else None)
+    path = Path(where) if where else None
+    changed = _changed_at(path)
     tree.root = Directory(Status(FOLDER_RIGHTS, changed))
+    tree.watched = [] if path is None else _documents_of(path)
+    tree.losses = _losses(reader)
     if not isinstance(reader, RunReader):
         tree.root.members.update(_checked_files(reader, cache, Status(FILE_RIGHTS, changed)))
         return
@@ -177,6 +183,11 @@ def _add_models(
         model = LazyModel(partial(reader.step, step.number))
         files = _files(model, step.files, step.index, cache, Status(FILE_RIGHTS, seen), step)
         tree.root.members[f"step-{step.number}"] = Directory(Status(FOLDER_RIGHTS, seen), files)
+
+
+def _losses(reader: ModelReader) -> list[str]:
+    loss = reader.info.loss
+    return [] if loss is None else [f"{reader.where}: {loss.described()}"]
 
 
 def _checked_files(
@@ -221,19 +232,20 @@ class _Packed:
         self._path, self._opening = path, opening
         self.manifest = Manifest.read(path)
 
-    def tree(self, cache: Cache, opened: ExitStack) -> Directory:
-        """Return all files of the original."""
+    def fill(self, tree: MountedTree, cache: Cache) -> None:
+        """Add all files of the original to an empty tree."""
         manifest, path = self.manifest, self._path
         rest, held = rest_of(path, manifest), HeldFolder(path, follow=True)
-        root = Directory(self._folder_status("."))
+        root = tree.root = Directory(self._folder_status("."))
         for name in rest.folders:
             root.add(name, Directory(self._folder_status(name)))
         for name in rest.files:
             root.add(name, CopiedFile(name, partial(rest.open, name)))
         for store in manifest.stores:
             held.refuse_links(store)  # opening a store would follow links
-            _add_store(root, manifest, store, str(path / store), self._opening, cache, opened)
-        return root
+            _add_store(tree, manifest, store, str(path / store), self._opening, cache)
+        stores = (document for store in manifest.stores for document in _documents_of(path / store))
+        tree.watched = [path / MANIFEST, *stores]
 
     def _folder_status(self, name: str) -> Status:
         try:
@@ -252,11 +264,11 @@ class _RemotePacked:
         check_metadata(file.size)
         self.manifest = Manifest.parse(file.part(0, file.size), f"{address}/{MANIFEST}")
 
-    def tree(self, cache: Cache, opened: ExitStack) -> Directory:
-        """Return all files of the original."""
+    def fill(self, tree: MountedTree, cache: Cache) -> None:
+        """Add all files of the original to an empty tree."""
         manifest, now = self.manifest, time.time_ns()
         check_names(manifest, manifest.files, manifest.folders, f"{self._address}/{MANIFEST}")
-        root = Directory(Status.of(manifest.folders["."], now))
+        root = tree.root = Directory(Status.of(manifest.folders["."], now))
         for name in sorted(_folders(manifest)):
             root.add(name, Directory(Status.of(manifest.folders.get(name, FOLDER_RIGHTS), now)))
         for name, noted in manifest.files.items():
@@ -269,8 +281,7 @@ class _RemotePacked:
             root.add(name, RangesFile(Status.of(noted.mode, now, size), noted, file.part))
         for store in manifest.stores:
             address = f"{self._address}/{store}"
-            _add_store(root, manifest, store, address, self._opening, cache, opened)
-        return root
+            _add_store(tree, manifest, store, address, self._opening, cache)
 
 
 def _folders(manifest: Manifest) -> set[str]:
@@ -316,17 +327,16 @@ def _folder_at(text: str, opening: Opening) -> tuple[RemoteFolder, str]:
 
 
 def _add_store(
-    root: Directory,
+    tree: MountedTree,
     manifest: Manifest,
     store: str,
     location: str,
     opening: Opening,
     cache: Cache,
-    opened: ExitStack,
 ) -> None:
     """Add the files that a store of a packed folder has."""
     reader = open_store(location, Kind.FOLDER, opening=opening)
-    opened.callback(reader.close)
+    tree.opened.callback(reader.close)
     entries = manifest.stores[store].items()
     noted = {posixpath.basename(name): (name, entry) for name, entry in entries}
     if stored_files(reader).keys() != noted.keys():
@@ -337,4 +347,5 @@ def _add_store(
         name, entry = noted[base]
         if isinstance(file, _KEPT):
             file.allow(entry.mode)
-        root.add(name, file)
+        tree.root.add(name, file)
+    tree.losses = [*tree.losses, *_losses(reader)]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bf16codecs.convert import pack_hugging_face, safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.errors import CodecError, StoreError
 from bf16codecs.model.patching import patch_safetensors, unpatch_safetensors
 from checkout import package_environment
 from lazy_models import weights, write_safetensors
@@ -98,8 +99,14 @@ def test_shards_of_a_packed_folder(patched: None, tmp_path: Path) -> None:
     with safetensors.safe_open(tmp_path / "packed" / SHARDS[0], "np") as f:
         again = pickle.loads(pickle.dumps(f))
         assert list(again.keys()) == list(f.keys()) == ["embed.weight"]
-        with pytest.raises(KeyError):
-            f.get_tensor("norm.weight")
+        for error in (KeyError, safetensors.SafetensorError):
+            with pytest.raises(error, match=r"no tensor 'norm\.weight'"):
+                f.get_tensor("norm.weight")
+        f.__exit__(None, None, None)
+        with pytest.raises(safetensors.SafetensorError, match="is closed"):
+            f.get_tensor("embed.weight")
+    with pytest.raises(safetensors.SafetensorError, match="backend"):
+        safetensors.safe_open(tmp_path / "packed" / SHARDS[0], "np", backend="none")
 
 
 def test_a_shard_of_a_store_with_a_base(patched: None, tmp_path: Path) -> None:
@@ -108,8 +115,9 @@ def test_a_shard_of_a_store_with_a_base(patched: None, tmp_path: Path) -> None:
         for number, shard in enumerate(SHARDS):
             tensor = {f"w{number}": weights((200, 64), seed=number) * np.float32(2)}
             write_safetensors(tmp_path / name / shard, tensor)
-    safetensors_to_zarr(tmp_path / "old", tmp_path / "old.zarr")
-    safetensors_to_zarr(tmp_path / "new", tmp_path / "new.zarr", base=tmp_path / "old.zarr")
+    base = tmp_path / "old" / "model.zarr"
+    safetensors_to_zarr(tmp_path / "old", base)
+    safetensors_to_zarr(tmp_path / "new", tmp_path / "new.zarr", base=base)
     found = numpy_files.load_file(tmp_path / SHARDS[1])
     assert (
         found["w1"].tobytes() == numpy_files.load_file(tmp_path / "new" / SHARDS[1])["w1"].tobytes()
@@ -219,3 +227,28 @@ def test_a_path_of_modules_that_is_no_text(
         check=True,
         env=package_environment(),
     )
+
+
+def test_two_stores_with_a_file_of_the_name(patched: None, model: Path) -> None:
+    for name in ("a.zarr", "b.h5"):
+        convert = safetensors_to_hdf5 if name == "b.h5" else safetensors_to_zarr
+        convert(model, model.with_name(name))
+    model.unlink()
+    with pytest.raises(StoreError, match=r"a\.zarr and b\.h5 both have a file of this name"):
+        numpy_files.load_file(model)
+    model.with_name("b.h5").unlink()
+    assert_tensors(numpy_files.load_file(model))
+
+
+def test_damage_is_an_error_that_programs_catch(patched: None, model: Path) -> None:
+    store = model.with_name("model.zarr")
+    safetensors_to_zarr(model, store)
+    model.unlink()
+    chunks = [
+        path for path in store.rglob("*") if path.is_file() and "safetensors" not in path.parts
+    ]
+    chunk = max((p for p in chunks if p.suffix != ".json"), key=lambda path: path.stat().st_size)
+    chunk.write_bytes(chunk.read_bytes()[:-10])
+    for error in (safetensors.SafetensorError, CodecError):
+        with pytest.raises(error, match="'a'"):
+            numpy_files.load_file(model)

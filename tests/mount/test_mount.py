@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from bf16codecs.convert import (
     safetensors_to_run,
     safetensors_to_zarr,
 )
+from checkout import package_environment
 from commands import ended, start
 from lazy_models import weights, write_safetensors
 from model_folders import contents, folder_modes, write_folder, write_sharded
@@ -293,15 +295,10 @@ def test_a_store_that_is_replaced_appears_under_the_same_names(
         assert_same(file, model)
 
 
-def read_or_stale(descriptor: int, at: int) -> bytes | str:
-    try:
-        return os.pread(descriptor, 100_000, at)
-    except OSError as e:
-        return "stale" if e.errno == errno.ESTALE else str(e)
-
-
-@pytest.mark.parametrize("suffix", [".zarr", ".zarr.zip", ".h5"])
-def test_a_file_of_a_store_that_was_replaced_is_stale(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".zarr.zip", ".h5"])
+def test_a_store_that_is_replaced_appears_once_no_old_file_is_open(
+    tmp_path: Path, suffix: str
+) -> None:
     """Also where the new store has the size and the time of the old one."""
     convert = safetensors_to_hdf5 if suffix == ".h5" else safetensors_to_zarr
     models = []
@@ -310,25 +307,30 @@ def test_a_file_of_a_store_that_was_replaced_is_stale(tmp_path: Path, suffix: st
         tensors = {"w": weights((3000, 1000), seed=seed)}
         models.append(write_safetensors(tmp_path / str(seed) / "m.safetensors", tensors))
         convert(models[-1], tmp_path / f"{seed}{suffix}")
-        for path in [*(tmp_path / f"{seed}{suffix}").rglob("*"), tmp_path / f"{seed}{suffix}"]:
-            os.utime(path, (1_600_000_000, 1_600_000_000))
+        os.utime(tmp_path / f"{seed}{suffix}", (1_600_000_000, 1_600_000_000))
     store = tmp_path / f"store{suffix}"
     (tmp_path / f"1{suffix}").rename(store)
     with mounted(store, tmp_path / "m") as found:
         file = found.folder / "m.safetensors"
-        with open(file, "rb", buffering=0) as opened:
-            begin = os.pread(opened.fileno(), 100_000, 0)
-            assert begin == models[0].read_bytes()[:100_000]
-            store.rename(tmp_path / "old")
+        with open(file, "rb") as opened:
+            begin = opened.read(1_000_000)
             (tmp_path / f"2{suffix}").rename(store)
-            before = os.stat(file).st_mtime_ns
-            assert wait_until(lambda: os.stat(file).st_mtime_ns != before)
-            assert_same(file, models[1])
-            new = models[1].read_bytes()
-            for at in range(0, len(new), 100_000):
-                # The system may have pages of the new file; of the old one, it has none any more.
-                assert read_or_stale(opened.fileno(), at) in (new[at : at + 100_000], "stale")
-        assert_same(file, models[1])
+            time.sleep(1.5)
+            assert_same(file, models[0])
+            assert begin + opened.read() == models[0].read_bytes()
+        assert wait_until(lambda: file.read_bytes() == models[1].read_bytes())
+
+
+def test_a_store_in_a_packed_folder_that_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "original").mkdir()
+    model = write_safetensors(tmp_path / "original" / "model.safetensors", {"w": weights((99, 9))})
+    pack_hugging_face(tmp_path / "original", tmp_path / "packed")
+    with mounted(tmp_path / "packed", tmp_path / "m") as found:
+        assert_same(found.folder / model.name, model)
+        write_safetensors(model, {"w": weights((99, 9), seed=4)})
+        safetensors_to_zarr(model, tmp_path / "packed" / "model.zarr", overwrite=True)
+        file = found.folder / model.name
+        assert wait_until(lambda: file.read_bytes() == model.read_bytes())
 
 
 def test_a_copied_file_that_is_edited(tmp_path: Path) -> None:
@@ -402,6 +404,60 @@ def test_what_else_was_killed_is_not_removed(tmp_path: Path, store: Path) -> Non
         assert is_mounted(found.folder)
 
 
+def test_a_signal_while_it_starts(tmp_path: Path, store: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for number, how in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
+        # While a module is imported, signals are noted alone.
+        before = f"""
+import os, bf16codecs.mount.file_system as f
+really = f._checked
+f._checked = lambda folder: (f._interrupt.note({int(number)}, f), really(folder))[1]
+class Importing: f_code = type("C", (), {{"co_filename": "<frozen importlib._bootstrap>"}})
+f._interrupt._is_importing = lambda frame: True
+"""
+        arguments = ("mount", "--foreground", store, tmp_path / "m")
+        process = start("bf16codecs", *arguments, before=before)
+        assert ended(process) == ("", f"bf16codecs mount: {how}\n")
+        assert process.returncode == 128 + number
+        assert not is_mounted(tmp_path / "m")
+
+
+def test_the_log_is_where_it_was_named(tmp_path: Path, model: Path, store: Path) -> None:
+    files = [path for path in store.rglob("*") if path.is_file()]
+    damage(max(files, key=lambda path: path.stat().st_size), 100_000)
+    before = f"import os; os.chdir({str(tmp_path)!r})"
+    with mounted(store, tmp_path / "m", "--log", "log", before=before) as found:
+        with pytest.raises(OSError, match="Input/output error"):
+            (found.folder / model.name).read_bytes()
+        assert "checksum" in (tmp_path / "log").read_text()
+
+
+def test_what_goes_wrong_when_it_is_ready(tmp_path: Path, store: Path) -> None:
+    (tmp_path / "m").mkdir()
+    code = f"""
+import os
+from bf16codecs.mount import mount
+def ready():
+    raise RuntimeError("no")
+try:
+    mount({str(store)!r}, {str(tmp_path / "m")!r}, ready=ready)
+except RuntimeError as e:
+    assert str(e) == "no"
+    assert os.getcwd() == {str(tmp_path)!r}
+    print("ended")
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=package_environment(),
+    )
+    assert found.stdout == "ended\n", found.stderr
+    assert not is_mounted(tmp_path / "m")
+
+
 def test_in_the_background(tmp_path: Path, model: Path, store: Path) -> None:
     folder, log = tmp_path / "m", tmp_path / "logs" / "log"
     folder.mkdir()
@@ -438,15 +494,21 @@ def message(*arguments: object, **environment: str) -> str:
     return err
 
 
-def test_what_cannot_be_mounted(tmp_path: Path, store: Path) -> None:
+def test_what_cannot_be_mounted(tmp_path: Path, model: Path, store: Path) -> None:
+    (tmp_path / "folder").mkdir()
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "No such file or directory" in message(tmp_path / "stor.zarr", empty)
     assert "did you mean" in message(tmp_path / "stor.zarr", empty)
-    assert "not a model store" in message(empty, empty)
+    assert "not a model store" in message(model.parent / "folder", empty)
     assert "No such folder: make it first" in message(store, tmp_path / "none")
     assert "not empty: it has 'empty'" in message(store, tmp_path)
     assert "Not a directory" in message(store, store / "zarr.json")
     assert "libfuse 3" in message(store, empty, FUSE_LIBRARY_NAME="nothing")
     assert "has no base" in message(store, empty, "--base", store)
+    inside = store / "inside"
+    inside.mkdir()
+    assert f"{inside}: lies in {store}: choose a folder outside of it" in message(store, inside)
+    for arguments in (("", empty), (store, "")):
+        assert "is empty" in message(*arguments)
     assert not is_mounted(empty)
