@@ -301,7 +301,7 @@ class _Operations:
 
     @property
     def losses(self) -> Sequence[str]:
-        """What lossy stores have lost."""
+        """The losses of lossy stores."""
         return self._tree.losses
 
     def init(self, path: str) -> None:
