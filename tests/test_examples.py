@@ -31,6 +31,7 @@ MISUSES = [
     ("measure_reading", ["missing"]),
     ("measure_reading", ["m.zip"]),
     ("measure_reading", ["m.zarr", "missing"]),
+    ("measure_updates", ["missing"]),
     ("measure_zarr", ["--rounds", "0", "--rows", "1", "--only", "blocks"]),
     ("orbax_sizes", []),
     ("read_hdf5", ["missing"]),
@@ -117,6 +118,23 @@ def test_a_fleet_at_scale() -> None:
     assert len(rates) == 7
     assert all(0 < rate <= 1 for rate in rates)
     assert rates[-1] > 0.9
+
+
+def test_updates_are_measured(demo_model: Path) -> None:
+    pytest.importorskip("safetensors")
+    example = ROOT / "examples" / "measure_updates.py"
+    done = subprocess.run(
+        [sys.executable, example, demo_model, "--megabytes", "1", "--rounds", "1"],
+        capture_output=True,
+        text=True,
+        env=package_environment(),
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    head, steps, *rates = done.stdout.splitlines()
+    assert head == "67 MB, 1 % of the values changed"
+    assert steps.startswith("2 steps in ")
+    assert [line.split()[0] for line in rates] == ["copied", "compared", "trusted"]
 
 
 @pytest.mark.slow

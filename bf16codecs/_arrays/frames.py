@@ -223,7 +223,11 @@ class Decoder:
         for task in filter(self._is_against_base, batch.tasks):
             start, stop = self._head.span(task)
             view = self._part.view(start, stop)
-            base = new_memory(self._part.out, stop - start) if view is None else view
+            if view is None:
+                base = new_memory(self._part.out, stop - start)
+            else:
+                self._part.kept(view)
+                base = view
             base = base[: min(stop, self._head.items_end) - start]
             first = start - task.version * self._head.version_bytes
             self._part.base(first, first + base.size, base)
@@ -257,6 +261,8 @@ class Decoder:
         is_reusable = out is None
         if out is None:
             out = self._room(stop - start, task.children)
+        elif not self._is_against_base(task):
+            self._part.kept(out)
         try:
             self._head.decode(task, payload, out, base)
         except BaseMismatchError as e:

@@ -52,8 +52,10 @@ class MemoryArray(RangeReader):
         self._values, self._bytes = values, values.reshape(-1).view(np.uint8)
 
     def read_range(self, start: int, stop: int, out: Memory) -> None:
-        """Read a range of its bytes."""
-        out[:] = self._bytes[start:stop]
+        """Read a range of its bytes, which may be there already."""
+        values = self._bytes[start:stop]
+        if not isinstance(out, np.ndarray) or out.ctypes.data != values.ctypes.data:
+            out[:] = values
 
     def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         """Read a box of its items."""

@@ -15,10 +15,12 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory
 
-__all__ = ["Base", "ChunkPart", "base_advice", "touched_ranges"]
+__all__ = ["Base", "ChunkPart", "Keep", "base_advice", "touched_ranges"]
 
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
 Base = Callable[[int, int, Any], None]
+#: Is called with memory before it is overwritten.
+Keep = Callable[[Bytes], None]
 
 # Gaps between ranges to read that cost more to leave out than to read.
 _GAP = 1 << 16
@@ -46,6 +48,8 @@ class ChunkPart:
     base: Base | None = None
     #: The version of the chunk that the base is: it is not decoded. None if it is outside of it.
     known: int | None = None
+    #: Is called with parts of `out`, on the host, that frames are about to be decoded to.
+    keep: Keep | None = None
     #: Whether missing versions are read as bytes of 255. Otherwise asking for one is an error.
     pads: bool = False
 
@@ -81,7 +85,13 @@ class ChunkPart:
         last = min(start + content.size, self.offset + self.out.size)
         if first < last:
             target = slice(first - self.offset, last - self.offset)
+            self.kept(self.out[target])
             self.out[target] = content[first - start : last - start]
+
+    def kept(self, memory: Any) -> None:
+        """Note that a part of `out` is about to be overwritten."""
+        if self.keep is not None:
+            self.keep(memory)
 
 
 def touched_ranges(

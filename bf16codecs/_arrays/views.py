@@ -22,8 +22,9 @@ from bf16codecs._arrays.array import (
     UnitArray,
     Work,
 )
-from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
+from bf16codecs._arrays.parts import Keep
 from bf16codecs._base.buffers import Bytes, row_of
 from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
@@ -54,6 +55,19 @@ class StepView(UnitArray):
             return None
         view = copy(self)
         view._array = array.against(known, values)
+        return view
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether `keeping` is possible: see `ChunkedArray`."""
+        plan = ArrayPlan(self.label, self.dtype.name, self.shape, self.chunks)
+        return plan.is_contiguous and self.decodes_ranges
+
+    def keeping(self, keep: Keep) -> StepView:
+        """Return this step, which calls `keep` with memory before chunks are decoded to it."""
+        assert isinstance(self._array, ChunkedArray)
+        view = copy(self)
+        view._array = self._array.keeping(keep)
         return view
 
     def base_jobs(self) -> Iterator[Job]:

@@ -1,7 +1,7 @@
 """Updates arrays from one model to another, whose differences are decoded against them.
 
-Tensors are decoded beside the arrays and copied once they are right, so each array has the old or
-the new values, whatever fails.
+Each array has the old or the new values, whatever fails. Where differences are decoded in place,
+what is overwritten is kept until a tensor is right; other tensors are decoded beside their arrays.
 """
 
 from __future__ import annotations
@@ -71,12 +71,17 @@ class Update:
     def run(self) -> Iterator[str]:
         """Update the arrays, and yield the names of tensors that are new."""
         for items in grouped(self._items, _TOGETHER_BYTES):
-            arrays = _arrays_for(items)
-            jobs = (job for item, out in zip(items, arrays, strict=True) for job in item.jobs(out))
-            run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
-            for item, array in zip(items, arrays, strict=True):
-                item.values[...] = array
-                yield item.tensor.name
+            works = _works_on(items)
+            jobs = (job for work in works for job in work.jobs())
+            try:
+                run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
+            except BaseException:
+                for work in works:
+                    work.restore()
+                raise
+            for work in works:
+                work.finish()
+                yield work.item.tensor.name
 
     @property
     def _concurrency(self) -> int:
@@ -125,26 +130,62 @@ class _Item(NamedTuple):
         """Yield jobs that compare its values with those that the model needs."""
         return iter(()) if self.found.base_jobs is None else self.found.base_jobs()
 
-    def jobs(self, out: NDArray[Any]) -> Iterator[Job]:
-        """Yield jobs that decode it to an array of its shape and dtype."""
-        array = self.found.array
-        return array.box_jobs([range(size) for size in array.shape], out.view(array.dtype))
+
+class _Work:
+    """The decoding of a tensor, and memory of its size."""
+
+    def __init__(self, item: _Item, memory: Bytes) -> None:
+        self.item, self._memory = item, memory
+        #: Ranges of the values that are in `memory`, and overwritten.
+        self._kept: list[tuple[int, int]] = []
+
+    @property
+    def _is_in_place(self) -> bool:
+        return self.item.found.keeping is not None
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield jobs that decode it."""
+        array, out = self.item.found.array, self._memory
+        if self.item.found.keeping is not None:
+            array, out = self.item.found.keeping(self._keep), self._values
+        stored = out.view(array.dtype).reshape(array.shape)
+        return array.box_jobs([range(size) for size in array.shape], stored)
+
+    @property
+    def _values(self) -> Bytes:
+        return self.item.values.reshape(-1).view(np.uint8)
+
+    def _keep(self, memory: Bytes) -> None:
+        start = memory.ctypes.data - self.item.values.ctypes.data
+        stop = start + memory.size
+        self._memory[start:stop] = memory
+        self._kept.append((start, stop))
+
+    def restore(self) -> None:
+        """Let the values be what they were, after jobs have ended or failed."""
+        values = self._values
+        for start, stop in self._kept:
+            values[start:stop] = self._memory[start:stop]
+
+    def finish(self) -> None:
+        """Let the values be the new ones."""
+        if not self._is_in_place:
+            self._values[:] = self._memory
 
 
 # Of this thread: memory that the allocator gives back and forth would be new pages every time.
 _memory = ThreadBuffer()
 
 
-def _arrays_for(items: Sequence[_Item]) -> list[NDArray[Any]]:
-    """Return arrays of undefined content for tensors, this thread's until its next call."""
+def _works_on(items: Sequence[_Item]) -> list[_Work]:
+    """Return works on tensors; their memory is this thread's until its next call."""
     nbytes = sum(item.room for item in items)
     rest: Bytes = _memory.get(nbytes) if nbytes <= _TOGETHER_BYTES else np.empty(nbytes, np.uint8)
-    arrays = []
+    works = []
     for item in items:
-        tensor = item.tensor
-        arrays.append(rest[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape))
+        works.append(_Work(item, rest[: item.tensor.nbytes]))
         rest = rest[item.room :]
-    return arrays
+    return works
 
 
 class Part(Protocol):

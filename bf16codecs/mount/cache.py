@@ -8,7 +8,6 @@ lets other threads decode the next ones.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -19,6 +18,7 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._base.buffers import Bytes, LentMemory
+from bf16codecs._base.forks import make_lock
 
 __all__ = ["Cache", "CachedFile"]
 
@@ -91,7 +91,7 @@ class Cache:
         self.most_nbytes, self.ahead = most_nbytes, ahead
         #: The largest part of several units: those of two readers, and those ahead of them, fit.
         self.part_nbytes = min(_MOST_BYTES, most_nbytes // (2 * (ahead + 2)))
-        self.lock = threading.Lock()
+        self.lock = make_lock()
         self._parts: OrderedDict[_Part, None] = OrderedDict()
         self.nbytes = self._expected_nbytes = 0
         self._threads = ThreadPoolExecutor(ahead, "bf16codecs-ahead")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import from_extra, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
@@ -280,7 +281,7 @@ class _Operations:
         self.failure: BaseException | None = None
         # libfuse goes to the root folder.
         self._folder = os.getcwd()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._tree = source.open(cache)
         self._state = self._tree.state()
         self._looked_at = time.monotonic()

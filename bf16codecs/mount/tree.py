@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
@@ -16,6 +15,7 @@ from bf16codecs._arrays.array import UnitArray
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
+from bf16codecs._base.forks import make_lock
 from bf16codecs.convert.restored import RestoredFiles, restored_files
 from bf16codecs.errors import StoreError
 from bf16codecs.mount.cache import Cache, CachedFile
@@ -187,7 +187,7 @@ class LazyModel:
     """A model that is opened when it is first read; several threads may ask for it."""
 
     def __init__(self, open_reader: Callable[[], ModelReader]) -> None:
-        self._open, self._lock = open_reader, threading.Lock()
+        self._open, self._lock = open_reader, make_lock()
         self._files: RestoredFiles | None = None
 
     @property

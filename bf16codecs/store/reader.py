@@ -14,6 +14,7 @@ import numpy as np
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Job, RangeReader, UnitArray
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.parts import Keep
 from bf16codecs._arrays.views import rounded_array, widened_array
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
@@ -107,10 +108,14 @@ class Against(NamedTuple):
     """The array of a tensor, and what compares values at hand with those that it needs.
 
     `base_jobs` yields jobs that raise BaseMismatchError; it is None where no values are used.
+    `keeping` returns the array for decoding it to the values themselves: it calls a function with
+    memory before that is overwritten. It is None where that is not possible, since more of the
+    values is needed than what is overwritten.
     """
 
     array: ArrayReader
     base_jobs: Callable[[], Iterator[Job]] | None = None
+    keeping: Callable[[Keep], ArrayReader] | None = None
 
 
 class CodecLabel(NamedTuple):
@@ -266,16 +271,16 @@ class ModelReader:
             return Against(own)
         ranges, base_jobs = values, None
         if self.base is not have:
-            below, base_jobs = self.base.against(name, have, values)
+            below, base_jobs, _ = self.base.against(name, have, values)
             if base_jobs is None:
                 return Against(own)
             ranges = self.base.ranges(below)
         if not self.base.has_form(name, *difference_spec(difference)):
             return Against(own)
         array = self.stored.open_difference(path, difference, lambda: ranges)
-        if base_jobs is None and isinstance(array, ChunkedArray):
-            base_jobs = array.base_jobs
-        return Against(array, base_jobs)
+        if base_jobs is not None or not isinstance(array, ChunkedArray):
+            return Against(array, base_jobs)
+        return Against(array, array.base_jobs, array.keeping if array.can_keep else None)
 
     def has_form(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
         """Tell whether this model has a tensor whose array has a data type and a shape."""

@@ -26,7 +26,7 @@ SLOW = {
 #: Reasons for which blocks are not run, and their counts: a new one has to be added here.
 NOT_RUN = {
     "installs packages": 15,
-    "takes minutes": 13,
+    "takes minutes": 14,
     "takes a minute": 2,  # run by tests/test_examples.py, in less
     "builds C++": 15,
     "builds Rust": 1,
@@ -34,7 +34,7 @@ NOT_RUN = {
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
-    "mounts a store": 2,  # tests/mount does
+    "mounts a store": 3,  # tests/mount does
     "needs diffusers": 2,  # run by tests/torch/test_pipelines.py
     "reads from the hub": 4,  # test_hub.py, test_hub_sources.py and test_on_hub.py have their own
 }

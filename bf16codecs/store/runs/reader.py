@@ -95,7 +95,7 @@ class StepReader(_OnRun):
             and isinstance(own, StepView)
             and (view := own.against(have._index, values)) is not None
         ):
-            return Against(view, view.base_jobs)
+            return Against(view, view.base_jobs, view.keeping if view.can_keep else None)
         return Against(own)
 
     def close(self) -> None:
