@@ -341,6 +341,13 @@ class LazyTensor:
             reader.read_range(start * size, (start + each) * size, part)
         return out.reshape(-1)
 
+    def read_box(self, box: Sequence[range], out: NDArray[Any]) -> None:
+        """Read consecutive indices along each axis into an array of their number and this dtype."""
+        work = self._array.box_work(box)
+        self._check_size(out.size, work.total)
+        jobs = self._reader().box_jobs(box, out.view(self._array.dtype))
+        run_all(jobs, self._array.concurrency, work.each)
+
     def _sampled(self) -> tuple[int, int]:
         """Return the range of values to sample: the first, and the one after the last."""
         return 0, self.size

@@ -30,6 +30,7 @@ __all__ = [
     "REPLACEMENT",
     "Chosen",
     "patch_transformers",
+    "stores_of",
     "transformers_loads",
     "unpatch_transformers",
 ]
@@ -237,6 +238,24 @@ def _stored_alone(folder: Path, files: list[Path], stores: list[Path]) -> _Store
             f" name the store, {store}"
         )
     return found
+
+
+def stores_of(path: str, revision: str | None, subfolder: str) -> list[FileInStore]:
+    """Return the files in the stores of a packed folder, on a disk or on a hub by its name.
+
+    Raises StoreError if it has no store of a model, or also has files to load.
+    """
+    folder = Path(path, subfolder)
+    if not folder.is_dir():
+        _, stores = _candidates(Path(subfolder), None, None)
+        found = store_on_hub(path, revision, stores, None)
+        if found is None:
+            raise StoreError(
+                f"{path}: neither a folder, nor a repository on a hub that has a store of a model"
+                " (bf16codecs pack-hf makes such folders)"
+            )
+        return files_in(*found)[0]
+    return _stored_alone(folder, *_candidates(folder, None, None)).open({})[0]
 
 
 def _index(file: Path) -> ShardIndex | None:
