@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from checkout import ROOT
 from looping import for_each
 
 NAMES = ["split", "huffman", "arithmetic", "zstd", "rle"]
+#: Groups of entry points whose modules need PyTorch.
+NEED_TORCH = {"vllm.general_plugins"}
 CODECS = [f"bf16codecs.{name}" for name in NAMES]
 
 
@@ -38,7 +41,8 @@ def test_entry_points_are_installed_and_resolve(project: dict[str, Any]) -> None
         for name, target in targets.items():
             matching = [e for e in installed if e.group == group and e.name == name]
             assert [e.value for e in matching] == [target], (group, name)
-            assert callable(matching[0].load()), (group, name)
+            if group not in NEED_TORCH or find_spec("torch") is not None:
+                assert callable(matching[0].load()), (group, name)
 
 
 def test_version_has_one_source(project: dict[str, Any]) -> None:
