@@ -104,10 +104,12 @@ class FrameFormat:
     def check_base(self, stored: StoredChunk, part: ChunkPart) -> None:
         """Compare the base of a part with what its blocks are coded against; decode nothing.
 
-        Only heads are read. Raises BaseMismatchError.
+        Only heads are read, where that is possible. Raises BaseMismatchError.
         """
-        if stored.reads_ranges:
-            drive(self._comparing(stored, part), stored)
+        if not stored.reads_ranges:
+            whole = drive(read_whole(stored, frame_limit(part.chunk_nbytes)), stored)
+            stored = InMemory(whole.copy())  # its memory may be that in which the base is read
+        drive(self._comparing(stored, part), stored)
 
     def _comparing(self, stored: ChunkInfo, part: ChunkPart) -> Reading:
         head = self._known_head(stored)

@@ -48,10 +48,13 @@ class StepView(UnitArray):
     def against(self, position: int, values: RangeReader) -> StepView | None:
         """Return this step, decoded against an earlier one whose values are at hand.
 
-        The result is None if the other is not in the same chunks, or these are decoded whole.
+        The result is None if the other is not in the same chunks, or these are decoded whole, or it
+        is this step.
         """
         array, (group, known) = self._array, divmod(position, self._array._unit[0])
-        if not isinstance(array, ChunkedArray) or array.versions == 1 or group != self._group:
+        if not isinstance(array, ChunkedArray) or array.versions == 1:
+            return None
+        if group != self._group or known >= self._local:
             return None
         view = copy(self)
         view._array = array.against(known, values)

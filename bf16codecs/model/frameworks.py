@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +10,6 @@ from numpy.typing import NDArray
 
 from bf16codecs.model.gpu import gpu_of, torch_selection, torch_tensors
 from bf16codecs.model.tensor import LazyTensor, check_together, read_all
-from bf16codecs.model.updating import Part, Update
-from bf16codecs.store.reader import ModelReader
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +19,6 @@ __all__ = [
     "as_jax",
     "checked_framework",
     "load_torch",
-    "parts_for",
     "read_array",
     "read_jax",
     "read_torch",
@@ -61,54 +57,6 @@ def _refuse_device(framework: str, device: Any) -> None:
             "NumPy arrays are on the CPU" if is_numpy else "arrays of JAX are where it puts them"
         )
         raise ValueError(f"{where}, not on {device!r:.80}: choose framework='torch'")
-
-
-def parts_for(pairs: Sequence[tuple[LazyTensor, Any]], have: ModelReader | None) -> list[Part]:
-    """Return the parts of an update of arrays of NumPy and tensors of PyTorch, by where they are.
-
-    Raises TypeError or ValueError unless they have the dtypes and shapes of the model's tensors,
-    are contiguous in C order, and may be written.
-    """
-    on_host: list[tuple[LazyTensor, NDArray[Any]]] = []
-    on_gpus: defaultdict[Any, list[tuple[LazyTensor, Any]]] = defaultdict(list)
-    for tensor, value in pairs:
-        what = f"tensor {tensor.name!r:.80}"
-        if isinstance(value, np.ndarray):
-            if value.dtype != tensor.dtype:
-                raise ValueError(f"{what}: is {tensor.dtype}, and the array {value.dtype}")
-            on_host.append((tensor, value))
-            is_right = value.flags.c_contiguous and value.flags.writeable
-        elif type(value).__module__.partition(".")[0] == "torch":
-            from bf16codecs._base.torch_tensors import is_memory_of, memory_of, torch_dtype
-
-            dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
-            if gpu_of(value.device) is not None and is_memory_of(value, dtype, "cuda"):
-                on_gpus[value.device].append((tensor, value))
-            elif is_memory_of(value, dtype):
-                on_host.append((tensor, memory_of(value, tensor.dtype)))
-            else:
-                raise ValueError(
-                    f"{what}: {dtype} on the CPU, or on a GPU that decodes it, is needed, not"
-                    f" {value.dtype} on {value.device}"
-                )
-            is_right = value.is_contiguous()
-        else:
-            kind = type(value).__name__
-            raise TypeError(
-                f"{what}: an array of NumPy or a tensor of PyTorch is needed, not {kind}"
-            )
-        if tuple(value.shape) != tensor.shape:
-            raise ValueError(f"{what}: has shape {tensor.shape}, and the array {value.shape}")
-        if not is_right:
-            raise ValueError(f"{what}: the array is not contiguous in C order, or is read-only")
-    parts: list[Part] = [Update(on_host, have)] if on_host else []
-    for device, found in on_gpus.items():
-        from bf16codecs.model.gpu_updating import GpuUpdate
-
-        gpu = gpu_of(device)
-        assert gpu is not None
-        parts.append(GpuUpdate(device, gpu, found, have))
-    return parts
 
 
 def read_array(tensor: LazyTensor, selection: Any) -> NDArray[Any]:

@@ -41,50 +41,48 @@ class GpuUpdate:
     ) -> None:
         check_together([tensor for tensor, _ in pairs])
         self._device, self._gpu, self._have = device, gpu, have
-        self._items: list[_Item] = []
-        seen: dict[int, LazyTensor] = {}
-        for tensor, values in pairs:
-            first = seen.setdefault(values.data_ptr(), tensor) if tensor.size else tensor
-            if first is tensor or not first.is_copy_of(tensor):  # else tied
-                self._items.append(_Item(tensor, values, first is tensor))
+        self._items = [_Item(tensor, values) for tensor, values in pairs]
 
     def check_bases(self) -> None:
-        """Do nothing: see above."""
+        """Do nothing: the values would have to be copied to the host, or read once more there."""
 
     def run(self) -> Iterator[str]:
         """Update the tensors, and yield the names of those that are new."""
+        for items in grouped(self._items, _TOGETHER_BYTES):
+            yield from self._run_group(items)
+
+    def _run_group(self, items: Sequence[_Item]) -> Iterator[str]:
         import torch
 
-        for items in grouped(self._items, _TOGETHER_BYTES):
-            total = sum(item.room for item in items)
-            memory, at, parts = torch.empty(total, dtype=torch.uint8, device=self._device), 0, []
-            for item in items:
-                parts.append(memory[at : at + item.tensor.nbytes])
-                at += item.room
-            targets = [
-                Target(item.tensor, part.data_ptr(), held=self._held(item))
-                for item, part in zip(items, parts, strict=True)
-            ]
-            read_into_torch(self._device, self._gpu, targets)
-            for item, part in zip(items, parts, strict=True):
-                if item.tensor.size:
-                    with torch.no_grad():
-                        item.values.copy_(part.view(item.values.dtype).view(item.values.shape))
-                yield item.tensor.name
+        total = sum(item.room for item in items)
+        memory, at, parts = torch.empty(total, dtype=torch.uint8, device=self._device), 0, []
+        for item in items:
+            parts.append(memory[at : at + item.tensor.nbytes])
+            at += item.room
+        targets = [
+            Target(item.tensor, part.data_ptr(), held=self._held(item))
+            for item, part in zip(items, parts, strict=True)
+        ]
+        read_into_torch(self._device, self._gpu, targets)
+        for item, part in zip(items, parts, strict=True):
+            values = item.values
+            if item.tensor.size:
+                with torch.no_grad(), torch.inference_mode(values.is_inference()):
+                    values.copy_(part.view(values.dtype).view(values.shape))
+            yield item.tensor.name
 
     def _held(self, item: _Item) -> Held | None:
-        if self._have is None or not item.has_values:
+        if self._have is None:
             return None
         against = partial(_against, item.tensor, self._have)
         return Held(item.values.data_ptr(), against, partial(_on_host, item))
 
 
 class _Item(NamedTuple):
-    """A tensor to update, and whether its memory still has the values of `have`."""
+    """A tensor to update."""
 
     tensor: LazyTensor
     values: torch.Tensor
-    has_values: bool
 
     @property
     def room(self) -> int:

@@ -16,7 +16,6 @@ from bf16codecs.model.frameworks import (
     as_jax,
     checked_framework,
     load_torch,
-    parts_for,
     read_jax,
     read_torch,
 )
@@ -333,16 +332,25 @@ class Model(TensorMapping[LazyTensor]):
         KeyError
             If the model lacks a tensor.
         TypeError, ValueError
-            If an array has another dtype or shape, or is not contiguous; if `have` is a number, and
-            this is not a step of a run.
+            If an array has another dtype or shape, is not contiguous, or overlaps another; if
+            `have` is a number, and this is not a step of a run.
         """
-        from bf16codecs.model.updating import have_of, update
+        from bf16codecs.model.update_parts import note_changes, parts_for
+        from bf16codecs.model.updating import update
+
+        pairs = [(self[name], value) for name, value in tensors.items()]
+        try:
+            update(parts_for(pairs, self._have(have)), trust_base)
+        finally:
+            note_changes(list(tensors.values()))
+
+    def _have(self, have: Any) -> Any:
+        """Return the reader of what `update` is told that there is; None if that is no help."""
+        from bf16codecs.model.updating import have_of
 
         if isinstance(have, Model):
             have = have._handle.opened
-        have = have_of(self._handle.opened, have, self._handle.arguments[1])
-        pairs = [(self[name], value) for name, value in tensors.items()]
-        update(parts_for(pairs, have), trust_base)
+        return have_of(self._handle.opened, have, self._handle.arguments[1])
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
         """Return the framework and the device, by default those of the model."""

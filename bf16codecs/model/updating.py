@@ -21,7 +21,7 @@ from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.threads import run_all
-from bf16codecs.errors import BaseMismatchError, BF16CodecsError, UpdateError
+from bf16codecs.errors import BaseMismatchError, UpdateError
 from bf16codecs.model.tensor import LazyTensor, check_together
 from bf16codecs.store.bases import check_base, identity
 from bf16codecs.store.opening import Opening, open_any, split_step
@@ -49,16 +49,14 @@ class Update:
     ) -> None:
         check_together([tensor for tensor, _ in pairs])
         self._items: list[_Item] = []
-        seen: dict[int, LazyTensor] = {}
         for tensor, values in pairs:
-            first = seen.setdefault(values.ctypes.data, tensor) if values.size else tensor
-            if first is not tensor and first.is_copy_of(tensor):
-                continue  # tied, and done with the first
             found = Against(tensor._array)
-            if have is not None and first is tensor:
+            if have is not None:
                 stored = MemoryArray(values.view(found.array.dtype))
                 found = tensor._handle.opened.against(tensor.name, have, stored)
             self._items.append(_Item(tensor, found, values))
+        concurrency = (item.found.array.concurrency for item in self._items)
+        self._concurrency = max(1, min(concurrency, default=1))
 
     def check_bases(self) -> None:
         """Raise BaseMismatchError unless all arrays have the values that differences are to."""
@@ -71,21 +69,33 @@ class Update:
     def run(self) -> Iterator[str]:
         """Update the arrays, and yield the names of tensors that are new."""
         for items in grouped(self._items, _TOGETHER_BYTES):
-            works = _works_on(items)
-            jobs = (job for work in works for job in work.jobs())
-            try:
-                run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
-            except BaseException:
-                for work in works:
-                    work.restore()
-                raise
-            for work in works:
-                work.finish()
-                yield work.item.tensor.name
+            yield from self._run_group(items)
 
-    @property
-    def _concurrency(self) -> int:
-        return max(1, min((item.found.array.concurrency for item in self._items), default=1))
+    def _run_group(self, items: Sequence[_Item]) -> Iterator[str]:
+        works = _works_on(items)
+        jobs = (job for work in works for job in work.jobs())
+        try:
+            run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
+        except BaseException:
+            _restore(works)
+            raise
+        for work in works:
+            work.finish()
+            yield work.item.tensor.name
+
+
+def _restore(works: Sequence[_Work]) -> None:
+    """Let all values be what they were, whatever signals arrive."""
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            for work in works:
+                work.restore()
+            break
+        except BaseException as e:
+            interrupted = e
+    if interrupted is not None:
+        raise interrupted
 
 
 class _Sized(Protocol):
@@ -100,11 +110,14 @@ T = TypeVar("T", bound=_Sized)
 def grouped(items: Iterable[T], most_nbytes: int) -> Iterator[list[T]]:
     """Yield groups of items that take at most so much memory together, or are alone."""
     group: list[T] = []
+    nbytes = 0
     for item in items:
-        if group and sum(other.room for other in group) + item.room > most_nbytes:
+        room = item.room
+        if group and nbytes + room > most_nbytes:
             yield group
-            group = []
+            group, nbytes = [], 0
         group.append(item)
+        nbytes += room
     if group:
         yield group
 
@@ -206,7 +219,7 @@ def update(parts: Sequence[Part], trust_base: bool) -> None:
     try:
         for name in chain.from_iterable(part.run() for part in parts):
             updated.append(name)
-    except (BF16CodecsError, OSError, MemoryError) as e:
+    except Exception as e:
         if not updated:
             raise
         raise UpdateError(
@@ -227,7 +240,10 @@ def have_of(
     if have is None:
         return None
     if isinstance(have, ModelReader):
-        return _in_chain(reader, have)
+        where, step = have.location
+        if step is None or not isinstance(reader, StepReader) or not _is_same(reader, where):
+            return _in_chain(reader, have)
+        have = step
     if isinstance(have, (str, os.PathLike)):
         path, step = split_step(have)
         if step is None or not isinstance(reader, StepReader) or not _is_same(reader, path):

@@ -15,6 +15,8 @@ from bf16codecs._base.torch_tensors import is_memory_of, memory_of, plain_tensor
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor, check_together, read_into
+from bf16codecs.model.update_parts import note_changes, parts_for
+from bf16codecs.model.updating import update
 from bf16codecs.torch.tensors import tied_names
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def load_into(
         The model whose values the module has: the number of an earlier step of the same run, or a
         base of this store. Where differences to it are stored, only they are read, and tensors are
         decoded against those of the module: see `bf16codecs.Model.update`. Each tensor is then
-        wholly old or wholly new, whatever fails.
+        wholly old or wholly new, whatever fails, except those of modules with custom loading.
     trust_base
         With `have`, do not compare all tensors of the module with what the differences are to,
         before any is overwritten.
@@ -122,10 +124,13 @@ def load_into(
             _refuse_dtypes(model.where, last.values())
         _refuse_without_memory(model.where, last.values())
         new = {key: _allocate(target) for key, (target, _) in last.items() if target.is_meta}
+        made = [(new[key], last[key][1]) for key in new]
         others = [copy for key, copy in last.items() if key not in new]
-        if have is not None:
-            others = _update(model, others, have, trust_base)
-        _copy(model.where, [*((new[key], last[key][1]) for key in new), *others])
+        if have is None:
+            _copy(model.where, [*made, *others])
+        else:
+            _copy(model.where, made)
+            _update(model, others, have, trust_base)
     _assign_new(module, new)
     return names
 
@@ -301,21 +306,40 @@ def _assign_new(module: torch.nn.Module, new: Mapping[int, torch.Tensor]) -> Non
                 setattr(part, name, new[id(tensor)])
 
 
-def _update(model: Model, copies: Copies, have: Any, trust_base: bool) -> Copies:
-    """Update tensors of the module that have the values of another model; return the others."""
+def _update(model: Model, copies: Copies, have: Any, trust_base: bool) -> None:
+    """Update tensors of the module that have the values of another model."""
     overlapping = _overlapping([target for target, _ in copies])
     gpus = _gpus({target.device for target, _ in copies})
-    held: dict[str, Any] = {}
+    held: list[tuple[LazyTensor, torch.Tensor]] = []
     others: Copies = []
     for target, stored in copies:
         kind = "cuda" if target.device in gpus else "cpu"
         is_held = id(target) not in overlapping and _is_memory_for(stored, target, kind)
         if is_held and stored.shape == stored.lazy.shape:
-            held[stored.lazy.name] = target
+            held.append((stored.lazy, target))
         else:
             others.append((target, stored))
-    model.update(held, have, trust_base)
-    return others
+    parts = parts_for(held, model._have(have))
+    try:
+        update([*parts, _OtherTensors(model.where, others)], trust_base)
+    finally:
+        note_changes([target for _, target in held])
+
+
+class _OtherTensors:
+    """Tensors of the module that are decoded beside it, one by one, whatever they have."""
+
+    def __init__(self, where: str, copies: Copies) -> None:
+        self._where, self._copies = where, copies
+
+    def check_bases(self) -> None:
+        """Do nothing: their values are not used."""
+
+    def run(self) -> Iterator[str]:
+        """Update the tensors, and yield the names of those that are new."""
+        for target, stored in self._copies:
+            _copy_one(self._where, target, stored)
+            yield stored.lazy.name
 
 
 def _copy(where: str, copies: Copies) -> None:
@@ -341,11 +365,16 @@ def _copy(where: str, copies: Copies) -> None:
         targets = [Target(stored.lazy, target.data_ptr()) for target, stored in device_copies]
         read_into_torch(device, gpus[device], targets)
     for target, stored in others:
-        try:
-            with torch.no_grad():
-                target.copy_(stored.read(target.device if target.device in gpus else "cpu"))
-        except RuntimeError as e:
-            raise RuntimeError(f"{where}: tensor {stored.lazy.name!r}: {e}") from e
+        _copy_one(where, target, stored)
+
+
+def _copy_one(where: str, target: torch.Tensor, stored: _Stored) -> None:
+    """Decode a tensor, and copy it to one of the module."""
+    try:
+        with torch.no_grad():
+            target.copy_(stored.read(target.device if _gpus({target.device}) else "cpu"))
+    except RuntimeError as e:
+        raise RuntimeError(f"{where}: tensor {stored.lazy.name!r}: {e}") from e
 
 
 def _gpus(devices: Iterable[torch.device]) -> dict[torch.device, Device]:

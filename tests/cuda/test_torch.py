@@ -231,7 +231,7 @@ def on(device: Any, arrays: dict[str, Any]) -> dict[str, Any]:
 
 def test_updates(device, steps: list[dict[str, Any]], tmp_path: Path, decoded: list[str]) -> None:
     run, store = f"{tmp_path / 'run.zarr'}@2", tmp_path / "2.zarr"
-    for path, have in ((run, 1), (store, tmp_path / "1.zarr"), (run, None), (run, 77)):
+    for path, have in ((run, 1), (store, tmp_path / "1.zarr"), (run, None), (run, 77), (run, 2)):
         there = on(device, steps[0])
         with open_model(path) as model:
             model.update(there, have)
@@ -242,7 +242,13 @@ def test_updates(device, steps: list[dict[str, Any]], tmp_path: Path, decoded: l
         bf16torch.load_into(module, path, strict=False, have=have)
         for name, tensor in module.named_buffers():
             assert_same(tensor, steps[1][name])
-    assert len(decoded) == 8 * len(ARRAYS)
+    assert len(decoded) == 10 * len(ARRAYS)
+    with torch.inference_mode():
+        there = on(device, steps[0])
+    with open_model(run) as model:
+        model.update(there, 1)
+    for name, tensor in there.items():
+        assert_same(tensor, steps[1][name])
 
 
 def test_updates_of_other_values(device, steps: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,17 +239,103 @@ def test_some_tensors(files: list[Path], tmp_path: Path) -> None:
     update(f"{tmp_path / 'run.zarr'}@2", {}, 1)
 
 
-def test_tensors_in_the_same_memory(tmp_path: Path) -> None:
-    tied = {"a": weights((300, 20)), "b": weights((300, 20))}
-    other = {name: array * np.float32(2) for name, array in tied.items()}
+def test_tensors_that_share_memory(tmp_path: Path) -> None:
+    tied = {"a": weights((300, 20)), "b": weights((300, 20)), "other": weights((300, 20), seed=1)}
+    second = {name: (array * np.float32(2)).astype(array.dtype) for name, array in tied.items()}
     files = [
         write_safetensors(tmp_path / f"{n}.safetensors", arrays)
-        for n, arrays in ((1, tied), (2, {n: a.astype(tied["a"].dtype) for n, a in other.items()}))
+        for n, arrays in ((1, tied), (2, second))
     ]
     safetensors_to_run(files, tmp_path / "run.zarr")
-    array = tied["a"].copy()
-    update(f"{tmp_path / 'run.zarr'}@2", {"a": array, "b": array}, 1)
-    assert array.tobytes() == other["a"].astype(array.dtype).tobytes()
+    path, array = f"{tmp_path / 'run.zarr'}@2", tied["a"].copy()
+    update(path, {"a": array, "b": array}, 1)
+    assert array.tobytes() == second["a"].tobytes()
+    both = np.concatenate([tied["a"], tied["other"]])
+    before = both.copy()
+    for one, other in ((array, array), (both[:300], both[200:500])):
+        for have in (1, None):
+            with pytest.raises(ValueError, match="tensors 'a' and 'other' share memory"):
+                update(path, {"a": one, "other": other}, have)
+    assert both.tobytes() == before.tobytes()
+    update(path, {"a": both[:300], "other": both[300:]}, 1)
+    assert both.tobytes() == np.concatenate([second["a"], second["other"]]).tobytes()
+
+
+def test_the_step_itself_and_later_ones(files: list[Path], tmp_path: Path) -> None:
+    as_run(files, tmp_path)
+    for step, have in ((3, 3), (2, 3), (1, 2)):
+        arrays = {name: np.zeros_like(array) for name, array in FIRST.items()}
+        update(f"{tmp_path / 'run.zarr'}@{step}", arrays, have)
+        assert_same(arrays, MODELS[step - 1])
+
+
+def test_models_as_what_there_is(files: list[Path], tmp_path: Path) -> None:
+    run, chain = as_run(files, tmp_path), as_chain(files, tmp_path)
+    for path, known in ((run, f"{run[:-1]}2"), (chain, tmp_path / "2.zarr")):
+        with bf16codecs.open_model(known) as have:
+            arrays = copies(SECOND)
+            update(path, arrays, have)
+            assert_same(arrays, THIRD)
+            arrays["large"][3, 4] += 1
+            with pytest.raises(BaseMismatchError):
+                update(path, arrays, have)
+
+
+def test_in_zip_files_that_are_compressed(files: list[Path], tmp_path: Path) -> None:
+    as_chain(files, tmp_path)
+    again = tmp_path / "3.zarr.zip"
+    with zipfile.ZipFile(again, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted((tmp_path / "3.zarr").rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(tmp_path / "3.zarr"))
+    arrays = copies(SECOND)
+    arrays["bytes"][500] ^= 1
+    before = copies(arrays)
+    with pytest.raises(BaseMismatchError, match="do not have the values of `have`"):
+        update(again, arrays, tmp_path / "2.zarr")
+    assert_same(arrays, before)
+    arrays = copies(SECOND)
+    update(again, arrays, tmp_path / "2.zarr")
+    assert_same(arrays, THIRD)
+
+
+def test_signals_in_the_middle_do_not_tear_a_tensor(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, interrupts = as_run(files, tmp_path), [2, 1]
+    restore = updating._Work.restore
+
+    def interrupted(work: Any) -> None:
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        restore(work)
+
+    monkeypatch.setattr(updating._Work, "restore", interrupted)
+    jobs = updating._Work.jobs
+
+    def few_jobs(work: Any) -> Any:
+        yield next(jobs(work))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(updating._Work, "jobs", few_jobs)
+    arrays = copies(SECOND)
+    with pytest.raises(KeyboardInterrupt):
+        update(path, {"large": arrays["large"]}, 2)
+    assert interrupts == []
+    assert_same(arrays, SECOND)
+
+
+def test_thousands_of_small_tensors(tmp_path: Path) -> None:
+    """Grouping them takes no time that grows with their square."""
+    items = [updating._Item(Small(), updating.Against(None), None)] * 200_000  # type: ignore
+    groups = list(updating.grouped(items, 1 << 20))
+    assert sum(map(len, groups)) == 200_000
+    assert len(groups) == -(-200_000 * 64 // (1 << 20))
+
+
+class Small:
+    nbytes = 16
 
 
 def test_a_damaged_difference_leaves_each_tensor_old_or_new(

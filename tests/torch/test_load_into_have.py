@@ -9,7 +9,7 @@ import pytest
 
 import bf16codecs.torch
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
-from bf16codecs.errors import BaseMismatchError
+from bf16codecs.errors import BaseMismatchError, UpdateError
 
 torch = pytest.importorskip("torch")
 files = pytest.importorskip("safetensors.torch")
@@ -107,3 +107,37 @@ def test_tensors_of_pytorch_in_a_model(modules: list[Any], tmp_path: Path) -> No
             model.update({"1.weight": tensors["1.weight"].float()}, have=1)
         with pytest.raises(ValueError, match="not contiguous"):
             model.update({"1.weight": tensors["1.weight"].t()}, have=1)
+
+
+def test_damage_in_what_is_decoded_beside_the_module(modules: list[Any], tmp_path: Path) -> None:
+    """The error has the names of tensors that are new, whichever way they are loaded."""
+    some = module(9)
+    some.load_state_dict(modules[1].state_dict())
+    some[1].weight = torch.nn.Parameter(some[1].weight.detach().t().contiguous().t())
+    chunks = [p for p in (tmp_path / "3.zarr").rglob("*") if p.is_file() and "1/weight" in str(p)]
+    chunk = max(chunks, key=lambda path: path.stat().st_size)
+    chunk.write_bytes(chunk.read_bytes()[:-5])
+    with pytest.raises(UpdateError, match=r"'1\.weight'.*; new by now: ") as e:
+        bf16codecs.torch.load_into(some, tmp_path / "3.zarr", have=tmp_path / "2.zarr")
+    for name, tensor in some.state_dict().items():
+        expected = modules[2 if name in e.value.updated else 1].state_dict()[name]
+        assert torch.equal(tensor.view(torch.int16), expected.view(torch.int16)), name
+    assert "1.weight" not in e.value.updated
+
+
+def test_autograd_notices(modules: list[Any], tmp_path: Path) -> None:
+    some = module(9)
+    some.load_state_dict(modules[1].state_dict())
+    before = [parameter._version for parameter in some.parameters()]
+    bf16codecs.torch.load_into(some, f"{tmp_path / 'run.zarr'}@3", have=2)
+    assert all(p._version > old for p, old in zip(some.parameters(), before, strict=True))
+
+
+def test_subclasses_of_parameters(modules: list[Any], tmp_path: Path) -> None:
+    class Own(torch.nn.Parameter):
+        pass
+
+    tensors = {n: Own(t.clone(), requires_grad=False) for n, t in modules[1].state_dict().items()}
+    with bf16codecs.open_model(f"{tmp_path / 'run.zarr'}@3") as model:
+        model.update(tensors, have=2)
+    assert are_equal([t.detach().view(torch.int16) for t in tensors.values()], bits(modules[2]))
