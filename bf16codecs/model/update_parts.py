@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,16 @@ def parts_for(pairs: Sequence[tuple[LazyTensor, Any]], have: ModelReader | None)
     """
     on_host: list[tuple[LazyTensor, NDArray[Any]]] = []
     on_gpus: defaultdict[Any, list[tuple[LazyTensor, Any]]] = defaultdict(list)
-    spans: list[_Span] = []
+    spans: dict[tuple[str, int, int], LazyTensor] = {}
     for tensor, value in pairs:
         is_array = isinstance(value, np.ndarray)
         array, device = (_checked_array if is_array else _checked_tensor)(tensor, value)
         address = value.data_ptr() if array is None else array.ctypes.data
-        span = _Span(str(device), address, address + tensor.nbytes, tensor)
-        if tensor.nbytes and _is_tied(span, spans):
+        first = spans.setdefault((str(device), address, address + tensor.nbytes), tensor)
+        if tensor.nbytes and first is not tensor:
+            if not first.is_copy_of(tensor):
+                raise _sharing(first, tensor)
             continue
-        spans.append(span)
         if array is None:
             on_gpus[device].append((tensor, value))
         else:
@@ -97,32 +98,18 @@ def _check_shape(tensor: LazyTensor, value: Any) -> None:
         )
 
 
-class _Span(NamedTuple):
-    """The memory of a tensor."""
+def _refuse_overlaps(spans: Mapping[tuple[str, int, int], LazyTensor]) -> None:
+    """Refuse tensors that share memory, given by device, first byte and the one after the last."""
+    filled = (span for span in spans if span[2] > span[1])
+    for one, other in pairwise(sorted(filled)):
+        if one[0] == other[0] and other[1] < one[2]:
+            raise _sharing(spans[one], spans[other])
 
-    device: str
-    start: int
-    stop: int
-    tensor: LazyTensor
 
-
-def _is_tied(span: _Span, spans: Sequence[_Span]) -> bool:
-    """Tell whether memory was given before, for a tensor that is stored in the same array."""
-    return any(
-        other[:3] == span[:3] and other.tensor.is_copy_of(span.tensor)
-        for other in spans
-        if other.start == span.start
+def _sharing(one: LazyTensor, other: LazyTensor) -> ValueError:
+    return ValueError(
+        f"tensors {one.name!r:.80} and {other.name!r:.80} share memory: give each its own"
     )
-
-
-def _refuse_overlaps(spans: Sequence[_Span]) -> None:
-    filled = (span for span in spans if span.stop > span.start)
-    for one, other in pairwise(sorted(filled, key=lambda span: span[:3])):
-        if one.device == other.device and other.start < one.stop:
-            raise ValueError(
-                f"tensors {one.tensor.name!r:.80} and {other.tensor.name!r:.80} share memory: give"
-                " each its own"
-            )
 
 
 def note_changes(values: Sequence[Any]) -> None:
