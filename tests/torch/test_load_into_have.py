@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-import bf16codecs.torch
+import bf16codecs
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.errors import BaseMismatchError, UpdateError
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("bf16codecs.torch")
 files = pytest.importorskip("safetensors.torch")
 
 

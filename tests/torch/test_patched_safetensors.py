@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import bf16codecs.torch
+import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("bf16codecs.torch")
 files = pytest.importorskip("safetensors.torch")
 
 
