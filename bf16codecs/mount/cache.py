@@ -275,7 +275,7 @@ class CachedFile:
         most = 0 if before is None else min(2 * before.nbytes, self._cache.part_nbytes)
         part = _Part(self, start, stop, before is not None)
         self._at[start] = part
-        while part.stop < self.size and part.stop not in self._at:
+        while most and part.stop < self.size and part.stop not in self._at:
             first, last = self._unit_at(part.stop)
             if last - start > most:
                 break
