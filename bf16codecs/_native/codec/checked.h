@@ -40,8 +40,8 @@ void check_payload_size(const FrameIndex& index, size_t first, size_t last, size
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
                   size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out);
 
-// Throws BaseMismatchError unless `base` has the items of blocks [first, last), which must exist, as
-// the base that the frame was encoded with had them. Blocks without a base agree with anything.
+// Throws BaseMismatchError unless `base` has the items of blocks [first, last), which must exist,
+// as the base that the frame was encoded with had them. Blocks without a base agree with anything.
 void check_base_range(const FrameIndex& index, size_t first, size_t last,
                       std::span<const uint8_t> base);
 
