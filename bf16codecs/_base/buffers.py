@@ -27,6 +27,7 @@ __all__ = [
     "Bytes",
     "LentMemory",
     "ThreadBuffer",
+    "aligned",
     "as_array",
     "byte_view",
     "check_same_dtype",
@@ -48,6 +49,11 @@ AUTO = "auto"
 _SHORT_ROW = 64
 
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
+
+
+def aligned(n: int, alignment: int) -> int:
+    """Return `n` rounded up to a multiple of `alignment`."""
+    return -(-n // alignment) * alignment
 
 
 def as_array(value: Any) -> Any:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._base.buffers import aligned
 from bf16codecs.cuda.device import Device
-from bf16codecs.cuda.memory import Memory, aligned
+from bf16codecs.cuda.memory import Memory
 from bf16codecs.cuda.streams import Event, Stream
 
 __all__ = [

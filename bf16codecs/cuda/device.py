@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bf16codecs._base.buffers import aligned
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.messages import counted
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
-from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned
+from bf16codecs.cuda.memory import Memory, PinnedMemory
 from bf16codecs.cuda.nvidia import (
     CudaVersion,
     call,

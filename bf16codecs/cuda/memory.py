@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Memory", "PinnedMemory", "aligned"]
-
-
-def aligned(n: int, alignment: int) -> int:
-    """Return `n` rounded up to a multiple of `alignment`."""
-    return -(-n // alignment) * alignment
+__all__ = ["Memory", "PinnedMemory"]
 
 
 class Memory:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import ArrayReader, RangeReader
+from bf16codecs._base.buffers import aligned
 from bf16codecs.model.gpu import Held, Target, read_into_torch
 from bf16codecs.model.tensor import LazyTensor, check_together
 from bf16codecs.model.updating import grouped
@@ -87,7 +88,7 @@ class _Item(NamedTuple):
     @property
     def room(self) -> int:
         """How much memory it takes to decode it."""
-        return -(-self.tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return aligned(self.tensor.nbytes, _ALIGNMENT)
 
 
 def _against(tensor: LazyTensor, have: ModelReader, values: RangeReader) -> ArrayReader:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bf16codecs._arrays.array import Job
 from bf16codecs._arrays.memory import MemoryArray
 from bf16codecs._base.arguments import as_integer
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer, aligned
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.threads import run_all
 from bf16codecs.errors import BaseMismatchError, UpdateError
@@ -132,7 +132,7 @@ class _Item(NamedTuple):
     @property
     def room(self) -> int:
         """How much memory it takes to decode it."""
-        return -(-self.tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return aligned(self.tensor.nbytes, _ALIGNMENT)
 
     @property
     def scratch_nbytes(self) -> int:

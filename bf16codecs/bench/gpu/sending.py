@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._base.buffers import aligned
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, TensorCopy, Work
 from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, Needs, block_ranges, launch
-from bf16codecs.cuda.memory import Memory, aligned
+from bf16codecs.cuda.memory import Memory
 from bf16codecs.model.gpu import LOADING_THREADS
 
 __all__ = ["RawSender", "Sender"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bf16codecs._base.buffers import aligned
 from bf16codecs.bench.data import Bytes, Sample
 from bf16codecs.cuda.device import Device
-from bf16codecs.cuda.memory import Memory, aligned
+from bf16codecs.cuda.memory import Memory
 
 __all__ = ["LEAST_SECONDS", "TensorCopy", "Work", "default_nbytes"]
 

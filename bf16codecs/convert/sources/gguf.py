@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from bf16codecs._base.buffers import aligned
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import named_errors
 from bf16codecs.convert.places import FileBytes, Place
@@ -219,7 +220,7 @@ def read_tensors(file: FileBytes) -> tuple[list[GGUFTensor], bool]:
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"an alignment of {alignment} bytes is not a power of two")
     relative = [_read_tensor(metadata) for _ in range(count)]
-    start = -(-metadata.at // alignment) * alignment
+    start = aligned(metadata.at, alignment)
     tensors = [tensor._replace(offset=start + tensor.offset) for tensor in relative]
     return tensors, metadata.is_little_endian
 
