@@ -32,6 +32,7 @@ from bf16codecs.mount.tree import (
     Directory,
     File,
     IndexFile,
+    KeptFile,
     LazyModel,
     RangesFile,
     Status,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MountedTree", "Source"]
 
-_KEPT = DecodedFile, IndexFile, RangesFile
 # The documents of a Zarr group, of which writing changes one at least.
 _DOCUMENTS = "zarr.json", ".zgroup", ".zattrs", ".zmetadata"
 
@@ -149,7 +149,7 @@ def _date_changes(root: Directory, earlier: Directory) -> None:
     """Let files that have changed have another time, by which the system notices that."""
     for path, file in root.files():
         before = earlier.find(path)
-        if isinstance(before, _KEPT) and isinstance(file, _KEPT):
+        if isinstance(before, KeptFile) and isinstance(file, KeptFile):
             is_other = file.content != before.content
             if is_other and file.status[1:] == before.status[1:]:
                 file.changed_at(time.time_ns())
@@ -345,7 +345,7 @@ def _add_store(
     changed = _changed_at(Path(where) if where else None)
     for base, file in _checked_files(reader, cache, Status(FILE_RIGHTS, changed)).items():
         name, entry = noted[base]
-        if isinstance(file, _KEPT):
+        if isinstance(file, KeptFile):
             file.allow(entry.mode)
         tree.root.add(name, file)
     tree.losses = [*tree.losses, *_losses(reader)]

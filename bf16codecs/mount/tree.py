@@ -28,6 +28,7 @@ __all__ = [
     "Directory",
     "File",
     "IndexFile",
+    "KeptFile",
     "LazyModel",
     "RangesFile",
     "Status",
@@ -133,7 +134,7 @@ class CopiedFile(File):
             return os.pread(file.fileno(), nbytes, start)
 
 
-class _Kept(File):
+class KeptFile(File):
     """A file whose status is known when the tree is made."""
 
     def __init__(self, status: Status, content: Hashable) -> None:
@@ -153,7 +154,7 @@ class _Kept(File):
         self._status = self._status._replace(mtime_ns=mtime_ns)
 
 
-class RangesFile(_Kept):
+class RangesFile(KeptFile):
     """A file that lies in a packed folder at an address."""
 
     def __init__(
@@ -168,7 +169,7 @@ class RangesFile(_Kept):
         return self._read(start, stop) if start < stop else b""
 
 
-class IndexFile(_Kept):
+class IndexFile(KeptFile):
     """The index of shards, which is read whole at first."""
 
     def __init__(self, status: Status, content: Hashable, model: LazyModel) -> None:
@@ -210,7 +211,7 @@ class _Region(NamedTuple):
     unit_nbytes: int = 0
 
 
-class DecodedFile(_Kept):
+class DecodedFile(KeptFile):
     """A file of a model in a store, whose tensors are decoded as they are read."""
 
     def __init__(
