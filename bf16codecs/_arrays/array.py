@@ -484,7 +484,7 @@ class ChunkedArray(UnitArray):
         if located is None or not isinstance(located.format, FrameFormat):
             return None
         item = offset, offset + self.dtype.itemsize
-        part = ChunkPart(self.unit_nbytes, lambda gap: [item], np.empty(0, np.uint8), offset)
+        part = ChunkPart(self.unit_nbytes, lambda gap: [item], _NOTHING, offset)
         return partial(self._read_grid, located, part, row)
 
     def _read_grid(self, located: Located, part: ChunkPart, row: int) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.threads import run_all
 from bf16codecs.errors import BaseMismatchError, UpdateError
 from bf16codecs.model.tensor import LazyTensor, check_together
-from bf16codecs.store.bases import check_base, identity
+from bf16codecs.store.bases import chain_of, check_base, identity
 from bf16codecs.store.opening import Opening, open_any, split_step
 from bf16codecs.store.reader import Against, ModelReader
 from bf16codecs.store.runs.reader import StepReader
@@ -264,13 +264,11 @@ def have_of(
 
 def _in_chain(reader: ModelReader, have: ModelReader) -> ModelReader | None:
     """Return the base of a model, or the base of that, and so on, that is another model."""
-    below: ModelReader | None = reader
-    while below is not None and below.info.base is not None:
-        reference, below = below.info.base, below.base
-        if below is not None:
-            with suppress(BaseMismatchError):
-                check_base(reference, have, reader.where)
-                return below
+    for model, base in pairwise(chain_of(reader)):
+        assert model.info.base is not None
+        with suppress(BaseMismatchError):
+            check_base(model.info.base, have, reader.where)
+            return base
     return None
 
 

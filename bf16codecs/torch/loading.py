@@ -372,7 +372,7 @@ def _copy_one(where: str, target: torch.Tensor, stored: _Stored) -> None:
     """Decode a tensor, and copy it to one of the module."""
     try:
         with torch.no_grad():
-            target.copy_(stored.read(target.device if _gpus({target.device}) else "cpu"))
+            target.copy_(stored.read("cpu" if gpu_of(target.device) is None else target.device))
     except RuntimeError as e:
         raise RuntimeError(f"{where}: tensor {stored.lazy.name!r}: {e}") from e
 
