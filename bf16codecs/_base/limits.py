@@ -16,9 +16,11 @@ from bf16codecs._base.arguments import argument, positive
 from bf16codecs.errors import LimitError, StoreError
 
 __all__ = [
+    "CACHE_BYTES",
     "CONNECT_SECONDS",
     "DEFAULT_LIMITS",
     "IN_FLIGHT_BYTES",
+    "LEAST_CACHE",
     "LEAST_RATE",
     "MANY_FILES",
     "MAX_BODY_BYTES",
@@ -46,6 +48,8 @@ IN_FLIGHT_BYTES = 1 << 30
 MANY_FILES = 10_000
 #: Bytes of a server's chunks that are read at a time, at least two.
 REMOTE_IN_FLIGHT_BYTES = 1 << 28
+#: Decoded bytes that a mount keeps by default, and at least.
+CACHE_BYTES, LEAST_CACHE = 1 << 28, 1 << 25
 #: The most bytes of a server's reply whose size is not known beforehand.
 MAX_BODY_BYTES = 1 << 30
 #: Levels of folders below a store, or in a model's folder. An array's path has 32 parts at most,

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from bf16codecs._base.limits import CACHE_BYTES, LEAST_CACHE
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.tables import printable
 from bf16codecs.cli.console import say
@@ -44,9 +45,9 @@ __all__ = ["mount"]
 @click.option(
     "--cache",
     "cache_bytes",
-    type=ByteSize(1 << 25),
+    type=ByteSize(LEAST_CACHE),
     metavar="SIZE",
-    default=1 << 28,
+    default=CACHE_BYTES,
     help="Keep so many decoded bytes, at least 32M.  [default: 256M]",
 )
 @click.option("--allow-other", is_flag=True, help="Let other users read the files.")
@@ -113,7 +114,7 @@ def _mount(
 
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.open("a").close()  # that it cannot be written is told now
+        log.open("a").close()  # one that cannot be written is an error before anything is mounted
     mount(source, folder, ready=note_ready, report=report, **options)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.forks import make_lock
+from bf16codecs._base.limits import CACHE_BYTES, LEAST_CACHE
 from bf16codecs._base.messages import from_extra, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
@@ -28,10 +29,8 @@ from bf16codecs.mount.cache import Cache
 from bf16codecs.mount.sources import MountedTree, Source
 from bf16codecs.mount.tree import Directory, File
 
-__all__ = ["DEFAULT_CACHE_BYTES", "LEAST_CACHE_BYTES", "mount"]
+__all__ = ["mount"]
 
-#: How many decoded bytes are kept, and the least that makes sense.
-DEFAULT_CACHE_BYTES, LEAST_CACHE_BYTES = 1 << 28, 1 << 25
 # Parts that are decoded before they are asked for: at a server, several requests pay off.
 _AHEAD, _AHEAD_REMOTE = 2, 8
 # By which the system lists mounts: fuse.bf16codecs.
@@ -55,7 +54,7 @@ def mount(
     storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     threads: int | None = None,
-    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    cache_bytes: int = CACHE_BYTES,
     allow_other: bool = False,
     ready: Callable[[], None] | None = None,
     report: Callable[[str], None] = _log.error,
@@ -100,8 +99,8 @@ def mount(
     FileNotFoundError, bf16codecs.store.StoreError, ValueError
         See `bf16codecs.open_model`.
     """
-    if cache_bytes < LEAST_CACHE_BYTES:
-        raise ValueError(f"cache_bytes must be at least {LEAST_CACHE_BYTES}, not {cache_bytes}")
+    if cache_bytes < LEAST_CACHE:
+        raise ValueError(f"cache_bytes must be at least {LEAST_CACHE}, not {cache_bytes}")
     fuse, place = _library(), _checked(folder)
     opened = Source.of(source, base=base, storage_options=storage_options, max_bytes=max_bytes)
     _refuse_inside(opened, place, folder)
@@ -353,7 +352,7 @@ class _Operations:
         return [".", "..", *found.members]
 
     def statfs(self, path: str) -> dict[str, int]:
-        """Return the size of all files, and that there is no room for others."""
+        """Return the total size of the files; no space is free."""
         with self._lock:
             root = self._current().root
         nbytes, count = root.total()
