@@ -345,7 +345,7 @@ class Model(TensorMapping[LazyTensor]):
             note_changes(list(tensors.values()))
 
     def _have(self, have: Any) -> Any:
-        """Return the reader of what `update` is told that there is; None if that is no help."""
+        """Return the reader of `have`; None unless this model comes from it."""
         from bf16codecs.model.updating import have_of
 
         if isinstance(have, Model):

@@ -148,7 +148,7 @@ def _prepared(*args: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 class _Either(type):
-    """The type of `safe_open`, of which handles of files and of stores are instances."""
+    """Lets handles of files and of stores count as instances of `safe_open`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, (as_safetensors.safe_open, _State.original))

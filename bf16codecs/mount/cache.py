@@ -51,7 +51,7 @@ class _Part:
 
     def __init__(self, file: CachedFile, start: int, stop: int, is_sequential: bool) -> None:
         self.file, self.start, self.stop = file, start, stop
-        #: Whether the part before it was read: then the next one will be, too.
+        #: Whether the part before it was read. Its reader will probably go on to the next one.
         self.is_sequential = is_sequential
         #: Whether somebody asked for it, and, before that, until when that is expected.
         self.is_touched, self.expected_until = False, 0.0

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MountedTree", "Source"]
 
-# The documents of a Zarr group, of which writing changes one at least.
+# The documents of a Zarr group. Writing a store changes at least one of them.
 _DOCUMENTS = "zarr.json", ".zgroup", ".zattrs", ".zmetadata"
 
 
@@ -58,7 +58,7 @@ class MountedTree:
     """The files of a source, as it was when it was opened."""
 
     root: Directory
-    #: Files and folders on the disk, of which one changes when the source is written.
+    #: Files and folders on the disk. Writing the source changes at least one of them.
     watched: Sequence[Path] = ()
     #: What lossy stores have lost.
     losses: Sequence[str] = ()

@@ -109,8 +109,8 @@ class Against(NamedTuple):
 
     `base_jobs` yields jobs that raise BaseMismatchError; it is None where no values are used.
     `keeping` returns the array for decoding it to the values themselves: it calls a function with
-    memory before that is overwritten. It is None where that is not possible, since more of the
-    values is needed than what is overwritten.
+    memory before that is overwritten. It is None where that is not possible: decoding would need
+    values that are overwritten already.
     """
 
     array: ArrayReader

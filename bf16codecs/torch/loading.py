@@ -327,7 +327,7 @@ def _update(model: Model, copies: Copies, have: Any, trust_base: bool) -> None:
 
 
 class _OtherTensors:
-    """Tensors of the module that are decoded beside it, one by one, whatever they have."""
+    """Tensors that are decoded one by one and copied to the module, whose values are not used."""
 
     def __init__(self, where: str, copies: Copies) -> None:
         self._where, self._copies = where, copies
