@@ -171,6 +171,8 @@ def _decoded_tail(frame: Bytes, head: Head, part: ChunkPart) -> Bytes:
 def _is_one_request(stored: ChunkInfo, part: ChunkPart) -> bool:
     """Tell whether to read a whole frame before its head is known."""
     block = _core.DEFAULT_BLOCK_BYTES
+    if stored.is_scattered:
+        return False
     if part.chunk_nbytes <= block:
         return True
     if stored.read_nbytes is not None:

@@ -73,6 +73,8 @@ class ChunkInfo:
     size: int | None = None
     #: Whether reading a range of it costs less than reading all of it.
     reads_ranges = True
+    #: Whether its parts lie apart, so that no request reads all of it.
+    is_scattered = False
 
     @property
     def read_nbytes(self) -> int | None:

@@ -18,6 +18,7 @@ from bf16codecs.cli.console import progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     Command,
     Decorator,
+    WholeNumber,
     add_options,
     base_option,
     command,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from bf16codecs.convert import Summary
 
 __all__ = [
+    "drop_steps",
     "h52st",
     "orbax",
     "rebase",
@@ -352,6 +354,46 @@ def undo_append(
             f"{printable(run)}: removed step {undone.step} ({counted(undone.tensors, 'tensor')},"
             f" {format_size(undone.nbytes)}: {printable(few(undone.files, 3))}); remaining steps:"
             f" {listed(undone.steps)}"
+        )
+
+
+@click.command("drop-steps", cls=Command)
+@click.argument("run")
+@click.option(
+    "--keep-last",
+    type=WholeNumber(1, 2**31),
+    required=True,
+    metavar="N",
+    help="Keep at least the last N steps.",
+)
+@storage_option
+@sync_option
+@quiet_option
+@json_option
+@command
+def drop_steps(
+    run: str,
+    keep_last: int,
+    storage_options: dict[str, Any] | None,
+    sync: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Drop the early steps of RUN, which a training job publishes.
+
+    RUN is the folder that bf16codecs.torch.publish writes, or its address in an object store. Steps
+    are dropped in groups, from one that is whole up to the next; no other step is read or written.
+    """
+    from bf16codecs.store.runs.layout import listed
+
+    found = conversions.drop_steps(run, keep_last, sync=sync, storage_options=storage_options)
+    if as_json:
+        show_json({"target": run, "done": "dropped", **asdict(found)})
+    elif not quiet:
+        size = f" ({format_size(found.nbytes)})" if found.dropped else ""
+        say(
+            f"{printable(run)}: dropped steps: {listed(found.dropped)}{size}; remaining steps:"
+            f" {listed(found.steps)}"
         )
 
 

@@ -10,7 +10,7 @@ from bf16codecs._base.version import __version__
 from bf16codecs.cli.analyze import analyze
 from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
-from bf16codecs.cli.convert import orbax, rebase, undo_append
+from bf16codecs.cli.convert import drop_steps, orbax, rebase, undo_append
 from bf16codecs.cli.demo import demo
 from bf16codecs.cli.fleet import fleet
 from bf16codecs.cli.hugging_face import pack_hf
@@ -46,6 +46,7 @@ for _command in (
     bench,
     bench_run,
     demo,
+    drop_steps,
     fleet,
     info,
     mount,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bf16codecs.convert.hugging_face.packing import *
     from bf16codecs.convert.rebasing import *
     from bf16codecs.convert.restore import *
+    from bf16codecs.convert.runs.dropping import *
     from bf16codecs.convert.runs.series import *
     from bf16codecs.convert.runs.undoing import *
     from bf16codecs.convert.store import *
@@ -24,12 +25,14 @@ __all__ = [
     "DEFAULT_CODEC",
     "Conversion",
     "ConversionResult",
+    "DroppedSteps",
     "FolderSummary",
     "Progress",
     "Summary",
     "UndoneAppend",
     "append_to_run",
     "convert_fleet",
+    "drop_steps",
     "hdf5_to_safetensors",
     "open_store",
     "pack_hugging_face",
@@ -58,6 +61,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "bf16codecs.convert.rebasing": "rebase_store",
         "bf16codecs.convert.restore": "hdf5_to_safetensors run_to_safetensors zarr_to_safetensors",
+        "bf16codecs.convert.runs.dropping": "DroppedSteps drop_steps",
         "bf16codecs.convert.runs.series": "append_to_run safetensors_to_run",
         "bf16codecs.convert.store": "safetensors_to_hdf5 safetensors_to_zarr",
         "bf16codecs.convert.summary": "Progress Summary",

@@ -176,6 +176,11 @@ class Model(TensorMapping[LazyTensor]):
         self._where = self._handle.opened.where
         self._names = dict.fromkeys(self._handle.opened.names)
 
+    @property
+    def step(self) -> int | None:
+        """The number of the step of a run that it is; None if it is another model."""
+        return self._handle.opened.location[1]
+
     def offset_keys(self) -> list[str]:
         """Return the tensors' names, as `keys` does."""
         return self.keys()

@@ -243,6 +243,8 @@ def have_of(
         where, step = have.location
         if step is None or not isinstance(reader, StepReader) or not _is_same(reader, where):
             return _in_chain(reader, have)
+        if isinstance(have, StepReader) and not _has_step(reader, have):
+            return None
         have = step
     if isinstance(have, (str, os.PathLike)):
         path, step = split_step(have)
@@ -260,6 +262,12 @@ def have_of(
     if number not in run.numbers:
         return None
     return StepReader(reader.store, run.numbers.index(number), closes_store=False)
+
+
+def _has_step(reader: StepReader, other: StepReader) -> bool:
+    """Tell whether a run has a step; it may have begun anew, and have another of this number."""
+    numbers, (_, number) = reader.run.numbers, other.location
+    return number in numbers and reader.stored.step_key(numbers.index(number)) == other.key
 
 
 def _in_chain(reader: ModelReader, have: ModelReader) -> ModelReader | None:

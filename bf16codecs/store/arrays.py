@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._arrays.array import RangeReader, UnitArray
+from bf16codecs._arrays.views import StepView
 from bf16codecs._base.limits import Limits
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.attributes import Difference
@@ -39,6 +40,8 @@ class StoredArrays(ABC):
     names_dimensions = True
     #: 3 or 2 for stores in Zarr, and 0 for others.
     zarr_format = 0
+    #: Whether it is a run that a training job publishes, to which nothing else appends.
+    is_published = False
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
         if info.loss is not None and not self.zarr_format:
@@ -61,6 +64,21 @@ class StoredArrays(ABC):
     ) -> UnitArray:
         """Open an array that is stored as a difference to the result of `find_base`."""
         raise StoreError(f"{self.label(path)}: it is a difference, which only Zarr and HDF5 have")
+
+    def read_up_to(self, index: int) -> None:  # noqa: B027
+        """Read of a run only steps up to an index; later ones may take requests."""
+
+    def step_key(self, index: int) -> str:
+        """Return what tells a step of a run from others of this number; "" if nothing does."""
+        return ""
+
+    def between(self, path: str, known: int, wanted: int) -> StepView | None:
+        """Return an array of a run at a step, decoded against its values at an earlier one.
+
+        Steps are given by their indices; `known` is the one whose values `StepView.against` takes,
+        as step 0. The result is None unless the run has the differences of all steps between.
+        """
+        return None
 
     @abstractmethod
     def attributes(self, path: str) -> Mapping[str, Any]:

@@ -166,12 +166,14 @@ def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
         raise StoreError(f"its attributes do not state the loss: {e}") from None
 
 
-def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], StoredFile | None]:
-    """Check the files, and the index, of a model."""
+def stored_files(
+    content: Mapping[str, Any], with_digests: bool = True
+) -> tuple[tuple[StoredFile, ...], StoredFile | None]:
+    """Check the files, and the index, of a model; unless told otherwise, they have digests."""
     if not isinstance(content["files"], list):
         raise TypeError("files are not a list")
     # A checkpoint was in no file, so that it has no digest.
-    with_digests = "checkpoint" not in content
+    with_digests = with_digests and "checkpoint" not in content
     files = tuple(_stored_file(entry, "header", with_digests) for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
     if any((file.restored_digests is None) == ("lossy" in content) for file in files):

@@ -37,7 +37,7 @@ from bf16codecs.store.runs.layout import RunInfo
 __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "WRITING_KEY", "StoreInfo"]
 
 #: The newest layout; `StoreInfo.layout` is the one that a store needs.
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 ATTRIBUTES_KEY = "bf16codecs"
 #: A note on who is writing the store; without a layout beside it, the store is not complete.
 WRITING_KEY = "writing"
@@ -177,14 +177,18 @@ class StoreInfo:
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any]) -> StoreInfo:
-        if content["layout"] < 1:
-            raise ValueError(f"there is no layout {content['layout']}")
-        if content["layout"] == 1:
+        layout = content["layout"]
+        if layout < 1:
+            raise ValueError(f"there is no layout {layout}")
+        if layout == 1:
             content = _of_layout_1(content)
         if "run" in content:
             if "lossy" in content:
                 raise ValueError("it is a run, and lossy")
-            return cls((), None, {}, run=RunInfo.from_content(content))
+            # No process has seen all of a step that was published: its files have no digests.
+            return cls((), None, {}, run=RunInfo.from_content(content, with_digests=layout < 3))
+        if layout == 3:
+            raise ValueError("it is not a run, as all stores of layout 3 are")
         tensors = content["tensors"]
         if not isinstance(tensors, Mapping):
             raise TypeError("tensors are not an object")

@@ -126,7 +126,7 @@ def names_run(path: Path) -> bool:
 
     Errors are those of `model_attributes`.
     """
-    return "run" in model_attributes(path)
+    return not {"run", "published"}.isdisjoint(model_attributes(path))
 
 
 def model_attributes(path: Path) -> Mapping[str, Any]:
@@ -214,7 +214,9 @@ def _as_model(reader: ModelReader, step: int | None, opening: Opening) -> ModelR
                 raise StoreError(
                     f"{reader.where}: one model, not a run with a step {step}: leave out {given}"
                 )
-            reader = StepReader(reader, run.index_of(step, reader.where))
+            index = run.index_of(step, reader.where)
+            reader.stored.read_up_to(index)
+            reader = StepReader(reader, index)
         return with_base(reader, opening)
     except BaseException:
         reader.close()

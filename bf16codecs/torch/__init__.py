@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from bf16codecs._base.lazy import lazy_names
 from bf16codecs._base.torch_tensors import as_tensor
+from bf16codecs.model.following import follow
 from bf16codecs.model.patching import patch_safetensors, unpatch_safetensors
 from bf16codecs.torch.files import load_file, load_model, save_file, save_model
 from bf16codecs.torch.loading import load_into
@@ -12,11 +13,13 @@ from bf16codecs.torch.pipelines import patch_diffusers, unpatch_diffusers
 from bf16codecs.torch.pretrained import from_pretrained
 
 if TYPE_CHECKING:
+    from bf16codecs.torch.publishing import publish
     from bf16codecs.torch.training import RunCallback
 
 __all__ = [
     "RunCallback",
     "as_tensor",
+    "follow",
     "from_pretrained",
     "load_file",
     "load_into",
@@ -24,6 +27,7 @@ __all__ = [
     "patch_diffusers",
     "patch_safetensors",
     "patch_transformers",
+    "publish",
     "save_file",
     "save_model",
     "unpatch_diffusers",
@@ -31,10 +35,12 @@ __all__ = [
     "unpatch_transformers",
 ]
 
-# The callback's module imports transformers; the other functions import it when they are called.
+# The callback's module imports transformers, and publishing torch.distributed, which takes a while;
+# the other functions import transformers when they are called.
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "bf16codecs.torch.publishing": "publish",
         "bf16codecs.torch.training": "RunCallback",
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ def load_into(
     module
         The module to load into.
     path
-        Whatever `bf16codecs.open_model` opens.
+        Whatever `bf16codecs.open_model` opens, or a `Model`, which stays open.
     strict
         Refuse a model that lacks tensors of the module, or has others. One of several tied tensors
         is enough.
@@ -113,7 +114,7 @@ def load_into(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
     copies: Copies = []
-    with open_model(path, storage_options, max_bytes, base) as model:
+    with _opened(path, storage_options, max_bytes, base) as model:
         refuse_computed(module, model)
         keys = module.load_state_dict(_state_dict(module, model, copies), strict=False)
         names = checked_names(module, model.where, keys, model, strict)
@@ -133,6 +134,11 @@ def load_into(
             _update(model, others, have, trust_base)
     _assign_new(module, new)
     return names
+
+
+def _opened(path: Any, *arguments: Any) -> AbstractContextManager[Model]:
+    """Open a model, unless it is one."""
+    return nullcontext(path) if isinstance(path, Model) else open_model(path, *arguments)
 
 
 class _Stored(torch.Tensor):

@@ -149,7 +149,7 @@ def test_damaged_store(model: Path, store: Path) -> None:
     for args in (("verify", store), ("verify", store, model)):
         assert "chunk a/c.0.0: it is missing" in refused("bf16codecs", *args)
     refused("zarr2st", store, store.with_name("back"))
-    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=3))
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=4))
     assert "upgrade" in refused("bf16codecs", "info", store)
 
 

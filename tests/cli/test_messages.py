@@ -342,6 +342,7 @@ def test_a_missing_path_is_no_model(tmp_path, demo_model):
         ("bf16codecs view modle.zarr", "model.zarr"),
         ("bf16codecs rebase modle.zarr", "model.zarr"),
         ("bf16codecs undo-append modle.zarr", "model.zarr"),
+        ("bf16codecs drop-steps modle.zarr --keep-last 1", "model.zarr"),
         ("bf16codecs orbax foldre x.zarr", "folder"),
         ("bf16codecs pack-hf foldre x", "folder"),
         ("st2zarr modle.safetensors x.zarr", "model.safetensors"),

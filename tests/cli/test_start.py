@@ -31,6 +31,7 @@ COMMANDS = [
     "bench",
     "bench-run",
     "demo",
+    "drop-steps",
     "info",
     "plugin-path",
     "rebase",

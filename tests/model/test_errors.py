@@ -57,7 +57,7 @@ def test_paths_that_are_no_models(tmp_path, store):
 
 
 def test_a_newer_layout_advises_an_upgrade(store):
-    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=3))
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=4))
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         open_model(store)
 

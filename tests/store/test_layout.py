@@ -212,7 +212,7 @@ def test_unknown_attributes_of_layout_1_are_ignored() -> None:
 
 def test_newer_layout_advises_an_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
-        StoreInfo.from_attributes({"bf16codecs": {"layout": 3}}, "x")
+        StoreInfo.from_attributes({"bf16codecs": {"layout": 4}}, "x")
 
 
 DAMAGES: list[Callable[[Any], object]] = [

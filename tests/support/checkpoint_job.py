@@ -28,12 +28,15 @@ import torch
 import torch._dynamo  # takes a second, and each job's device mesh would import it
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from bf16codecs.torch import publish
 from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, planning
 from bf16codecs.torch.checkpoint import reader as reading
 from bf16codecs.torch.checkpoint import writer as saving
+from bf16codecs.torch.publishing import encoding as publishing
 from checkpoint_state import SHAPES, placed
 
 Scenario = Callable[..., None]
@@ -90,6 +93,52 @@ def save_based(folder: Path, step: str) -> None:
     """Save a difference to a checkpoint that a job of other processes saved."""
     options = {"base": "previous", "level": "auto", "chunk_size": 1 << 14}
     save(folder, f"step-{step}.zarr", step, **options)
+
+
+def tensors(seed: int) -> dict[str, Any]:
+    """Return the tensors of a step, two of which are tied."""
+    own = {name: placed(name, seed) for name in SHAPES}
+    return {**own, "head": own["embed"]}
+
+
+@scenario
+def publish_steps(folder: Path, first: str, last: str, **options: Any) -> None:
+    for step in range(int(first), int(last) + 1):
+        result = publish(folder / "policy.zarr", tensors(step), step, **options)
+        assert (result.change_nbytes > 0) == (step > 0)
+        everywhere = [None] * dist.get_world_size()
+        dist.all_gather_object(everywhere, result)
+        assert set(everywhere) == {result}
+
+
+@scenario
+def publish_keeping_few(folder: Path) -> None:
+    publish_steps(folder, "0", "6", keyframe_every=3, keep_last=1)
+
+
+@scenario
+def publish_anew(folder: Path, step: str) -> None:
+    publish(folder / "policy.zarr", tensors(int(step)), int(step), restart=True)
+
+
+@scenario
+def publish_and_fail(folder: Path, victim: str) -> None:
+    """Let one process fail in the middle of its writing."""
+    publish_steps(folder, "0", "0")
+    if dist.get_rank() == int(victim):
+        publishing.pack_of = lambda frames: 1 // 0  # type: ignore[assignment]
+    with pytest.raises(CheckpointException) as caught:
+        publish(folder / "policy.zarr", tensors(1), 1)
+    assert list(caught.value.failures) == [int(victim)]
+
+
+@scenario
+def publish_and_die(folder: Path, victim: str) -> None:
+    """Let one process die in the middle of its writing."""
+    publish_steps(folder, "0", "0")
+    if dist.get_rank() == int(victim):
+        publishing.pack_of = lambda frames: os.kill(os.getpid(), signal.SIGKILL)
+    publish(folder / "policy.zarr", tensors(1), 1)
 
 
 def disagreeing() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Makes the golden stores of training jobs: of four processes, with columns of matrices each."""
+"""Makes the golden stores of training jobs: of processes with parts of matrices each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from bf16codecs import open_model
 from bf16codecs.convert import plan
+from bf16codecs.torch import publish
 from bf16codecs.torch.checkpoint import StoreWriter, planning
+from bf16codecs.torch.publishing import planning as publishing
 from checkpoint_job import run_job, scenario
 
 PROCESSES = 4
@@ -46,12 +48,42 @@ def safetensors_to_checkpoint(
         job = f"save_golden:{PROCESSES}:{made}:{chunk_size}:{base or ''}"
         if run_job(Path(folder), job, 0):
             raise RuntimeError(f"{store}: its job failed")
+    zip_folder(made, store)
+
+
+def zip_folder(made: Path, store: Path) -> None:
+    """Let a ZIP file take the place of a folder."""
     files = sorted(path for path in made.rglob("*") if path.is_file())
     with zipfile.ZipFile(store, "w") as archive:
         for path in files:
             # Without the time at which it was made.
             archive.writestr(zipfile.ZipInfo(path.relative_to(made).as_posix()), path.read_bytes())
     shutil.rmtree(made)
+
+
+def publish_files(folder: Path, store: Path, *, keyframe_every: int, keep_last: int) -> None:
+    """Let a job publish the models of a folder, named by their steps; the store is a ZIP."""
+    made = store.with_name("policy.zarr")
+    # Much smaller than what a job would have, so that matrices have several chunks.
+    with (
+        patch.object(planning, "_LEAST_BYTES", 256),
+        patch.object(publishing, "DEFAULT_CHUNK_SIZE", 512),
+    ):
+        job = f"publish_golden:{PROCESSES}:{made}:{keyframe_every}:{keep_last}"
+        if run_job(folder, job, 0):
+            raise RuntimeError(f"{store}: its job failed")
+    zip_folder(made, store)
+
+
+@scenario
+def publish_golden(folder: Path, made: str, keyframe_every: str, keep_last: str) -> None:
+    for file in sorted(folder.glob("*.safetensors")):
+        number = int(file.stem.partition("-")[2])
+        with open_model(file) as model:
+            own = {name: placed(name, tensor.torch()) for name, tensor in model.items()}
+        own["head.weight"] = own["model.embed.weight"]
+        options = {"keyframe_every": int(keyframe_every)} if number == 10 else {}
+        publish(made, own, number, keep_last=int(keep_last), **options)
 
 
 @scenario

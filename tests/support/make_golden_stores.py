@@ -101,6 +101,19 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "layout2-run-blake3.zarr.zip": (5, {}),
 }
 
+
+def publish_files(*arguments: Any, **options: Any) -> None:
+    """Let a training job publish models, which takes PyTorch."""
+    from golden_checkpoints import publish_files
+
+    publish_files(*arguments, **options)
+
+
+#: Published runs of layout 3: with which options, and which steps are left.
+PUBLISHED: dict[str, tuple[dict[str, int], list[int]]] = {
+    "layout3-published.zarr.zip": ({"keyframe_every": 2, "keep_last": 3}, [30, 40, 50, 60]),
+}
+
 #: Name, dtype, shape; names that cannot be paths, forms that arrays do not keep.
 SHARDS: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {
     "model-00001-of-00002.safetensors": [
@@ -249,8 +262,22 @@ def version_of(store: str) -> int:
     return 0 if base is None else 1 + version_of(base)
 
 
+def published(number: int) -> bytes:
+    """Return the safetensors file of a step of the published runs."""
+    forms = sorted(MODEL, key=lambda form: (WIDE_FIRST.index(form[1]), form[0]))
+    tensors = {}
+    for seed, (tensor, dtype, shape) in enumerate(MODEL):
+        raw = _near(dtype, shape, seed, 0).copy()
+        raw[number % 37 :: 37] ^= 1  # of one item in 18, or more
+        tensors[tensor] = raw
+    tensors["head.weight"] = tensors["model.embed.weight"]
+    return _file({"format": "pt"}, forms, tensors, (",", ":"))
+
+
 def originals(store: str) -> dict[str, bytes]:
-    """Return the files that a golden store restores."""
+    """Return the files that a golden store restores; of published runs, also of early steps."""
+    if store in PUBLISHED:
+        return {f"step-{number}.safetensors": published(number) for number in range(10, 70, 10)}
     if store in RUNS:
         return {f"step-{number}.safetensors": checkpoint(i) for i, number in enumerate(STEPS)}
     if store.startswith("layout2") and store not in LOSSY_STORES:
@@ -278,6 +305,14 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             make_run(store, Path(folder))
+    for store, (options, _) in PUBLISHED.items():
+        if (FOLDER / store).exists():
+            print(f"{store}: kept", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in originals(store).items():
+                Path(folder, name).write_bytes(content)
+            publish_files(Path(folder), FOLDER / store, **options)
 
 
 def make_run(store: str, folder: Path) -> None:

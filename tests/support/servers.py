@@ -84,6 +84,9 @@ class FileServer:
                     self.reply_file(path.read_bytes(), asked)
 
             def reply_file(self, data: bytes, asked: str | None) -> None:
+                if server.has_etags and self.headers.get("If-None-Match") == self.etag():
+                    self.reply(304, b"")
+                    return
                 match = re.fullmatch(r"bytes=(\d*)-(\d*)", asked or "")
                 if not match or server.ignore_ranges:
                     self.reply(200, data)
@@ -99,6 +102,9 @@ class FileServer:
                 content = f"bytes {first}-{last}/{len(data)}"
                 self.reply(206, data[first : last + 1], {"Content-Range": content})
 
+            def etag(self) -> str:
+                return f'"{server.path_of(self.path).stat().st_mtime_ns}"'
+
             def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None):
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
@@ -106,7 +112,7 @@ class FileServer:
                     self.send_header("Accept-Ranges", "bytes")
                 path = server.path_of(self.path)
                 if server.has_etags and path.is_file():
-                    self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
+                    self.send_header("ETag", self.etag())
                 for name, value in (headers or {}).items():
                     self.send_header(name, value)
                 self.end_headers()

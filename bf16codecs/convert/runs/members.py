@@ -13,7 +13,7 @@ from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.reader import RunReader
 
-__all__ = ["check_member", "check_series"]
+__all__ = ["check_member", "check_series", "refuse_published"]
 
 
 class _Variant(NamedTuple):
@@ -21,6 +21,12 @@ class _Variant(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+
+def refuse_published(run: ModelReader) -> None:
+    """Raise StoreError if a run is one that a training job publishes."""
+    if run.stored.is_published:
+        raise StoreError(f"{run.where}: a published run: only bf16codecs.torch.publish changes it")
 
 
 def check_series(

@@ -12,6 +12,7 @@ from typing import Any
 from bf16codecs._base.threads import run_ahead
 from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.new_remote import NewRemote
+from bf16codecs.convert.runs.members import refuse_published
 from bf16codecs.convert.summary import BytesDone
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.store.kinds import Kind
@@ -46,6 +47,7 @@ def opened_remote(
     with closing(open_unpublished(folder, document)) as reader:
         if reader.info.run is None:
             raise StoreError(f"{folder.where}: one model, not a run: nothing to {verb}")
+        refuse_published(reader)
         with closing(ObjectRunWriter(folder, root)) as writer:
             yield writer, RunReader(reader), Kind.FOLDER
 

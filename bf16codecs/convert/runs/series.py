@@ -25,7 +25,7 @@ from bf16codecs.convert.new_store import is_object_address, object_address, opti
 from bf16codecs.convert.options import RunOptions
 from bf16codecs.convert.runs.appending import add_step
 from bf16codecs.convert.runs.encoding import NewStep
-from bf16codecs.convert.runs.members import check_series
+from bf16codecs.convert.runs.members import check_series, refuse_published
 from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
 from bf16codecs.convert.runs.step_numbers import StepNumber, ordered_steps, step_of
 from bf16codecs.convert.sources import check_used, left_out, opened_source
@@ -58,6 +58,7 @@ from bf16codecs.store.zarr.append import ZarrRunWriter
 __all__ = [
     "append_to_run",
     "choice_of_run",
+    "new_info",
     "opened_to_change",
     "safetensors_to_run",
 ]
@@ -231,7 +232,7 @@ def _write_steps(
     """Write a run that may be packed into one of another kind, and return its attributes."""
     if kind is Kind.FOLDER:
         path.mkdir()
-    info = _new_info(options.choice, options.keyframe_every)
+    info = new_info(options.choice, options.keyframe_every)
     done, total = 0, sum(source.total_nbytes() for _, source in checkpoints)
     # Workers need not see the run, which may lie on this machine's disk until it is uploaded.
     cluster, earlier, before = current_cluster(), dict[int, Shared](), dict[int, Any]()
@@ -468,7 +469,9 @@ def opened_to_change(
         what = "and not a store" if kind is None else f"but {kind.value}"
         raise StoreError(f"{target}: not a run, {what}: {rule}")
     if kind is Kind.FOLDER:
-        open_run_store(target, advice=advice).close()  # do not lock a folder that is not a run
+        # Do not lock a folder that is not a run.
+        with closing(open_run_store(target, advice=advice)) as run:
+            refuse_published(run)
     # The writer has the lock: no other process changes the run after the reader has opened it.
     with (
         closing(_writer(target, kind, _format_of(target), durable)) as writer,
@@ -499,7 +502,8 @@ def _opened(path: Path, info: RunInfo) -> Iterator[RunReader | None]:
         yield run
 
 
-def _new_info(choice: CodecChoice, group: int) -> RunInfo:
+def new_info(choice: CodecChoice, group: int) -> RunInfo:
+    """Return the attributes of a run without steps."""
     codec = choice.for_run("bfloat16", group)
     return RunInfo(group, codec={"name": codec["name"], "configuration": codec["configuration"]})
 

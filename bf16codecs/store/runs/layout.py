@@ -157,14 +157,17 @@ class RunInfo:
         }
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> RunInfo:
-        """Check a run's attributes; raise KeyError, TypeError or ValueError if they are invalid."""
+    def from_content(cls, content: Mapping[str, Any], with_digests: bool = True) -> RunInfo:
+        """Check a run's attributes, and unless told otherwise that all files have digests.
+
+        Raises KeyError, TypeError or ValueError if they are invalid.
+        """
         group, codec = content["run"]["group"], content["run"].get("codec")
         if type(group) is not int or not 1 <= group <= MAX_GROUP:
             raise ValueError(f"{group!r:.80} is not the size of a group")
         if not isinstance(content["steps"], list) or not isinstance(content["tensors"], Mapping):
             raise TypeError("steps are not a list, or tensors not an object")
-        steps = tuple(_step(entry, i) for i, entry in enumerate(content["steps"]))
+        steps = tuple(_step(entry, i, with_digests) for i, entry in enumerate(content["steps"]))
         if not steps:
             raise ValueError("there are no steps")
         if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
@@ -213,13 +216,13 @@ def _step_entry(step: RunStep) -> dict[str, Any]:
     return {**entry, "parent": step.parent}
 
 
-def _step(entry: Mapping[str, Any], earlier: int) -> RunStep:
+def _step(entry: Mapping[str, Any], earlier: int, with_digests: bool) -> RunStep:
     number, parent = entry["step"], entry.get("parent")
     if type(number) is not int or not 0 <= number < 2**63:
         raise ValueError(f"{number!r:.80} is not the number of a step")
     if parent is not None and (type(parent) is not int or not 0 <= parent < earlier):
         raise ValueError(f"{parent!r:.80} is not the index of an earlier step")
-    files, index = stored_files(entry)
+    files, index = stored_files(entry, with_digests)
     return RunStep(number, files, index, parent)
 
 

@@ -69,6 +69,11 @@ class StepReader(_OnRun):
         self.location = store.location[0], step.number
 
     @property
+    def key(self) -> str:
+        """A name that tells the step from others of its number, if anything does."""
+        return self.stored.step_key(self._index)
+
+    @property
     def knows_sizes(self) -> bool:
         """Whether the store is near: only chunks themselves have the size of a step in them."""
         return self.stored.is_near
@@ -93,9 +98,13 @@ class StepReader(_OnRun):
             and have.stored is self.stored
             and have.info.paths.get(name) == path
             and isinstance(own, StepView)
-            and (view := own.against(have._index, values)) is not None
         ):
-            return Against(view, view.base_jobs, view.keeping if view.can_keep else None)
+            between = self.stored.between(path, have._index, self._index)
+            view = (
+                own.against(have._index, values) if between is None else between.against(0, values)
+            )
+            if view is not None:
+                return Against(view, view.base_jobs, view.keeping if view.can_keep else None)
         return Against(own)
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from bf16codecs._arrays.formats import (
 from bf16codecs._arrays.frames import FrameFormat
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.storage import KeyStorage, LocalStorage
+from bf16codecs._arrays.views import StepView
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, damaged, named_errors
@@ -42,6 +43,7 @@ from bf16codecs.store.arrays import CheckSize, Fault, StoredArrays, faults
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_spec
+from bf16codecs.store.published.storage import PackedStorage, Window, is_published
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     ARRAY_DOCUMENTS,
@@ -70,6 +72,11 @@ if TYPE_CHECKING:
 __all__ = ["ZarrArrays"]
 
 
+# Each step takes a pass over all blocks, and a block has at most so many ancestors. Reading the
+# whole step takes as many passes as there are steps from one that is whole, 31 by default.
+_MOST_STEPS = 63
+
+
 class ZarrArrays(StoredArrays):
     """The arrays of a model store in Zarr; `make_store` opens the same keys as a zarr store."""
 
@@ -95,6 +102,10 @@ class ZarrArrays(StoredArrays):
         ]
         self.concurrency, self.is_near = storage.concurrency, storage.concurrency == 1
         root = read_root(where, storage)
+        if not isinstance(storage, PackedStorage) and is_published(root.attributes):
+            self._storage = PackedStorage.of_root(where, storage, root.attributes)
+            root = read_root(where, self._storage)
+        self.is_published = isinstance(self._storage, PackedStorage)
         self.zarr_format, self._documents = root.zarr_format, root.arrays
         self._attributes = root.attributes
         info = StoreInfo.from_attributes(root.attributes, where, OTHER_GROUP)
@@ -250,6 +261,8 @@ class ZarrArrays(StoredArrays):
 
         stored = self.info.arrays - self.info.differences.keys()
         found = list(faults(sorted(stored), self._made_array))
+        if self.is_published:  # all documents are in one object
+            return iter(found)
         if self.is_near:  # of others, each would be a request
             # Read again, as the documents are now: steps may have been appended since opening.
             root = read_root(self.where, self._storage)
@@ -263,6 +276,8 @@ class ZarrArrays(StoredArrays):
 
         The size of its chunks is bounded, stored and decoded.
         """
+        if self.is_published:
+            raise ValueError(f"{self.label(path)}: has no Zarr array: its chunks are in packs")
         import zarr
         from zarr.storage import StorePath
 
@@ -346,6 +361,37 @@ class ZarrArrays(StoredArrays):
             concurrency=self._storage.concurrency,
             find_base=find_base,
         )
+
+    def read_up_to(self, index: int) -> None:
+        """Read only steps up to an index."""
+        if isinstance(self._storage, PackedStorage):
+            self._storage.last = index
+
+    def step_key(self, index: int) -> str:
+        """Return what tells a step of a run from others of this number; "" if nothing does."""
+        storage = self._storage
+        return storage.info.steps[index].key if isinstance(storage, PackedStorage) else ""
+
+    def between(self, path: str, known: int, wanted: int) -> StepView | None:
+        """Return an array of a published run, decoded against its values at an earlier step."""
+        storage, steps = self._storage, range(known, wanted + 1)
+        if not isinstance(storage, PackedStorage) or path.endswith(ROUNDED):
+            return None
+        if not 1 < len(steps) <= 1 + _MOST_STEPS or not storage.has_window(steps):
+            return None
+        self._check_path(path)
+        array = storage.plan.arrays[path]
+        chunked = ChunkedArray(
+            self.label(path),
+            (len(steps), *array.shape[1:]),
+            array.dtype,
+            (len(steps), *array.chunks[1:]),
+            lambda index: Located(self._frames, storage, Window(path, index[1:], steps)),
+            in_blocks=True,
+            concurrency=storage.concurrency,
+            versions=len(steps),
+        )
+        return StepView(chunked, len(steps) - 1)
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:
         """Return the metadata that an array of a difference would have."""

@@ -1,0 +1,121 @@
+"""Looks at the root of a published run again and again, at little cost while it is the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from bf16codecs._arrays.storage import FolderStorage, KeyStorage
+from bf16codecs._base.messages import named_errors
+from bf16codecs.errors import StoreError
+from bf16codecs.store.kinds import (
+    HUB_SCHEME,
+    OBJECT_SCHEMES,
+    address_scheme,
+    path_of,
+    plain_address,
+)
+from bf16codecs.store.published.roots import ROOT
+
+__all__ = ["Watched", "watched"]
+
+
+class Watched(Protocol):
+    """A published run, or the place of one, that is looked at."""
+
+    def look(self) -> bytes | None:
+        """Return the root's document, the same object while it is the same; None without one."""
+
+    def storage(self) -> KeyStorage:
+        """Open the storage of its packs."""
+
+
+def watched(path: str, options: Mapping[str, Any] | None) -> Watched:
+    """Return what looks at a path or an address.
+
+    Raises StoreError if addresses of this kind cannot be followed.
+    """
+    local = path_of(path)
+    if local is not None:
+        if options:
+            raise ValueError(f"storage_options are for addresses: {path} is a path")
+        return _WatchedFolder(Path(local))
+    url = plain_address(path).rstrip("/")
+    scheme = address_scheme(url)
+    if scheme == HUB_SCHEME:
+        raise StoreError(f"{path}: on a hub, a run is opened at one commit, and cannot be followed")
+    if scheme in OBJECT_SCHEMES:
+        return _WatchedBucket(url, dict(options or {}))
+    return _WatchedAddress(url, dict(options or {}))
+
+
+class _WatchedFolder:
+    """A folder on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[tuple[int, ...], bytes] | None = None
+
+    def look(self) -> bytes | None:
+        """Read the root again if its file is another one."""
+        try:
+            status = os.stat(self._path / ROOT)
+            state = status.st_ino, status.st_mtime_ns, status.st_size
+            if self._seen is None or self._seen[0] != state:
+                self._seen = state, (self._path / ROOT).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return self._seen[1]
+
+    def storage(self) -> KeyStorage:
+        """Open the folder."""
+        return FolderStorage(self._path)
+
+
+class _WatchedAddress:
+    """An address: at a web server, an unchanged root is not sent again."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        from bf16codecs.store.remote.addresses import remote_store
+        from bf16codecs.store.remote.storage import RemoteStorage
+
+        self._url, self._store = url, remote_store(url, options)
+        self._storage = RemoteStorage(self._store)
+        self._seen: tuple[str, bytes] | None = None
+
+    def look(self) -> bytes | None:
+        """Ask for the root, unless it is the one that was seen."""
+        from bf16codecs.store.remote.conditional import get_if_changed
+
+        with named_errors(f"{self._url}/{ROOT}", OSError):
+            self._seen = get_if_changed(self._store, ROOT, self._seen)
+        return None if self._seen is None else self._seen[1]
+
+    def storage(self) -> KeyStorage:
+        """Return the storage at the address."""
+        return self._storage
+
+
+class _WatchedBucket:
+    """A folder in an object store."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        from bf16codecs.store.remote.object_folder import ObjectFolder
+
+        self._url, self._options = url, options
+        self._folder = ObjectFolder(url, options)
+        self._seen: Any = None
+
+    def look(self) -> bytes | None:
+        """Ask for the root, unless it is the one that was seen."""
+        self._seen = self._folder.read(ROOT, known=self._seen)
+        return None if self._seen is None else self._seen.data
+
+    def storage(self) -> KeyStorage:
+        """Open the storage at the address."""
+        from bf16codecs.store.remote.addresses import remote_store
+        from bf16codecs.store.remote.storage import RemoteStorage
+
+        return RemoteStorage(remote_store(self._url, self._options))

@@ -1,0 +1,185 @@
+"""Publishes the weights of a training job, step by step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+from bf16codecs._base.arguments import as_integer, positive
+from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs.convert.runs.dropping import where_of
+from bf16codecs.store.bases import identity
+from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedStep
+from bf16codecs.torch.publishing.copies import copies_of, forget
+from bf16codecs.torch.publishing.writer import PublishWriter, Settings
+from bf16codecs.torch.tensors import DTYPES, tied_names
+
+__all__ = ["Published", "publish"]
+
+# Codecs of runs.
+_CODECS = "arithmetic", "huffman"
+
+
+class Published(NamedTuple):
+    """A step that was published: its number, and its bytes in the run."""
+
+    step: int
+    #: The differences to the step before; 0 for the first step.
+    change_nbytes: int
+    #: All of the step, if it is one that programs can begin with; otherwise 0.
+    whole_nbytes: int
+
+
+def publish(
+    path: str | os.PathLike[str],
+    state_dict: Mapping[str, Any],
+    step: int,
+    *,
+    restart: bool = False,
+    keep_last: int | None = None,
+    keyframe_every: int | None = None,
+    codec: str | None = None,
+    level: str | None = None,
+    keep_copy: bool = True,
+    threads: int | None = None,
+    sync: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    process_group: Any = None,
+) -> Published:
+    """Add a step to a published run, for programs that `follow` it.
+
+    All processes of a job call it, with their shards. The step is there for all readers at once,
+    or, after an error, not at all. Tensors must not change until it returns.
+
+    Parameters
+    ----------
+    path
+        The run: a folder that all processes see, or an address in an object store (``s3://``,
+        ``gs://``, ``az://``). If nothing is there, the run begins with this step.
+    state_dict
+        Tensors by name, `DTensor`s too, on any device. All steps have the same names, shapes,
+        dtypes and ties.
+    step
+        Its number, above that of the last step.
+    restart
+        Drop all steps before, and begin the run anew with this one: its number, its tensors and
+        their shards may be any.
+    keep_last
+        Drop early steps, except so many of the last. They are dropped in groups of
+        `keyframe_every`.
+    keyframe_every
+        In a run that begins, how many steps there are from one that is published whole to the
+        next; by default 32. Programs that follow already do not read whole steps.
+    codec, level
+        In a run that begins, ``"arithmetic"`` with level ``"fast"`` or ``"best"``, or
+        ``"huffman"``.
+    keep_copy
+        Keep a copy of the process's shards in memory, against which the next step is coded;
+        otherwise, the step before is read.
+    threads
+        How many threads each process uses; by default its share of the machine's cores.
+    sync
+        Flush the step to the disk before it is there.
+    storage_options
+        Options of the object store.
+    process_group
+        The processes that publish; by default all.
+
+    Returns
+    -------
+    Published
+        The number of bytes that the step takes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid, or a tensor cannot be stored.
+    bf16codecs.store.StoreError
+        If something else is at the path, the step is not after the last one, its tensors are not
+        those of the steps before, or another job has published meanwhile.
+    BlockingIOError
+        If another process is publishing to the same folder.
+    OSError
+        If a file cannot be written, or a server fails.
+    torch.distributed.checkpoint.api.CheckpointException
+        In jobs of several processes, with the error of each.
+
+    Examples
+    --------
+    >>> from bf16codecs.torch import publish
+    >>> publish("policy.zarr", model.state_dict(), step=600)  # doctest: +SKIP
+    Published(step=600, change_nbytes=0, whole_nbytes=666)
+    """
+    where = where_of(path, storage_options, sync)
+    number = as_integer("step", step)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"step must be 0 to 2**63 - 1, not {number}")
+    for name, value in (("keep_last", keep_last), ("threads", threads)):
+        if value is not None:
+            positive(name, value)
+    if (
+        keyframe_every is not None
+        and not 1 <= as_integer("keyframe_every", keyframe_every) <= MAX_GROUP
+    ):
+        raise ValueError(f"keyframe_every must be 1 to {MAX_GROUP}, not {keyframe_every}")
+    if codec is not None and codec not in _CODECS:
+        raise ValueError(f"codec must be {' or '.join(_CODECS)}, not {codec!r:.80}")
+    tied = _tied(state_dict)
+    own = {name: tensor for name, tensor in state_dict.items() if name not in tied}
+    options = keep_last, codec, level, keyframe_every, threads
+    settings = Settings(where, number, tied, restart, *options)
+    run = identity(str(where))
+    if not keep_copy:
+        forget(run)
+    copies = copies_of(run) if keep_copy else None
+    writer = PublishWriter(settings, copies)
+    done = False
+    try:
+        saved = _save(own, writer, process_group)
+        done = True
+    finally:
+        writer.close(failed=not done)
+    if copies is not None:
+        writer.keep(copies)
+    assert isinstance(saved, PublishedStep)
+    return Published(number, saved.nbytes(CHANGE), saved.nbytes(WHOLE))
+
+
+def _tied(state_dict: Any) -> dict[str, str]:
+    """Return the names of tensors that are the memory of another one, and check all."""
+    if not isinstance(state_dict, Mapping):
+        kind = type(state_dict).__name__
+        raise TypeError(f"state_dict must be a dict of tensors by name, not {kind}")
+    local: dict[str, torch.Tensor] = {}
+    for name, tensor in state_dict.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            kind = type(tensor).__name__
+            raise TypeError(f"state_dict has {name!r:.80}, a {kind}: only tensors are published")
+        if tensor.dtype not in DTYPES:
+            continue  # which is refused with the others
+        found = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        if type(found) in (torch.Tensor, torch.nn.Parameter) and found.layout == torch.strided:
+            local[name] = found
+    if not state_dict:
+        raise ValueError("state_dict has no tensors")
+    return tied_names(local)
+
+
+def _save(state_dict: Mapping[str, Any], writer: PublishWriter, group: Any) -> Any:
+    """Let all processes write their part; return what the coordinator sends to all."""
+    is_alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
+    if not is_alone:
+        return dcp.save(dict(state_dict), storage_writer=writer, process_group=group).storage_data
+    planner = dcp.DefaultSavePlanner()
+    planner.set_up_planner(dict(state_dict), writer.storage_meta(), is_coordinator=True)
+    plan = writer.prepare_local_plan(planner.create_local_plan())
+    plans, metadata = planner.create_global_plan([plan])
+    (plan,) = writer.prepare_global_plan(plans)
+    plan = planner.finish_plan(plan)
+    results = writer.write_data(plan, planner).wait()
+    writer.finish(metadata, [results])
+    return metadata.storage_data

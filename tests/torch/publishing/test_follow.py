@@ -1,0 +1,260 @@
+"""`follow` yields the steps of a published run as they appear, each of them complete."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.errors import BaseMismatchError, StoreError
+from bf16codecs.model import following
+from models import every_dtype
+from object_store import Faults
+from published import bits_in, bits_of, copies, first_state, published, states
+from servers import serving
+
+torch = pytest.importorskip("torch")
+package = pytest.importorskip("bf16codecs.torch")
+follow, publish, load_into = package.follow, package.publish, package.load_into
+
+
+def taken(found: Iterator[Any], count: int) -> list[Any]:
+    return list(itertools.islice(found, count))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_PATIENCE", 0.2)
+
+
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_each_step_is_yielded_as_it_appears(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(8)
+    tensors = copies(some[0])
+    steps = published(path, some, keyframe_every=3)
+    next(steps)
+    with beside(lambda: [time.sleep(0.05) for _ in steps]):
+        have = None
+        for model in follow(path, timeout=20):
+            model.update(tensors, have=have)
+            have = model.step
+            assert bits_in(model) == bits_of(some[have // 10])
+            assert bits_of(tensors)["embed.weight"] == bits_of(some[have // 10])["embed.weight"]
+            if have == 70:
+                break
+
+
+def test_a_follower_may_be_there_before_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "policy.zarr"
+
+    def begin() -> None:
+        time.sleep(0.3)
+        publish(path, first_state(), 5)
+
+    with beside(begin), pytest.warns(UserWarning, match="no published run is there yet: waiting"):
+        assert next(follow(path, timeout=20)).step == 5
+
+
+def test_the_newest_step_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "policy.zarr"
+    list(published(path, states(6)))
+    assert [model.step for model in taken(follow(path), 1)] == [50]
+    assert [model.step for model in taken(follow(path, have=20), 3)] == [30, 40, 50]
+    assert [model.step for model in taken(follow(path, have=20, latest=True), 1)] == [50]
+    assert [model.step for model in taken(follow(path, have=25), 1)] == [50]
+
+
+def test_without_a_new_step_it_gives_up(tmp_path: Path) -> None:
+    path = tmp_path / "policy.zarr"
+    list(published(path, states(2)))
+    found = follow(path, timeout=0.2)
+    assert next(found).step == 10
+    with pytest.raises(TimeoutError, match=r"no new step for 0\.2 s"):
+        next(found)
+
+
+def test_one_that_missed_fifty_steps_reads_their_changes(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(52)
+    list(published(path, some, keyframe_every=16))
+    for whole in path.glob("steps/*/whole.*"):
+        whole.unlink()
+    tensors = copies(some[1])
+    (model,) = taken(follow(path, have=10, latest=True), 1)
+    assert model.step == 510
+    model.update(tensors, have=10)
+    assert bits_of(tensors)["half"] == bits_of(some[51])["half"]
+
+
+def test_steps_may_be_dropped_while_it_follows(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(12)
+    steps = published(path, some, keyframe_every=3, keep_last=1)
+    next(steps)
+    found = follow(path, timeout=20)
+    assert next(found).step == 0
+    taken(steps, 2)
+    assert next(found).step == 10  # 20 is there
+    taken(steps, 4)  # and 0 to 50 are dropped
+    model = next(found)
+    assert model.step == 60
+    tensors = copies(some[1])
+    model.update(tensors, have=10)
+    assert bits_of(tensors)["half"] == bits_of(some[6])["half"]
+    list(steps)
+    with pytest.raises((StoreError, OSError), match="steps/60-"):
+        bits_in(model)  # it was dropped
+    assert bits_in(next(found)) == bits_of(some[11])
+
+
+def test_another_base_is_refused_and_can_be_replaced_as_a_whole(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(3)
+    list(published(path, some))
+    (model,) = taken(follow(path, have=10), 1)
+    tensors = copies(first_state(seed=7))
+    before = bits_of(tensors)
+    with pytest.raises(BaseMismatchError):
+        model.update(tensors, have=10)
+    assert bits_of(tensors) == before
+    model.update(tensors)
+    assert bits_of(tensors)["half"] == bits_of(some[2])["half"]
+
+
+def test_a_module_is_loaded_from_the_model_that_is_yielded(tmp_path: Path) -> None:
+    path = tmp_path / "policy.zarr"
+    torch.manual_seed(0)
+    trained, served = (torch.nn.Linear(64, 64).bfloat16() for _ in range(2))
+    have = None
+    for step in range(4):
+        publish(path, trained.state_dict(), step)
+        (model,) = taken(follow(path, have), 1)
+        load_into(served, model, have=have)
+        have = model.step
+        assert bits_of(served.state_dict()) == bits_of(trained.state_dict())
+        with torch.no_grad():
+            trained.weight[step] += 1
+    assert list(model)  # it stays open
+
+
+def test_other_things_cannot_be_followed(tmp_path: Path) -> None:
+    safetensors_to_zarr(every_dtype(tmp_path / "model.safetensors"), tmp_path / "model.zarr")
+    with pytest.raises(StoreError, match=r"only runs that bf16codecs\.torch\.publish writes"):
+        next(follow(tmp_path / "model.zarr"))
+    with pytest.raises(StoreError, match="on a hub"):
+        next(follow("hf://owner/name"))
+    with pytest.raises(ValueError, match="storage_options are for addresses"):
+        next(follow(tmp_path / "policy.zarr", storage_options={"key": "k"}))
+    with pytest.raises(TypeError):
+        follow(tmp_path, have="600")
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_run_that_begins_anew_is_followed(tmp_path: Path, is_removed: bool) -> None:
+    path, some, others = tmp_path / "policy.zarr", states(3), states(3, seed=9)
+    others = [{n: t for n, t in state.items() if n != "mask"} for state in others]
+    list(published(path, some))
+    found = follow(path, timeout=5)
+    model = next(found)
+    assert model.step == 20
+    if is_removed:
+        shutil.rmtree(path)
+    publish(path, others[0], 10, restart=True)
+    publish(path, others[1], 20)
+    tensors = {name: tensor for name, tensor in copies(some[2]).items() if name != "mask"}
+    new = next(found)
+    assert new.step == 20
+    new.update(tensors, have=model)  # which is another step 20
+    assert bits_of(tensors)["half"] == bits_of(others[1])["half"]
+    publish(path, others[2], 30)
+    model, new = new, next(found)
+    new.update(tensors, have=model)
+    assert bits_of(tensors)["half"] == bits_of(others[2])["half"]
+
+
+def test_in_a_bucket_an_unchanged_root_is_not_sent_again(
+    bucket: str, s3: dict[str, str], s3_faults: Faults
+) -> None:
+    path, some = f"{bucket}/policy.zarr", states(4)
+    steps = published(path, some, keyframe_every=2, storage_options=s3)
+    next(steps)
+    found = follow(path, timeout=20, storage_options=s3)
+    tensors = copies(some[0])
+    model = next(found)
+    model.update(tensors)
+    for number, _ in enumerate(steps, 1):
+        s3_faults.clear()
+        model = next(found)
+        model.update(tensors, have=10 * number - 10)
+        assert bits_of(tensors)["half"] == bits_of(some[number])["half"]
+        keys = [path.rpartition("/")[2] for _, path in s3_faults.requests]
+        # One for the root, and one for all that has changed.
+        assert sorted(keys) == ["change.0.0", "zarr.json"]
+
+
+def test_web_servers_are_asked_for_what_has_changed(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(3)
+    steps = published(path, some)
+    next(steps)
+    with serving(tmp_path) as server:
+        server.has_etags = True
+        headers: list[Any] = []
+        server.note_headers = lambda given: headers.append(given.get("If-None-Match"))
+        found = follow(f"{server.url}/policy.zarr", timeout=20)
+        assert bits_in(next(found)) == bits_of(some[0])
+        headers.clear()
+        server.clear()
+        with beside(lambda: [time.sleep(0.2), next(steps)]):
+            model = next(found)
+        assert all(headers[:2])
+        assert server.sent.count(0) > 1  # nothing is sent of an unchanged root
+        assert bits_in(model) == bits_of(some[1])
+
+
+def test_a_server_that_lags_is_waited_for(tmp_path: Path, impatient: None) -> None:
+    path, some = tmp_path / "policy.zarr", states(3)
+    steps = published(path, some)
+    taken(steps, 1)
+    shutil.copytree(path, tmp_path / "shown.zarr")
+    with serving(tmp_path) as server:
+        found = follow(f"{server.url}/shown.zarr", timeout=20)
+        assert next(found).step == 0
+        taken(steps, 2)
+        (change,) = path.glob("steps/10-*/change.0.0")
+        shown = tmp_path / "shown.zarr" / change.relative_to(path)
+        shutil.copy(path / "zarr.json", tmp_path / "shown.zarr" / "zarr.json")
+
+        def appear() -> None:
+            time.sleep(0.1)
+            shown.parent.mkdir()
+            shutil.copy(change, shown)
+
+        with beside(appear):
+            model = next(found)
+        assert bits_in(model) == bits_of(some[1])
+        with pytest.raises(StoreError, match="steps/20-"):
+            next(found)  # for good
+
+
+def test_a_server_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(2)
+    list(published(path, some))
+    with serving(tmp_path) as server:
+        found = follow(f"{server.url}/policy.zarr", have=0, timeout=20)
+        server.failures = 2
+        assert bits_in(next(found)) == bits_of(some[1])

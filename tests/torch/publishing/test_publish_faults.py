@@ -1,0 +1,209 @@
+"""Readers see complete steps, and the next writer goes on, whatever happens to a writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bf16codecs
+from bf16codecs.errors import StoreError
+from object_store import Faults, Killed, dying
+from published import bits_in, bits_of, published, states
+
+torch = pytest.importorskip("torch")
+publish = pytest.importorskip("bf16codecs.torch").publish
+
+# Python announces these before it asks the system for them.
+EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "os.scandir"}
+
+
+def steps_in(path: Any, some: list[Any], **options: Any) -> list[int]:
+    """Check all steps of a run, and return their numbers."""
+    with bf16codecs.open_run(path, **options) as run:
+        for number in run.steps:
+            assert bits_in(run[number]) == bits_of(some[number // 10]), number
+        return list(run.steps)
+
+
+def killed_at(event: int, path: Path, work: Callable[[], object]) -> bool:
+    """Do work in a process that dies at an event in a folder; tell whether it did."""
+    child = os.fork()
+    if not child:
+        count = 0
+
+        def hook(name: str, arguments: Any) -> None:
+            nonlocal count
+            if name in EVENTS and str(path) in str(arguments) + os.getcwd():
+                count += 1
+                if count == event:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        os.chdir(path)
+        sys.addaudithook(hook)
+        try:
+            work()
+        except BaseException as e:  # a forked test must not go on
+            print(repr(e))
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return bool(status)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
+def test_a_writer_may_be_killed_at_any_time(tmp_path: Path) -> None:
+    some = states(5)
+    path = tmp_path / "policy.zarr"
+    list(published(path, some[:2], keyframe_every=2))
+    seen = set()
+    for event in range(1, 200):
+        copy = tmp_path / f"{event}" / "policy.zarr"
+        os.makedirs(copy.parent)
+        os.system(f"cp -r {path} {copy}")
+        # The step drops the first group, and is whole.
+        if not killed_at(event, copy, lambda c=copy: publish(c, some[2], 20, keep_last=1)):
+            break
+        found = tuple(steps_in(copy, some))
+        seen.add(found)
+        first = 20 if found[-1] != 20 else 30
+        for number in range(first, 50, 10):
+            publish(copy, some[number // 10], number, keep_last=1)
+        assert steps_in(copy, some) == [40]
+        assert len(os.listdir(copy / "steps")) == 1
+    assert event > 8
+    assert {(0, 10), (20,)} <= seen <= {(0, 10), (20,)}
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bf16codecs.store.zarr import folder
+
+    path, some = tmp_path / "policy.zarr", states(3)
+    list(published(path, some[:2]))
+    before = sorted(p for p in path.rglob("*") if p.is_file())
+
+    def full(file: Any, data: Any) -> None:
+        os.write(file.fileno(), bytes(data[:10]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_all", full)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            publish(path, some[2], 20)
+    assert "policy.zarr" in str(caught.value)
+    assert sorted(p for p in path.rglob("*") if p.is_file()) == before
+    publish(path, some[2], 20)
+    assert steps_in(path, some) == [0, 10, 20]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bf16codecs.torch.publishing import encoding
+
+    path, some = tmp_path / "policy.zarr", states(2)
+    publish(path, some[0], 0)
+
+    def interrupted(frames: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "pack_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            publish(path, some[1], 10)
+    assert len(os.listdir(path / "steps")) == 1
+    publish(path, some[1], 10)
+    assert steps_in(path, some) == [0, 10]
+
+
+def test_of_two_writers_on_a_disk_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs.torch.publishing import encoding
+
+    path, some = tmp_path / "policy.zarr", states(3)
+    publish(path, some[0], 0)
+    original = encoding.pack_of
+
+    def pack(frames: Any) -> bytes:
+        monkeypatch.setattr(encoding, "pack_of", original)
+        with pytest.raises(BlockingIOError, match="another process is appending"):
+            publish(path, some[2], 20)
+        return original(frames)
+
+    monkeypatch.setattr(encoding, "pack_of", pack)
+    publish(path, some[1], 10)
+    assert steps_in(path, some) == [0, 10]
+    assert len(os.listdir(path / "steps")) == 2
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_of_two_writers_in_a_bucket_the_first_one_wins(
+    bucket: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    from bf16codecs.torch.publishing import encoding
+
+    path, some, options = f"{bucket}/policy.zarr", states(3), {"storage_options": s3}
+    if not begins:
+        publish(path, some[0], 0, **options)
+    original = encoding.pack_of
+
+    def pack(frames: Any) -> bytes:
+        monkeypatch.setattr(encoding, "pack_of", original)
+        publish(path, some[2], 20, **options)
+        return original(frames)
+
+    monkeypatch.setattr(encoding, "pack_of", pack)
+    with pytest.raises(StoreError, match="another process has published to it meanwhile"):
+        publish(path, some[1], 10, **options)
+    assert steps_in(path, some, **options) == ([20] if begins else [0, 20])
+
+
+def test_a_writer_to_a_bucket_may_be_killed_at_any_request(bucket: str, s3: dict[str, str]) -> None:
+    some, options = states(4), {"storage_options": s3}
+    seen = set()
+    for number in range(1, 100):
+        path = f"{bucket}/{number}/policy.zarr"
+        list(published(path, some[:2], keyframe_every=2, **options))
+        for sent in (False, True):
+            try:
+                with dying(number, sent):
+                    publish(path, some[2], 20, keep_last=1, **options)
+            except Killed:
+                found = tuple(steps_in(path, some, **options))
+                seen.add(found)
+                if found[-1] == 20:
+                    break
+                continue
+            break
+        if steps_in(path, some, **options)[-1] != 20:
+            publish(path, some[2], 20, keep_last=1, **options)
+        publish(path, some[3], 30, keep_last=1, **options)
+        assert steps_in(path, some, **options) == [20, 30]
+        if number > 3 and found == (20,):
+            break
+    assert seen == {(0, 10), (20,)}
+
+
+def test_a_busy_server_is_asked_again(bucket: str, s3: dict[str, str], s3_faults: Faults) -> None:
+    path, some = f"{bucket}/policy.zarr", states(3)
+    kinds = ("busy", "cut", "lost")
+    for number, state in enumerate(some):
+        s3_faults.clear()
+        s3_faults.fault = lambda at, *_: kinds[at] if at < len(kinds) else ""
+        publish(path, state, 10 * number, storage_options=s3)
+    s3_faults.clear()
+    assert steps_in(path, some, storage_options=s3) == [0, 10, 20]
+
+
+def test_a_server_without_conditions_is_refused(
+    bucket: str, s3: dict[str, str], s3_faults: Faults
+) -> None:
+    s3_faults.ignores = {"If-None-Match", "If-Match"}
+    with pytest.raises(StoreError, match="has no conditional requests"):
+        publish(f"{bucket}/policy.zarr", states(1)[0], 0, storage_options=s3)
