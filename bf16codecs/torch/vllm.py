@@ -1,6 +1,7 @@
-"""A plugin of vLLM: ``--load-format bf16codecs`` loads a folder that `pack-hf` made.
+"""A plugin of vLLM: a format to load, ``bf16codecs``, and a backend of this name for new weights.
 
-Each process decodes only the parts of tensors that its rank needs.
+The format is that of folders that `pack-hf` made. Each process decodes only the parts of tensors
+that its rank needs. The backend takes steps that a training job publishes: see `vllm_updates`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ from bf16codecs.torch.patching import stores_of
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LOAD_FORMAT", "register"]
+__all__ = ["BACKEND", "LOAD_FORMAT", "register"]
 
-#: The name of the format.
-LOAD_FORMAT = "bf16codecs"
+#: The names of the format, and of the backend that takes new weights.
+LOAD_FORMAT = BACKEND = "bf16codecs"
 
 
 def register() -> None:
-    """Register the format; vLLM calls this in each of its processes, perhaps several times."""
+    """Register both; vLLM calls this in each of its processes, perhaps several times."""
     from vllm.model_executor import model_loader
 
     if LOAD_FORMAT not in model_loader._LOAD_FORMAT_TO_MODEL_LOADER:
         model_loader.register_model_loader(LOAD_FORMAT)(_loader())
+    try:
+        from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    except ImportError:  # an older release
+        return
+    if BACKEND not in WeightTransferEngineFactory._registry:
+        module = "bf16codecs.torch.vllm_updates"
+        WeightTransferEngineFactory.register_engine(BACKEND, module, "StoreTransferEngine")
 
 
 def _loader() -> type[Any]:

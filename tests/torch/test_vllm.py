@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,20 +52,33 @@ def digest(model):
 if __name__ == "__main__":
     import load_in_vllm
     from vllm import LLM, SamplingParams
-    path, load_format, ranks = sys.argv[1:]
+    path, load_format, ranks, run = sys.argv[1:]
+    run = json.loads(run)
     llm = LLM(
+        weight_transfer_config={"backend": "bf16codecs"} if run else None,
         model=path, load_format=load_format, tensor_parallel_size=int(ranks), enforce_eager=True,
         skip_tokenizer_init=True, max_model_len=64, max_num_seqs=2, kv_cache_memory_bytes=64 << 20,
     )
-    sampling = SamplingParams(temperature=0, max_tokens=8, detokenize=False)
-    (answer,) = llm.generate([{"prompt_token_ids": [1, 2, 3, 4]}], sampling)
-    found = llm.apply_model(load_in_vllm.digest), list(answer.outputs[0].token_ids)
-    print("FOUND", json.dumps(found))
+    def found():
+        sampling = SamplingParams(temperature=0, max_tokens=8, detokenize=False)
+        (answer,) = llm.generate([{"prompt_token_ids": [1, 2, 3, 4]}], sampling)
+        return llm.apply_model(load_in_vllm.digest), list(answer.outputs[0].token_ids)
+
+    seen = [found()]
+    if run:
+        llm.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": run["init"]})
+    for step in run.get("steps", ()):
+        llm.collective_rpc("start_weight_update")
+        llm.collective_rpc("update_weights", kwargs={"update_info": {"step": step}})
+        llm.collective_rpc("finish_weight_update")
+        llm.reset_prefix_cache()
+        seen.append(found())
+    print("FOUND", json.dumps(seen))
 """
 
 
-def write_llama(folder: Path) -> Path:
-    """Write a small model with random weights."""
+def write_llama(folder: Path, seed: int = 0) -> Path:
+    """Write a small model with random weights, which differ a little from seed to seed."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
     size, inner, heads = 128, 256, 64
@@ -87,14 +101,27 @@ def write_llama(folder: Path) -> Path:
         norms += [f"{layer}.input_layernorm", f"{layer}.post_attention_layernorm"]
     ones = np.ones(size, tensors["lm_head.weight"].dtype)
     tensors |= {f"{name}.weight": ones for name in norms}
+    for number, tensor in enumerate(tensors.values()):
+        tensor.reshape(-1)[:: 90 + number] += tensor.dtype.type(seed / 8)
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
     return folder
 
 
-def loaded(folder: Path, path: Path, load_format: str, ranks: int) -> tuple[list[str], list[int]]:
+Seen = list[tuple[list[str], list[int]]]
+
+
+def loaded(folder: Path, path: Path, load_format: str, ranks: int, **run: Any) -> Seen:
+    """Return digests of all ranks and an answer, after loading and after each step of a run."""
     (folder / "load_in_vllm.py").write_text(LOAD)
     done = subprocess.run(
-        [sys.executable, folder / "load_in_vllm.py", path, load_format, str(ranks)],
+        [
+            sys.executable,
+            folder / "load_in_vllm.py",
+            path,
+            load_format,
+            str(ranks),
+            json.dumps(run),
+        ],
         capture_output=True,
         text=True,
         timeout=400,
@@ -110,7 +137,7 @@ def loaded(folder: Path, path: Path, load_format: str, ranks: int) -> tuple[list
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
-    found: tuple[list[str], list[int]] = json.loads(line.removeprefix("FOUND"))
+    found: Seen = json.loads(line.removeprefix("FOUND"))
     return found
 
 
@@ -123,3 +150,18 @@ def test_a_packed_folder(tmp_path: Path, ranks: int) -> None:
     assert not (tmp_path / "packed" / "model.safetensors").exists()
     expected = loaded(tmp_path, original, "auto", ranks)
     assert loaded(tmp_path, tmp_path / "packed", "bf16codecs", ranks) == expected
+
+
+@pytest.mark.parametrize(("ranks", "keep_copy"), [(1, True), (2, True), (2, False)])
+def test_steps_that_are_published(tmp_path: Path, ranks: int, keep_copy: bool) -> None:
+    from bf16codecs.torch import load_file, publish
+
+    folders = [write_llama(tmp_path / f"{step}", step) for step in range(4)]
+    for step, folder in enumerate(folders):
+        publish(tmp_path / "policy.zarr", load_file(folder / "model.safetensors"), step)
+    init = {"path": str(tmp_path / "policy.zarr"), "keep_copy": keep_copy}
+    steps = [1, 3]
+    found = loaded(tmp_path, folders[0], "auto", ranks, init=init, steps=steps)
+    expected = [loaded(tmp_path, folders[step], "auto", ranks) for step in (0, *steps)]
+    assert found == [seen for (seen,) in expected]
+    assert found[0] != found[1] != found[2]
