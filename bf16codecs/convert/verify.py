@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arrays.views import StepView
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import (
@@ -29,7 +31,7 @@ from bf16codecs.convert.examining import Checks, ModelData
 from bf16codecs.convert.restore import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import BytesDone, Progress, Summary, shifted
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
+from bf16codecs.errors import BF16CodecsError, CodecError, CorruptDataError, StoreError
 from bf16codecs.store.arrays import faults
 from bf16codecs.store.attributes import ROUNDED, array_loss
 from bf16codecs.store.kinds import address_scheme
@@ -165,6 +167,8 @@ def _verify_run(
         done += step.nbytes
     checks.finish()
     if not damages:
+        _verify_changes(run, damages)
+    if not damages:
 
         def check(name: str) -> None:
             run.describe(name)
@@ -172,6 +176,31 @@ def _verify_run(
 
         _fails(run, check, damages.add)
     return files, tensors, total
+
+
+def _verify_changes(run: RunReader, damages: Damages) -> None:
+    """Verify what no step is read from: differences to the step before of those that are whole.
+
+    Published runs have these, for whoever has the step before.
+    """
+    whole = (index for index, step in enumerate(run.run.steps) if index and step.parent is None)
+    for path, index in itertools.product(sorted(run.run.arrays), whole):
+        array = run.array(path)
+        between = run.stored.between(path, index - 1, index)
+        changed = None if between is None else between.against(0, StepView(array, index - 1))
+        if changed is None:
+            continue
+        expected, number = StepView(array, index), run.run.numbers[index]
+        try:
+            for piece in expected.plan(path).pieces():
+                ours, theirs = (np.empty(piece.array.chunk_nbytes, np.uint8) for _ in range(2))
+                changed.read_piece(piece, ours)
+                expected.read_piece(piece, theirs)
+                if not np.array_equal(ours[: piece.nbytes], theirs[: piece.nbytes]):
+                    text = "its differences to the step before lead to other values"
+                    raise CorruptDataError(f"{run.label(path)}: step {number}: {text}")
+        except (CodecError, StoreError) as e:
+            damages.add(e, number)
 
 
 def _sources(

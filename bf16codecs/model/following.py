@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.limits import Limits
-from bf16codecs._base.paths import given_path
+from bf16codecs._base.messages import warn_caller
+from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.errors import StepNotFoundError, StoreError
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import ModelHandle
 from bf16codecs.store.published.layout import PublishedInfo
 from bf16codecs.store.published.roots import info_of_root
 from bf16codecs.store.published.storage import PackedStorage, refuse_zarr
-from bf16codecs.store.published.watching import Watched, watched
+from bf16codecs.store.published.watching import watched
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import StepReader
@@ -43,8 +42,8 @@ def follow(
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
-) -> Iterator[Model]:
-    """Yield the steps of a published run as they appear, each as a `Model`.
+) -> FollowedRun:
+    """Return an iterator over the steps of a published run, each as it appears.
 
     A step that is yielded is complete, and what changed in it is at hand: `Model.update` and
     `bf16codecs.torch.load_into`, with the step before as `have`, read little else.
@@ -54,12 +53,11 @@ def follow(
     path
         The run: a folder, or an address. It need not be there yet: a warning says so.
     have
-        The number of the step that the caller has: later ones are yielded. By default, the newest
-        one is yielded first. So it is if the run no longer has the caller's, or never had it, and
-        when a job has begun the run anew.
+        The number of the step that the caller has: the ones after it are yielded. By default, the
+        newest one is yielded first. The newest is also the next one if the run no longer has the
+        step before, or if a job has begun the run anew.
     latest
-        Of several steps that have appeared, yield the newest alone. Otherwise, each is yielded, but
-        those that are dropped before their turn.
+        Of several steps that have appeared, yield the newest alone.
     timeout
         Raise TimeoutError if no step appears for so many seconds.
     storage_options
@@ -67,11 +65,12 @@ def follow(
     max_bytes
         As `open_model` takes it.
 
-    Yields
-    ------
-    Model
-        A step; `Model.step` is its number. Close it when done, or leave that to the garbage
-        collector.
+    Returns
+    -------
+    FollowedRun
+        An iterator of `Model`; `Model.step` is the number of the step. After an error, it can be
+        asked again. Close it when done, or use it as a context manager: then the steps that it has
+        yielded can no longer be read.
 
     Raises
     ------
@@ -91,18 +90,11 @@ def follow(
     ...     have = model
     """
     last = None if have is None else as_integer("have", have)
-    run = FollowedRun(path, last, storage_options, max_bytes)
-    return _follow(run, latest, timeout)
-
-
-def _follow(run: FollowedRun, latest: bool, timeout: float | None) -> Iterator[Model]:
-    with closing(run):
-        while True:
-            yield run.wait_for_next(latest, timeout)
+    return FollowedRun(path, last, storage_options, max_bytes, latest, timeout)
 
 
 class FollowedRun:
-    """A published run that is followed, from the step with a number on; parameters as `follow`."""
+    """A published run that is followed: see `follow`, whose parameters it has."""
 
     def __init__(
         self,
@@ -110,20 +102,33 @@ class FollowedRun:
         last: int | None = None,
         options: Mapping[str, Any] | None = None,
         max_bytes: int | None = None,
+        latest: bool = False,
+        timeout: float | None = None,
     ) -> None:
-        self._where, self._last = given_path(path, "run"), last
+        text = given_path(path, "run")
+        self._where = text if "://" in text else absolute(text)
         self._options, self._limits = options, Limits(max_bytes)
-        self._watched: Watched | None = None
+        self._last, self._latest, self._timeout = last, latest, timeout
+        self._watched = watched(self._where, options)
         self._document: bytes | None = None
+        self._has_warned = False
         #: The plans that its steps had before it began anew.
         self._old_plans: set[str] = set()
-        self._storages: list[KeyStorage] = []
+        self._storage: KeyStorage | None = None
         #: Its storage, once it is there.
         self._packed: PackedStorage | None = None
 
-    def wait_for_next(self, latest: bool = False, timeout: float | None = None) -> Model:
-        """Wait for the next step; return it once its changes are at hand."""
-        return self._wait_for(partial(self._next, latest), timeout, "no new step")
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Model:
+        return self._wait_for(self._next, self._timeout, "no new step")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def wait_for(self, number: int, timeout: float | None = None) -> Model:
         """Wait for the step with a number; return it once its changes are at hand."""
@@ -156,14 +161,14 @@ class FollowedRun:
         """Return a step, after getting what has changed since the last one."""
         assert self._packed is not None
         info = self._packed.info
-        if self._last in info.numbers:
-            for step in info.steps[info.numbers.index(self._last) + 1 : index + 1]:
-                try:
-                    self._packed.packs.fetch(step)
-                except StoreError as e:
-                    raise _MissingError(str(e)) from e
         # The storage of each step is its own: closing one, or what it reads, is not another's.
         packed = self._packed.with_info(info)
+        packed.packs.forget_others(info.steps)
+        if self._last in info.numbers:
+            try:
+                packed.window(info.numbers.index(self._last), index)
+            except StoreError as e:
+                raise _MissingError(str(e)) from e
         reader = ModelReader(ZarrArrays(self._where, packed, refuse_zarr, self._limits))
         reader.storage_options = self._options
         reader.stored.read_up_to(index)
@@ -173,11 +178,11 @@ class FollowedRun:
 
     def _look(self) -> None:
         """Take the steps that are there now, unless a server that lags shows older ones."""
-        if self._watched is None:
-            self._watched = watched(self._where, self._options)
         document = self._watched.look()
-        if document is None:
-            self._warn_of_none()
+        if document is None and self._packed is None and not self._has_warned:
+            self._has_warned = True
+            text = f"{self._where}: no published run is there yet: waiting for it"
+            warn_caller(text, UserWarning)
         if document is None or document is self._document:
             return
         info = info_of_root(self._where, document, _ADVICE)
@@ -194,24 +199,17 @@ class FollowedRun:
         if self._packed is not None:
             self._old_plans.add(self._packed.info.plan)
             self._last = None
-        assert self._watched is not None
-        storage = self._watched.storage()
-        self._storages.append(storage)
+        self.close()
+        self._storage = self._watched.storage()
         # Closing a step is not to close the storage.
-        self._packed = PackedStorage(self._where, storage, info).with_info(info)
+        self._packed = PackedStorage(self._where, self._storage, info).with_info(info)
 
-    def _warn_of_none(self) -> None:
-        if self._packed is None and self._document is None:
-            self._document = b""
-            text = f"{self._where}: no published run is there yet: waiting for it"
-            warnings.warn(text, UserWarning, stacklevel=5)
-
-    def _next(self, latest: bool) -> int | None:
+    def _next(self) -> int | None:
         """Return the index of the next step, if it is there."""
         if self._packed is None:
             return None
         numbers = self._packed.info.numbers
-        if self._last not in numbers or latest:
+        if self._last not in numbers or self._latest:
             return len(numbers) - 1 if self._last != numbers[-1] else None
         index = numbers.index(self._last) + 1
         return index if index < len(numbers) else None
@@ -229,8 +227,9 @@ class FollowedRun:
         return None
 
     def close(self) -> None:
-        """Close files and connections."""
-        for storage in self._storages:
+        """Close files and connections: the steps that were yielded can no longer be read."""
+        storage, self._storage = self._storage, None
+        if storage is not None:
             storage.close()
 
 

@@ -173,13 +173,14 @@ class Model(TensorMapping[LazyTensor]):
 
     def _bind(self, handle: ModelHandle[Any], framework: str, device: Any) -> None:
         self._handle, self._framework, self._device = handle, framework, device
+        self._reader = handle.opened  # closed with the handle
         self._where = self._handle.opened.where
         self._names = dict.fromkeys(self._handle.opened.names)
 
     @property
     def step(self) -> int | None:
         """The number of the step of a run that it is; None if it is another model."""
-        return self._handle.opened.location[1]
+        return self._reader.location[1]
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names, as `keys` does."""
@@ -353,8 +354,8 @@ class Model(TensorMapping[LazyTensor]):
         """Return the reader of `have`; None unless this model comes from it."""
         from bf16codecs.model.updating import have_of
 
-        if isinstance(have, Model):
-            have = have._handle.opened
+        if isinstance(have, Model):  # of a step, number and key are enough
+            have = have._handle.opened if have.step is None else have._reader
         return have_of(self._handle.opened, have, self._handle.arguments[1])
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:

@@ -322,3 +322,32 @@ def test_packs_that_are_cut_or_missing_are_named(run: Path) -> None:
         verify_store(run)
     with bf16codecs.open_model(f"{run}@30") as model:
         model.load()  # which needs it not
+
+
+def test_differences_that_no_step_is_read_from_are_verified(run: Path) -> None:
+    """Those of steps that are whole as well, for whoever has the step before."""
+    (path,) = (run / "steps").glob("50-*/change.0.0")
+    content = path.read_bytes()
+    path.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
+    with pytest.raises(BF16CodecsError):
+        verify_store(run)
+    path.write_bytes(content)
+    (other,) = (run / "steps").glob("60-*/change.0.0")
+    path.write_bytes(other.read_bytes())
+    size = other.stat().st_size
+    edit(run / "zarr.json", set_in("steps", 2, "change", "change.0.0", size))
+    with pytest.raises(BF16CodecsError):
+        verify_store(run)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"change\.0\.0"):
+        verify_store(run)
+
+
+def test_an_index_of_many_entries_is_refused(run: Path) -> None:
+    (path,) = (run / "steps").glob("40-*/change.0.0")
+    _, frames = split(path.read_bytes())
+    content = pack(zlib.compress(b'{"frames":[' + b"[]," * 20_000_000 + b"[]]}", 9), frames)
+    path.write_bytes(content)
+    edit(run / "zarr.json", set_in("steps", 1, "change", "change.0.0", len(content)))
+    with pytest.raises(StoreError, match="not credible"):
+        verify_store(run)

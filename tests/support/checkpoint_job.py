@@ -37,7 +37,7 @@ from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, plan
 from bf16codecs.torch.checkpoint import reader as reading
 from bf16codecs.torch.checkpoint import writer as saving
 from bf16codecs.torch.publishing import encoding as publishing
-from checkpoint_state import SHAPES, placed
+from checkpoint_state import SHAPES, numbers, placed
 
 Scenario = Callable[..., None]
 SCENARIOS: dict[str, Scenario] = {}
@@ -119,6 +119,29 @@ def publish_keeping_few(folder: Path) -> None:
 @scenario
 def publish_anew(folder: Path, step: str) -> None:
     publish(folder / "policy.zarr", tensors(int(step)), int(step), restart=True)
+
+
+@scenario
+def publish_from_one(folder: Path) -> None:
+    """Let one process have all tensors, and the others none, as FSDP's full state dicts are."""
+    own = {name: numbers(name, 0) for name in SHAPES} if dist.get_rank() == 0 else {}
+    publish(folder / "policy.zarr", own, 0)
+    with pytest.raises(CheckpointException):
+        publish(folder / "policy.zarr", {**own, "epoch": 3} if dist.get_rank() else own, 1)
+    publish(folder / "policy.zarr", {n: numbers(n, 1) for n in own}, 1)
+
+
+@scenario
+def publish_ties_of_one(folder: Path) -> None:
+    """Let processes find ties that others do not have: nothing is lost."""
+    mesh, rank = init_device_mesh("cpu", (dist.get_world_size(),)), dist.get_rank()
+    whole = [torch.arange(8.0) + 10 * number for number in range(3)]
+    a, b, c = (distribute_tensor(t, mesh, [Shard(0)], src_data_rank=None) for t in whole)
+    if rank == 0:
+        b = DTensor.from_local(a.to_local(), mesh, [Shard(0)])
+    else:
+        c = DTensor.from_local(b.to_local(), mesh, [Shard(0)])
+    publish(folder / "policy.zarr", {"a": a, "b": b, "c": c, "again": a}, 0)
 
 
 @scenario

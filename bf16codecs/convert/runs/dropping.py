@@ -17,9 +17,9 @@ from bf16codecs.convert.options import StoreOptions
 from bf16codecs.convert.target import check_store_name, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import Kind, detect_given, path_of
-from bf16codecs.store.published.layout import CHANGE, WHOLE
+from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo
 from bf16codecs.store.published.places import opened_place
-from bf16codecs.store.published.roots import Where, commit
+from bf16codecs.store.published.roots import Where, commit, remove_keys
 
 __all__ = ["DroppedSteps", "drop_steps", "where_of"]
 
@@ -52,7 +52,7 @@ def drop_steps(
     store
         The run: a folder, or an address in an object store.
     keep_last
-        How many of the last steps to keep, at least.
+        How many of the last steps to keep, at least; two are always kept.
     sync
         Flush the change to the disk.
     storage_options
@@ -82,13 +82,24 @@ def drop_steps(
         target_errors(where.target) if isinstance(where.target, Path) else nullcontext(),
         closing(opened_place(where, advice="only published runs can drop early steps")) as place,
     ):
-        before = place.info
-        if before is None:
+        if place.fault is not None:
+            raise place.fault
+        if place.info is None:
             raise FileNotFoundError(errno.ENOENT, "No run is there", str(where))
+        keys, before = set[str](), place.info
+        if before.keeping(keep_last) != before:
+
+            def change(info: PublishedInfo | None) -> PublishedInfo:
+                nonlocal before
+                assert info is not None
+                before = info
+                return info.keeping(keep_last)
+
+            keys = commit(place, change, may_repeat=lambda info: True)
         info = before.keeping(keep_last)
-        gone = before.steps[: len(before.steps) - len(info.steps)]
-        if gone:
-            commit(place, info)
+    # Without the lock, which a job that publishes waits for.
+    remove_keys(place, keys)
+    gone = before.steps[: len(before.steps) - len(info.steps)]
     nbytes = sum(step.nbytes(kind) for step in gone for kind in (CHANGE, WHOLE))
     return DroppedSteps(tuple(step.number for step in gone), nbytes, tuple(info.numbers))
 

@@ -26,7 +26,10 @@ class _Variant(NamedTuple):
 def refuse_published(run: ModelReader) -> None:
     """Raise StoreError if a run is one that a training job publishes."""
     if run.stored.is_published:
-        raise StoreError(f"{run.where}: a published run: only bf16codecs.torch.publish changes it")
+        raise StoreError(
+            f"{run.where}: a published run: only bf16codecs.torch.publish adds steps to it, and"
+            " only drop_steps drops them"
+        )
 
 
 def check_series(

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from bf16codecs.errors import StoreError
 from bf16codecs.store.published.layout import PublishedInfo
 from bf16codecs.store.published.roots import (
+    PLANS,
     ROOT,
     STEPS,
+    ReplacedError,
     Where,
-    info_of_root,
+    read_root_of,
     root_document,
 )
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
@@ -21,43 +23,46 @@ __all__ = ["BucketPlace"]
 class BucketPlace:
     """A folder in an object store, whose root is replaced by conditional requests."""
 
-    def __init__(self, where: Where, to_commit: bool, advice: str) -> None:
+    def __init__(self, where: Where, advice: str) -> None:
         assert isinstance(where.target, str)
-        self.where = where
+        self.where, self._advice = where, advice
         self._folder = ObjectFolder(where.target, where.options or {})
-        self._root: Found | None = None
         self.info: PublishedInfo | None = None
-        if to_commit:
-            self._root = self._folder.read(ROOT)
-        if self._root is not None:
-            self.info = info_of_root(where, self._root.data, advice)
+        self.fault: StoreError | None = None
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Read the root again."""
+        self._root: Found | None = self._folder.read(ROOT)
+        read_root_of(self, None if self._root is None else self._root.data, self._advice)
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object that does not exist."""
+        """Write an object that does not exist; see with a plan that conditions are heeded."""
         self._folder.create(key, content)
+        if key.startswith(PLANS):
+            self._folder.check_creating(key, content)
+            self._folder.check_replacing(key, content)
 
     def commit(self, info: PublishedInfo) -> None:
         """Replace the root, unless another process has."""
-        document = root_document(info)
+        document = root_document(self.where, info)
         try:
             if self._root is None:
-                self._folder.create(ROOT, document)
-                self._folder.check_creating(ROOT, document)
-                self._folder.check_replacing(ROOT, document)
-                self._root = self._folder.read(ROOT)
+                version = self._folder.create(ROOT, document)
             else:
                 version = self._folder.replace(ROOT, document, self._root.version)
-                self._root = Found(document, version)
         except ConflictError as e:
-            raise StoreError(
-                f"{self.where}: another process has published to it meanwhile: {e}"
+            raise ReplacedError(
+                f"{self.where}: another process has published to it meanwhile"
             ) from e
-        self.info = info
+        self._root, self.info = Found(document, version), info
 
-    def folders(self) -> list[str]:
-        """Return the folders of all steps."""
-        keys = self._folder.listed(STEPS)
-        return sorted({key.rpartition("/")[0] for key in keys})
+    def keys(self, is_thorough: bool) -> list[str]:
+        """Return the keys of all plans, and of the folders of all steps; none unless thorough."""
+        if not is_thorough:
+            return []
+        steps = {key.rpartition("/")[0] for key in self._folder.listed(STEPS)}
+        return sorted(steps | set(self._folder.listed(PLANS)))
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects, and those in folders."""

@@ -12,9 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs._base.messages import damaged, one_line
 from bf16codecs._base.version import __version__
+from bf16codecs.errors import StoreError
+from bf16codecs.store.layout import ATTRIBUTES_KEY
 
-__all__ = ["CHANGE", "LAYOUT", "PUBLISHED_KEY", "WHOLE", "PublishedInfo", "PublishedStep"]
+__all__ = [
+    "CHANGE",
+    "LAYOUT",
+    "PUBLISHED_KEY",
+    "WHOLE",
+    "PublishedInfo",
+    "PublishedStep",
+    "is_published",
+    "published_info",
+]
 
 #: The layout of published runs.
 LAYOUT = 3
@@ -68,8 +80,11 @@ class PublishedInfo:
         return replace(self, steps=(*self.steps, step))
 
     def keeping(self, least: int) -> PublishedInfo:
-        """Return this run without its first groups, with at least so many of the last steps."""
-        count = max(0, len(self.steps) - least) // self.group * self.group
+        """Return this run without its first groups, with at least so many of the last steps.
+
+        Two are always kept: whoever has the last step but one reads only what changed in the last.
+        """
+        count = max(0, len(self.steps) - max(2, least)) // self.group * self.group
         return replace(self, steps=self.steps[count:], dropped=self.dropped + count)
 
     def to_attributes(self) -> dict[str, Any]:
@@ -102,8 +117,10 @@ class PublishedInfo:
         info = cls(_key(published["plan"], "plan"), group, steps, dropped)
         for index, step in enumerate(steps):
             is_first = dropped + index == 0
-            if (WHOLE in step.packs) != (info.slot(index) == 0):
-                raise ValueError(f"step {step.number} is whole, or a first one of a group is not")
+            if info.slot(index) == 0 and WHOLE not in step.packs:
+                raise ValueError(f"step {step.number} is the first of a group, and not whole")
+            if info.slot(index) and WHOLE in step.packs:
+                raise ValueError(f"step {step.number} is whole, and not the first of a group")
             if not is_first and CHANGE not in step.packs:
                 raise ValueError(f"step {step.number} has no differences to the step before")
         return info
@@ -134,3 +151,18 @@ def _key(value: Any, folder: str) -> str:
     if not isinstance(value, str) or first != folder or not _NAME.fullmatch(name):
         raise ValueError(f"{value!r:.80} is not a key in {folder}")
     return value
+
+
+def is_published(attributes: Mapping[str, Any]) -> bool:
+    """Tell whether a root's attributes are those of a published run."""
+    content = attributes.get(ATTRIBUTES_KEY)
+    return isinstance(content, Mapping) and content.get("layout") == LAYOUT
+
+
+def published_info(where: str, attributes: Mapping[str, Any]) -> PublishedInfo:
+    """Return the content of the attributes of a published run; raise StoreError for damage."""
+    try:
+        return PublishedInfo.from_content(attributes[ATTRIBUTES_KEY])
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
+        why = e if isinstance(e, KeyError) else one_line(e)
+        raise StoreError(f"{where}: {damaged(why, 'damaged store attributes')}") from e

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
 from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
-from bf16codecs._base.limits import MAX_METADATA_BYTES
+from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, counted, damaged, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.published.layout import CHANGE, PublishedStep
@@ -45,10 +46,23 @@ class Extent(NamedTuple):
 
 
 class PlannedArray(NamedTuple):
-    """An array's path, and how many chunks a step has in it."""
+    """An array's path, and shape and chunks of a step."""
 
     path: str
-    chunks: int
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many chunks there are along each axis."""
+        return chunk_counts(self.shape, self.chunks)
+
+    def number(self, index: ChunkIndex) -> int:
+        """Return the number of a chunk in C order."""
+        number = 0
+        for at, count in zip(index, self.counts, strict=True):
+            number = number * count + at
+        return number
 
 
 #: Frames of a step by the number of the array, and by that of the chunk.
@@ -67,17 +81,15 @@ def pack_of(frames: Sequence[Frame]) -> bytes:
 class Packs:
     """The packs of a published run, which never change, and their indexes.
 
-    Of those with differences, a server is asked for all at once, and they are kept, up to
-    `CACHE_BYTES`.
+    Those that are fetched from a server are kept; parts of others are read when they are needed.
     """
 
     def __init__(self, where: str, storage: KeyStorage, arrays: Sequence[PlannedArray]) -> None:
-        self._where, self._storage, self._arrays = where, storage, arrays
+        self._where, self._storage = where, storage
+        self._counts = [math.prod(array.counts) for array in arrays]
         self._extents: dict[tuple[str, str], Extents] = {}
-        #: Sizes of packs that may be kept, and these packs.
-        self._sizes: dict[str, int] = {}
-        self._kept: OrderedDict[str, Bytes] = OrderedDict()
-        self._lock = make_lock()
+        self._kept: dict[str, Bytes] = {}
+        self._fetching = make_lock()
         #: Whether reading a small part costs no request to a server.
         self.is_near = storage.concurrency == 1
 
@@ -90,8 +102,6 @@ class Packs:
         if found is None:
             joined: dict[tuple[int, int], Extent] = {}
             for key, size in step.keys(kind).items():
-                if kind == CHANGE and not self.is_near:
-                    self._sizes[key] = size
                 with self._named(key):
                     of_pack = dict(self._read_index(key, size))
                     if joined.keys() & of_pack.keys():
@@ -100,17 +110,30 @@ class Packs:
             found = self._extents.setdefault((step.key, kind), joined)
         return found
 
-    def fetch(self, step: PublishedStep) -> None:
-        """Read the differences of a step from a server, as far as they are kept."""
-        for key, size in () if self.is_near else step.keys(CHANGE).items():
-            self._sizes[key] = size
-            with self._named(key):
-                self._whole(key)
+    def fetch(self, steps: Sequence[PublishedStep]) -> None:
+        """Read the differences of steps from a server, unless that takes too much memory.
+
+        Those of other steps are no longer kept.
+        """
+        sizes = {key: size for step in steps for key, size in step.keys(CHANGE).items()}
+        if self.is_near or sum(sizes.values()) > CACHE_BYTES:
+            return
+        with self._fetching:
+            self._kept = {key: pack for key, pack in self._kept.items() if key in sizes}
+            for key, size in sizes.items():
+                if key not in self._kept:
+                    with self._named(key):
+                        self._kept[key] = self._read_some(key, size, size)
+
+    def forget_others(self, steps: Iterable[PublishedStep]) -> None:
+        """Forget the indexes of all but some steps."""
+        keys = {step.key for step in steps}
+        self._extents = {key: found for key, found in self._extents.items() if key[0] in keys}
 
     def read_into(self, key: str, parts: Sequence[tuple[int, Bytes]]) -> None:
         """Fill buffers from a pack, each from a byte on."""
         with self._named(key):
-            kept = self._whole(key)
+            kept = self._kept.get(key)
             if kept is not None:
                 for start, out in parts:
                     out[:] = kept[start : start + out.size]
@@ -129,40 +152,26 @@ class Packs:
     def _named(self, key: str) -> AbstractContextManager[None]:
         return named_errors(f"{self._where}: {key}", OSError)
 
-    def _whole(self, key: str) -> Bytes | None:
-        """Return a pack if it may be kept, and read it unless it is."""
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-                return kept
-        size = self._sizes.get(key, CACHE_BYTES)
-        if size >= CACHE_BYTES:
-            return None
-        content = self._read_some(key, size)
-        with self._lock:
-            self._kept[key] = content
-            while sum(each.size for each in self._kept.values()) > CACHE_BYTES:
-                self._kept.popitem(last=False)
-        return content
-
-    def _read_some(self, key: str, size: int) -> Bytes:
-        """Read the first bytes of a pack."""
+    def _read_some(self, key: str, nbytes: int, size: int) -> Bytes:
+        """Read the first bytes of a pack, which has a size."""
         with self._storage.open(key) as stored:
-            (content,) = stored.read([(0, size)])
-        if content.size != size:
+            if stored.size not in (None, size):
+                raise StoreError(damaged(f"it has {counted(stored.size, 'byte')}, not {size}"))
+            (content,) = stored.read([(0, nbytes)])
+        if content.size != nbytes:
             raise StoreError(damaged(f"it ends after {counted(content.size, 'byte')}"))
         return content.copy()  # its memory may be that of this thread's next read
 
     def _read_index(self, key: str, size: int) -> Iterator[tuple[tuple[int, int], Extent]]:
         content = self._kept.get(key)
         if content is None:
-            content = self._read_some(key, min(size, _FIRST_BYTES))
+            content = self._read_some(key, min(size, _FIRST_BYTES), size)
         start = _index_end(content)
         if start > size:
             raise StoreError(damaged("its index does not end in it"))
+        check_metadata(start)
         if start > content.size:
-            content = self._read_some(key, start)
+            content = self._read_some(key, start, size)
         return self._placed(key, _entries(bytes(content[_HEAD_BYTES:start])), start, size)
 
     def _placed(
@@ -174,7 +183,7 @@ class Packs:
             array, chunk, size = entry
             if not all(type(number) is int and number >= 0 for number in entry) or not size:
                 raise StoreError(damaged(f"{entry!r:.80} is not the entry of a frame"))
-            if array >= len(self._arrays) or chunk >= self._arrays[array].chunks:
+            if array >= len(self._counts) or chunk >= self._counts[array]:
                 raise StoreError(damaged(f"it has chunk {chunk} of array {array}: there is none"))
             if (array, chunk) in seen:
                 raise StoreError(damaged(f"it has chunk {chunk} of array {array} twice"))
@@ -199,6 +208,8 @@ def _entries(index: bytes) -> list[Any]:
         text = inflater.decompress(index, MAX_METADATA_BYTES)
         if not inflater.eof or inflater.unused_data:
             raise ValueError("its index is no whole zlib stream, or too large")
+        check_metadata(len(text), lambda: len(index))
+        check_parsed(text, lambda: len(index))
         found = json.loads(text)
         entries = found["frames"]
         if not isinstance(entries, list) or not all(

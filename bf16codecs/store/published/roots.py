@@ -7,35 +7,49 @@ from __future__ import annotations
 
 import json
 import secrets
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import damaged, one_line
-from bf16codecs.errors import BF16CodecsError, LeftoverWarning, StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.published.layout import PublishedInfo
-from bf16codecs.store.published.storage import is_published, published_info
+from bf16codecs.store.published.layout import PublishedInfo, is_published, published_info
 from bf16codecs.store.zarr.metadata import OTHER_GROUP
 
 __all__ = [
     "CHOOSE",
+    "PLANS",
     "ROOT",
     "STEPS",
     "Place",
+    "ReplacedError",
     "Where",
     "commit",
+    "dead_keys",
     "info_of_root",
     "new_step_key",
+    "read_root_of",
+    "remove_keys",
     "root_document",
 ]
 
-#: The key of the root's document, and the folder of all steps.
-ROOT, STEPS = "zarr.json", "steps"
+#: The key of the root's document, and the folders of all steps and of plans.
+ROOT, STEPS, PLANS = "zarr.json", "steps", "plan"
 #: Advice about a store of another kind at the place.
 CHOOSE = "publish to another path"
+# How often a root is replaced anew after another process has dropped steps.
+_TRIES = 5
+
+Change = Callable[[PublishedInfo | None], PublishedInfo]
+Condition = Callable[[PublishedInfo], bool]
+
+
+class ReplacedError(StoreError):
+    """The root is not the one that was read: nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -52,29 +66,88 @@ class Where:
 
 
 class Place(Protocol):
-    """A published run that is written, or the place of a new one."""
+    """A published run whose root is replaced, or the place of a new one.
+
+    Attributes
+    ----------
+    where
+        Where it is.
+    info
+        The root's content; None if there is no run yet.
+    fault
+        Why the root of a published run cannot be read, if it cannot: then `info` is None.
+    """
 
     where: Where
-    #: What the root says; None if there is no run yet.
     info: PublishedInfo | None
+    fault: StoreError | None
 
     def put(self, key: str, content: bytes) -> None:
         """Write something that does not exist."""
 
+    def read_again(self) -> None:
+        """Read the root again."""
+
     def commit(self, info: PublishedInfo) -> None:
-        """Replace the root by one with other steps, unless another process has replaced it.
+        """Replace the root by one with other steps; raise ReplacedError if it was replaced."""
 
-        Raises StoreError if it has.
+    def keys(self, is_thorough: bool) -> list[str]:
+        """Return the keys of plans and of folders of steps, as far as it costs little.
+
+        If `is_thorough`, all are returned, whatever that costs.
         """
-
-    def folders(self) -> list[str]:
-        """Return the keys of the folders of all steps, of those that are not listed too."""
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove plans, and folders of steps, some of which may not exist."""
 
     def close(self) -> None:
-        """Let other processes publish."""
+        """Let other processes replace the root."""
+
+
+def commit(place: Place, change: Change, may_repeat: Condition) -> set[str]:
+    """Replace the root of a run by a changed one; return the keys that can be removed then.
+
+    Raises ReplacedError if another process has replaced it, unless the change may be made again, of
+    what is there now.
+    """
+    for _ in range(_TRIES):
+        before, info = place.info, change(place.info)
+        root_document(place.where, info)  # which refuses one that readers would refuse
+        gone = dead_keys(place, before, info)
+        try:
+            place.commit(info)
+            return gone
+        except ReplacedError:
+            place.read_again()
+            if place.info is None or not may_repeat(place.info):
+                raise
+    raise ReplacedError(f"{place.where}: other processes replace its root all the time: try again")
+
+
+def dead_keys(place: Place, before: PublishedInfo | None, info: PublishedInfo) -> set[str]:
+    """Return the keys that nobody needs once the root has changed from one to another.
+
+    They are those of steps that are dropped, and of what dead writers have left: whoever begins
+    after this was called takes the new root for the last one.
+    """
+    kept, last = {info.plan, *(step.key for step in info.steps)}, info.numbers[-1]
+    gone = set() if before is None else {before.plan, *(step.key for step in before.steps)}
+    is_thorough = before is None or info.slot(len(info.steps) - 1) == 0
+    found = {key for key in place.keys(is_thorough) if _is_dead(key, last)}
+    return (gone | found) - kept
+
+
+def _is_dead(key: str, last: int) -> bool:
+    """Tell whether nobody can list a key any more, if no root does that is there already."""
+    folder, _, name = key.partition("/")
+    number = name.partition("-")[0]
+    return folder == PLANS or (number.isdecimal() and int(number) <= last)
+
+
+def remove_keys(place: Place, keys: Iterable[str]) -> None:
+    """Remove keys, as far as that is possible: the next writer finds the rest."""
+    with suppress(BF16CodecsError, OSError):
+        place.remove(sorted(keys))
 
 
 def new_step_key(number: int) -> str:
@@ -82,44 +155,22 @@ def new_step_key(number: int) -> str:
     return f"{STEPS}/{number}-{secrets.token_hex(4)}"
 
 
-def commit(place: Place, info: PublishedInfo) -> None:
-    """Replace the root of a run, and remove the steps and the plan that it names no more.
-
-    At the first step of a group, what dead writers have left is removed as well. A warning says
-    what could not be removed.
-    """
-    before, kept = place.info, {step.key for step in info.steps}
-    gone: set[str] = set()
-    if before is not None:
-        gone = {step.key for step in before.steps} - kept
-        gone |= {before.plan} - {info.plan}
-    if info.slot(len(info.steps) - 1) == 0:
-        # Looked at before the root is replaced: who begins later takes the new root for the last.
-        last = info.numbers[-1]
-        gone |= {key for key in place.folders() if key not in kept and _is_dead(key, last)}
-    place.commit(info)
-    try:
-        place.remove(sorted(gone))
-    except (BF16CodecsError, OSError) as e:
-        text = f"{place.where}: packs of steps that were dropped are still there: {one_line(e)}"
-        warnings.warn(text, LeftoverWarning, stacklevel=2)
-
-
-def _is_dead(key: str, last: int) -> bool:
-    """Tell whether nobody can list a folder any more, since its step is not after the last one."""
-    number = key.rpartition("/")[2].partition("-")[0]
-    return number.isdecimal() and int(number) <= last
-
-
-def root_document(info: PublishedInfo) -> bytes:
-    """Return the root's document."""
+def root_document(where: object, info: PublishedInfo) -> bytes:
+    """Return the root's document; raise StoreError if readers would refuse it."""
     attributes = {ATTRIBUTES_KEY: info.to_attributes()}
+    published_info(str(where), attributes)
     root = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
-    return json.dumps(root, separators=(",", ":")).encode()
+    document = json.dumps(root, separators=(",", ":")).encode()
+    if len(document) > MAX_METADATA_BYTES:
+        raise StoreError(
+            f"{where}: {len(info.steps)} steps take {len(document)} bytes in its root, more than"
+            f" readers take ({MAX_METADATA_BYTES}): drop early ones (keep_last)"
+        )
+    return document
 
 
 def info_of_root(where: object, document: bytes, advice: str) -> PublishedInfo:
-    """Return what a root says; raise StoreError unless it is that of a published run.
+    """Return the content of a root; raise StoreError unless it is that of a published run.
 
     `where` and `advice` are for the error about a store of another kind.
     """
@@ -134,3 +185,21 @@ def info_of_root(where: object, document: bytes, advice: str) -> PublishedInfo:
         StoreInfo.from_attributes(attributes, str(where), OTHER_GROUP)
         raise StoreError(f"{where}: a model store, or a run that conversions made: {advice}")
     return published_info(str(where), attributes)
+
+
+def read_root_of(place: Place, document: bytes | None, advice: str) -> None:
+    """Let a place have the content of a root, or its fault if it is damaged.
+
+    Raises StoreError if the root is that of something else.
+    """
+    place.info = place.fault = None
+    if document is None:
+        return
+    try:
+        place.info = info_of_root(place.where, document, advice)
+    except StoreError as e:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            if is_published(json.loads(document)["attributes"]):
+                place.fault = e
+        if place.fault is None:
+            raise

@@ -5,70 +5,37 @@ docs/published_runs.md, "The run store that it stands for", is the normative des
 
 from __future__ import annotations
 
-import json
-import math
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from bf16codecs import _core
-from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
-from bf16codecs._arrays.storage import (
-    READ_BYTES,
-    AtMost,
-    InMemory,
-    KeyStorage,
-    Request,
-    StoredChunk,
-)
-from bf16codecs._base.buffers import Bytes, ThreadBuffer, layout_for
+from bf16codecs._arrays.grid import ChunkIndex
+from bf16codecs._arrays.storage import InMemory, KeyStorage, StoredChunk
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cached import cached_property
-from bf16codecs._base.messages import damaged, named_errors, one_line
+from bf16codecs._base.messages import damaged
 from bf16codecs.errors import StoreError
-from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import header_path
-from bf16codecs.store.published.layout import (
-    CHANGE,
-    LAYOUT,
-    WHOLE,
-    PublishedInfo,
-    PublishedStep,
-)
-from bf16codecs.store.published.packs import Extent, Packs, PlannedArray
+from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
+from bf16codecs.store.published.packs import Extent, Packs
+from bf16codecs.store.published.plan import Plan, read_plan
+from bf16codecs.store.published.scattered import ScatteredChunk
 from bf16codecs.store.runs.layout import STEPS_CHUNK
-from bf16codecs.store.zarr.metadata import ParsedArray, parse_array, read_json
 
-__all__ = ["PackedStorage", "Plan", "Window", "is_published", "published_info", "refuse_zarr"]
+__all__ = ["MOST_CHANGES", "PackedStorage", "Window", "refuse_zarr"]
 
+#: Each step takes a pass over all blocks, and a block has at most so many ancestors. Reading the
+#: whole step takes as many passes as there are steps from one that is whole, 31 by default.
+MOST_CHANGES = 63
 _ROOT = "zarr.json"
 _HEADER = header_path(0)
-# In the place of a frame that is not looked at, since its version's values are at hand.
-_AT_HAND = bytes(1)
 
 
 def refuse_zarr() -> NoReturn:
     """Raise ValueError: zarr cannot read packs."""
     raise ValueError("a published run: Zarr libraries cannot read its packs")
-
-
-def is_published(attributes: Mapping[str, Any]) -> bool:
-    """Tell whether a root's attributes are those of a published run."""
-    content = attributes.get(ATTRIBUTES_KEY)
-    return isinstance(content, Mapping) and content.get("layout") == LAYOUT
-
-
-def published_info(where: str, attributes: Mapping[str, Any]) -> PublishedInfo:
-    """Return what the attributes of a published run say; raise StoreError if they are damaged."""
-    try:
-        return PublishedInfo.from_content(attributes[ATTRIBUTES_KEY])
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
-        why = e if isinstance(e, KeyError) else one_line(e)
-        raise StoreError(f"{where}: {damaged(why, 'damaged store attributes')}") from e
 
 
 class Window(NamedTuple):
@@ -82,73 +49,11 @@ class Window(NamedTuple):
     steps: range
 
 
-class Plan:
-    """The plan of a published run: a run store's root with the first step, and a header."""
-
-    def __init__(self, where: str, content: Mapping[str, Any], group: int) -> None:
-        with named_errors(where):
-            try:
-                self._read(content, group)
-            except (KeyError, TypeError, AttributeError, ValueError) as e:
-                why = e if isinstance(e, KeyError) else one_line(e)
-                raise StoreError(damaged(why, "damaged plan")) from e
-
-    def _read(self, content: Mapping[str, Any], group: int) -> None:
-        self._root, header = content["root"], content["header"]
-        self.header = header.encode()
-        ours = self._root["attributes"][ATTRIBUTES_KEY]
-        self._step = ours["steps"][0]
-        if ours["run"]["group"] != group:
-            raise ValueError("its groups have another length")
-        placements = (each for of_tensor in ours["tensors"].values() for each in of_tensor)
-        paths = {each["path"] for each in placements if "path" in each}
-        documents = self._root["consolidated_metadata"]["metadata"]
-        for path in {*paths, STEP_PATH}:
-            if not isinstance(documents[path]["shape"], list):
-                raise TypeError(f"{path!r:.80} has no shape")
-        #: The arrays of tensors by path, sorted.
-        self.arrays: dict[str, ParsedArray] = {}
-        for path in sorted(paths):
-            parsed = parse_array(3, documents[path])
-            if parsed is None or parsed.chunks[:1] != (group,):
-                raise ValueError(f"{path!r:.80} has no chunks of groups of steps")
-            self.arrays[path] = parsed
-        self.planned = [PlannedArray(path, _chunks(each)) for path, each in self.arrays.items()]
-
-    def root(self, info: PublishedInfo) -> bytes:
-        """Return the document of the root of the run store with all steps of a published run."""
-        documents = dict(self._root["consolidated_metadata"]["metadata"])
-        for path in (*self.arrays, STEP_PATH):
-            shape = [len(info.steps), *documents[path]["shape"][1:]]
-            documents[path] = {**documents[path], "shape": shape}
-        steps = [
-            {
-                "step": step.number,
-                "files": self._step["files"],
-                "parent": index - 1 if info.slot(index) else None,
-            }
-            for index, step in enumerate(info.steps)
-        ]
-        ours = self._root["attributes"][ATTRIBUTES_KEY]
-        root = {
-            **self._root,
-            "attributes": {ATTRIBUTES_KEY: {**ours, "layout": LAYOUT, "steps": steps}},
-            "consolidated_metadata": {
-                **self._root["consolidated_metadata"],
-                "metadata": documents,
-            },
-        }
-        return json.dumps(root).encode()
-
-
-def _chunks(array: ParsedArray) -> int:
-    return math.prod(chunk_counts(array.shape[1:], array.chunks[1:]))
-
-
 class PackedStorage(KeyStorage):
     """Storage of the run store that a published run stands for.
 
-    `packs` are those of the run, if they were opened before.
+    `first` is the storage of the same run with other steps, if it was opened before: then plan and
+    packs are shared, and closing this one leaves them open.
     """
 
     def __init__(
@@ -156,28 +61,24 @@ class PackedStorage(KeyStorage):
         where: str,
         storage: KeyStorage,
         info: PublishedInfo,
-        plan: Plan | None = None,
-        packs: Packs | None = None,
+        first: PackedStorage | None = None,
     ) -> None:
-        self._is_shared = packs is not None
-        self.where, self.info, self._storage = where, info, storage
+        self._is_shared = first is not None
+        self._where, self.info, self._storage = where, info, storage
         self.concurrency = storage.concurrency
-        self.plan = plan or _read_plan(where, storage, info)
-        self.packs = packs or Packs(where, storage, self.plan.planned)
+        self.plan: Plan = read_plan(where, storage, info) if first is None else first.plan
+        planned = self.plan.planned
+        self.packs: Packs = Packs(where, storage, planned) if first is None else first.packs
         self._memory = ThreadBuffer()
-        #: The index of the last step that is read.
-        self.last = len(info.steps) - 1
-
-    @classmethod
-    def of_root(
-        cls, where: str, storage: KeyStorage, attributes: Mapping[str, Any]
-    ) -> PackedStorage:
-        """Return the storage of a published run by its root's attributes."""
-        return cls(where, storage, published_info(where, attributes))
+        self._end = len(info.steps)
 
     def with_info(self, info: PublishedInfo) -> PackedStorage:
         """Return the storage with other steps of the same run."""
-        return PackedStorage(self.where, self._storage, info, self.plan, self.packs)
+        return PackedStorage(self._where, self._storage, info, self)
+
+    def read_up_to(self, index: int) -> None:
+        """Read no step after one."""
+        self._end = index + 1
 
     def read(self, key: str) -> Bytes | None:
         """Read the root's document; all others are in it."""
@@ -200,7 +101,7 @@ class PackedStorage(KeyStorage):
             return sum(step.nbytes(kind) for step in steps for kind in (CHANGE, WHOLE))
         if path not in self.plan.arrays:
             return len(self.plan.header) if path == _HEADER else 8 * len(steps)
-        number = self._number(path)
+        number = self._numbers[path]
         kinds = [(step, kind) for step in steps for kind in step.packs]
         found = (self.packs.extents(step, kind) for step, kind in kinds)
         return sum(
@@ -231,20 +132,27 @@ class PackedStorage(KeyStorage):
         if not self._is_shared:
             self._storage.close()
 
-    def has_window(self, steps: range) -> bool:
-        """Tell whether all steps of a range but the first have differences to the one before."""
-        return all(CHANGE in self.info.steps[index].packs for index in steps[1:])
+    def window(self, known: int, wanted: int) -> range | None:
+        """Return the steps from one that is at hand to a later one, and get what has changed.
+
+        The result is None if decoding the later one whole is better, or the only way.
+        """
+        steps = range(known, wanted + 1)
+        if not 1 < len(steps) <= 1 + MOST_CHANGES:
+            return None
+        changed = [self.info.steps[index] for index in steps[1:]]
+        if not all(CHANGE in step.packs for step in changed):
+            return None
+        self.packs.fetch(changed)
+        return steps
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {path: number for number, path in enumerate(self.plan.arrays)}
 
-    def _number(self, path: str) -> int:
-        return self._numbers[path]
-
     def _group(self, key: str, path: str, index: ChunkIndex) -> StoredChunk:
         group = self.info.group
-        steps = self.info.steps[: self.last + 1][index[0] * group : (index[0] + 1) * group]
+        steps = self.info.steps[index[0] * group : min((index[0] + 1) * group, self._end)]
         extents = [
             self._extent(path, index[1:], step, CHANGE if slot else WHOLE)
             for slot, step in enumerate(steps)
@@ -260,95 +168,12 @@ class PackedStorage(KeyStorage):
         self, key: Any, path: str, room: int, extents: Sequence[Extent | None]
     ) -> StoredChunk:
         array = self.plan.arrays[path]
-        return _ScatteredChunk(self.packs, self._memory, key, array, room, extents)
+        return ScatteredChunk(self.packs, self._memory, key, array, room, extents)
 
     def _extent(self, path: str, index: ChunkIndex, step: PublishedStep, kind: str) -> Extent:
-        array = self.plan.arrays[path]
-        counts = chunk_counts(array.shape[1:], array.chunks[1:])
-        chunk = 0
-        for at, count in zip(index, counts, strict=True):
-            chunk = chunk * count + at
-        extent = self.packs.extents(step, kind).get((self._number(path), chunk))
+        number = self._numbers[path]
+        chunk = self.plan.planned[number].number(index)
+        extent = self.packs.extents(step, kind).get((number, chunk))
         if extent is None:
             raise StoreError(damaged(f"no pack of step {step.number} has a frame of it"))
         return extent
-
-
-def _read_plan(where: str, storage: KeyStorage, info: PublishedInfo) -> Plan:
-    content = read_json(where, storage, info.plan)
-    if content is None:
-        raise StoreError(f"{where}: {damaged(f'{info.plan} is missing')}")
-    return Plan(f"{where}: {info.plan}", content, info.group)
-
-
-class _ScatteredChunk(StoredChunk):
-    """A growing frame whose frames lie in packs; one that is None is not there, and not needed.
-
-    Each version is coded against the one before.
-    """
-
-    is_scattered = True
-
-    def __init__(
-        self,
-        packs: Packs,
-        memory: ThreadBuffer,
-        key: Any,
-        array: ParsedArray,
-        room: int,
-        extents: Sequence[Extent | None],
-    ) -> None:
-        self._packs, self._memory, self._extents = packs, memory, extents
-        self.key = key
-        layout = layout_for(array.dtype)
-        nbytes = math.prod(array.chunks[1:]) * array.dtype.itemsize
-        block = _core.DEFAULT_BLOCK_BYTES // np.dtype(layout).itemsize
-        directory = bytearray(_core.growing_directory(_core.DTYPES[layout], block, nbytes, room))
-        sizes = [len(_AT_HAND) if extent is None else extent.size for extent in extents]
-        self._bounds = list(accumulate(sizes, initial=len(directory)))
-        at = len(directory)
-        entries = [
-            _core.growing_entry(end, version - 1 if version else None)
-            for version, end in enumerate(self._bounds[1:])
-        ]
-        at -= room * len(entries[0])
-        directory[at : at + len(entries) * len(entries[0])] = b"".join(entries)
-        self._directory = np.frombuffer(directory, np.uint8)
-        self.size = self._bounds[-1]
-
-    @property
-    def read_nbytes(self) -> int | None:
-        """How much to read at a time."""
-        return READ_BYTES if self._packs.is_near else None
-
-    def read(self, request: Request) -> Sequence[Bytes]:
-        """Read ranges of it, or all of it; a thread's next read may overwrite the result."""
-        end = self._bounds[-1]
-        given = [(0, end)] if isinstance(request, AtMost) else request
-        ranges = [(min(start, end), min(stop, end)) for start, stop in given]
-        memory = self._memory.get(sum(stop - start for start, stop in ranges))
-        parts: defaultdict[str, list[tuple[int, Bytes]]] = defaultdict(list)
-        found = []
-        for start, stop in ranges:
-            out, memory = memory[: stop - start], memory[stop - start :]
-            for key, at, part in self._parts(start, out):
-                parts[key].append((at, part))
-            found.append(out)
-        for key, of_pack in parts.items():
-            self._packs.read_into(key, of_pack)
-        return found
-
-    def _parts(self, start: int, out: Bytes) -> Iterator[tuple[str, int, Bytes]]:
-        """Fill a buffer from the directory, and yield what packs have to fill, and from where."""
-        head = self._directory[start : start + out.size]
-        out[: head.size] = head
-        at, out = start + head.size, out[head.size :]
-        version = bisect_right(self._bounds, at) - 1
-        while out.size:
-            size = min(out.size, self._bounds[version + 1] - at)
-            extent = self._extents[version]
-            if extent is None:
-                out[:size] = 0
-            else:
-                yield extent.key, extent.offset + at - self._bounds[version], out[:size]
-            at, out, version = at + size, out[size:], version + 1

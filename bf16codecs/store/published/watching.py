@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,10 +65,14 @@ class _WatchedFolder:
             status = os.stat(self._path / ROOT)
             state = status.st_ino, status.st_mtime_ns, status.st_size
             if self._seen is None or self._seen[0] != state:
-                self._seen = state, (self._path / ROOT).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+                with closing(FolderStorage(self._path)) as folder:
+                    found = folder.read(ROOT)
+                self._seen = None if found is None else (state, found.tobytes())
+        except FileNotFoundError:
             return None
-        return self._seen[1]
+        except NotADirectoryError as e:
+            raise StoreError(f"{self._path}: a file, and no published run") from e
+        return None if self._seen is None else self._seen[1]
 
     def storage(self) -> KeyStorage:
         """Open the folder."""

@@ -43,7 +43,8 @@ from bf16codecs.store.arrays import CheckSize, Fault, StoredArrays, faults
 from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_spec
-from bf16codecs.store.published.storage import PackedStorage, Window, is_published
+from bf16codecs.store.published.layout import is_published, published_info
+from bf16codecs.store.published.storage import PackedStorage, Window
 from bf16codecs.store.zarr.library import library_array
 from bf16codecs.store.zarr.metadata import (
     ARRAY_DOCUMENTS,
@@ -72,11 +73,6 @@ if TYPE_CHECKING:
 __all__ = ["ZarrArrays"]
 
 
-# Each step takes a pass over all blocks, and a block has at most so many ancestors. Reading the
-# whole step takes as many passes as there are steps from one that is whole, 31 by default.
-_MOST_STEPS = 63
-
-
 class ZarrArrays(StoredArrays):
     """The arrays of a model store in Zarr; `make_store` opens the same keys as a zarr store."""
 
@@ -103,7 +99,8 @@ class ZarrArrays(StoredArrays):
         self.concurrency, self.is_near = storage.concurrency, storage.concurrency == 1
         root = read_root(where, storage)
         if not isinstance(storage, PackedStorage) and is_published(root.attributes):
-            self._storage = PackedStorage.of_root(where, storage, root.attributes)
+            published = published_info(where, root.attributes)
+            self._storage = PackedStorage(where, storage, published)
             root = read_root(where, self._storage)
         self.is_published = isinstance(self._storage, PackedStorage)
         self.zarr_format, self._documents = root.zarr_format, root.arrays
@@ -365,7 +362,7 @@ class ZarrArrays(StoredArrays):
     def read_up_to(self, index: int) -> None:
         """Read only steps up to an index."""
         if isinstance(self._storage, PackedStorage):
-            self._storage.last = index
+            self._storage.read_up_to(index)
 
     def step_key(self, index: int) -> str:
         """Return what tells a step of a run from others of this number; "" if nothing does."""
@@ -374,10 +371,11 @@ class ZarrArrays(StoredArrays):
 
     def between(self, path: str, known: int, wanted: int) -> StepView | None:
         """Return an array of a published run, decoded against its values at an earlier step."""
-        storage, steps = self._storage, range(known, wanted + 1)
+        storage = self._storage
         if not isinstance(storage, PackedStorage) or path.endswith(ROUNDED):
             return None
-        if not 1 < len(steps) <= 1 + _MOST_STEPS or not storage.has_window(steps):
+        steps = storage.window(known, wanted)
+        if steps is None:
             return None
         self._check_path(path)
         array = storage.plan.arrays[path]

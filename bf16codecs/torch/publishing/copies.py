@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._base.forks import make_lock
 from bf16codecs.torch.checkpoint.planning import Bounds
 
-__all__ = ["Copies", "Previous", "copies_of", "forget"]
+__all__ = ["Copies", "Previous", "copies_of"]
 
 #: A tensor and the bounds of a shard of it.
 Key = tuple[str, Bounds]
@@ -68,16 +71,27 @@ class Previous:
 
 
 _lock = make_lock()
-_copies: dict[str, Copies] = {}
+# By run. A process publishes to one, or for a while to an old and a new one.
+_copies: OrderedDict[str, tuple[Copies, Any]] = OrderedDict()
+_MOST_RUNS = 2
 
 
-def copies_of(run: str) -> Copies:
-    """Return this process's copies of what it has published to a run."""
+@contextmanager
+def copies_of(run: str, is_kept: bool) -> Iterator[Copies | None]:
+    """Yield this process's copies of what it has published to a run, to this thread alone.
+
+    If none are to be kept, they are freed, and None is yielded.
+    """
     with _lock:
-        return _copies.setdefault(run, Copies())
-
-
-def forget(run: str) -> None:
-    """Free the copies of a run."""
-    with _lock:
-        _copies.pop(run, None)
+        if is_kept:
+            found, lock = _copies.setdefault(run, (Copies(), threading.RLock()))
+            _copies.move_to_end(run)
+            while len(_copies) > _MOST_RUNS:
+                _copies.popitem(last=False)
+        else:
+            _copies.pop(run, None)
+    if not is_kept:
+        yield None
+        return
+    with lock:
+        yield found

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts
+from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs.codecs.frames import encode_version
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Opening, open_any
 from bf16codecs.store.published.layout import CHANGE, WHOLE
-from bf16codecs.store.published.packs import Frame, pack_of
-from bf16codecs.store.published.places import opened_place
-from bf16codecs.store.published.roots import Place, Where
+from bf16codecs.store.published.packs import Frame, PlannedArray, pack_of
+from bf16codecs.store.published.places import PackSink
+from bf16codecs.store.published.roots import Where
 from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.shards import Shard
 from bf16codecs.torch.publishing.copies import Copies, Previous
@@ -71,15 +71,15 @@ def write_packs(task: Task, shards: Sequence[Shard], copies: Copies | None) -> R
     report = Report()
     with ExitStack() as stack:
         previous = stack.enter_context(_previous(task, shards, copies))
-        place = stack.enter_context(closing(opened_place(task.where, to_commit=False)))
-        packers = {kind: _Packer(place, task, kind, report) for kind in _kinds(task)}
+        sink = stack.enter_context(closing(PackSink(task.where)))
+        packers = {kind: _Packer(sink, task, kind, report) for kind in _kinds(task)}
         jobs = (job for shard in shards for job in _jobs(shard, task, previous))
         for encoded in stack.enter_context(closing(run_ahead(jobs, worker_count()))):
             report.chunks[encoded.array] += 1
             for kind, content in encoded.frames.items():
                 packers[kind].add(Frame(encoded.array, encoded.chunk, content))
         for packer in packers.values():
-            packer.flush()
+            packer.finish()
     return report
 
 
@@ -127,9 +127,7 @@ def _encode(shard: Shard, index: ChunkIndex, task: Task, previous: Previous) -> 
         frames[CHANGE] = encode_version(codec, values, base)
     if task.is_whole:
         frames[WHOLE] = encode_version(codec, values)
-    chunk = 0
-    for at, count in zip(index, chunk_counts(array.shape, array.chunks), strict=True):
-        chunk = chunk * count + at
+    chunk = PlannedArray(array.path, array.shape, array.chunks).number(index)
     return _Encoded(number, chunk, frames)
 
 
@@ -146,8 +144,8 @@ def _padded(array: ArrayPlan, values: NDArray[Any]) -> NDArray[Any]:
 class _Packer:
     """Writes frames of one kind in packs."""
 
-    def __init__(self, place: Place, task: Task, kind: str, report: Report) -> None:
-        self._place, self._task, self._kind = place, task, kind
+    def __init__(self, sink: PackSink, task: Task, kind: str, report: Report) -> None:
+        self._sink, self._task, self._kind = sink, task, kind
         self._sizes = report.packs.setdefault(kind, {})
         self._frames: list[Frame] = []
         self._nbytes = 0
@@ -155,16 +153,19 @@ class _Packer:
     def add(self, frame: Frame) -> None:
         """Add a frame."""
         if self._nbytes and self._nbytes + len(frame.content) > _PACK_BYTES:
-            self.flush()
+            self._flush()
         self._frames.append(frame)
         self._nbytes += len(frame.content)
 
-    def flush(self) -> None:
+    def finish(self) -> None:
+        """Write what is left; at least one pack, even if all tensors are empty."""
+        if self._frames or not self._sizes:
+            self._flush()
+
+    def _flush(self) -> None:
         """Write a pack of the frames that were added."""
-        if not self._frames:
-            return
         name = f"{self._kind}.{self._task.process}.{len(self._sizes)}"
         content = pack_of(self._frames)
-        self._place.put(f"{self._task.key}/{name}", content)
+        self._sink.put(f"{self._task.key}/{name}", content)
         self._sizes[name] = len(content)
         self._frames, self._nbytes = [], 0

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,8 @@ RESTART = "restart=True drops all steps before, and begins the run anew"
 #: Steps from one that is published whole to the next.
 DEFAULT_KEYFRAMES = 32
 _SHOWN = 3
+# Shards may begin at any items, and a chunk takes a hundred bytes beside its own.
+_MOST_CHUNKS = 64
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Wanted:
     keyframe_every: int | None
 
     @classmethod
-    def of(cls, plans: Sequence[SavePlan], tied: Mapping[str, str], *options: Any) -> Wanted:
-        """Return what the plans of all processes want."""
+    def of(
+        cls, plans: Sequence[SavePlan], tied: Sequence[Mapping[str, str]], **options: Any
+    ) -> Wanted:
+        """Return what all processes want, from their plans and the ties that each has found."""
         specs: dict[str, tuple[str, tuple[int, ...]]] = {}
         shards: dict[str, list[Bounds]] = {}
         for item in (item for plan in plans for item in plan.items):
@@ -74,8 +78,30 @@ class Wanted:
             name, dtype = item.index.fqn, item.tensor_data.properties.dtype
             specs[name] = header_spec(dtype, tuple(item.tensor_data.size))
             shards.setdefault(name, []).append(bounds_of(item))
-        specs |= {name: specs[owner] for name, owner in tied.items() if owner in specs}
-        return cls(specs, shards, tied, *options)
+        if not specs:
+            raise ValueError("state_dict has no tensors")
+        return cls(specs, shards, _agreed(plans, tied, specs), **options)
+
+
+def _agreed(
+    plans: Sequence[SavePlan], tied: Sequence[Mapping[str, str]], specs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the ties that all processes have found that write a part of the tensor.
+
+    A process whose part is empty cannot know.
+    """
+    owners: dict[str, set[str | None]] = {}
+    for plan, found in zip(plans, tied, strict=True):
+        for item in plan.items:
+            if all(bounds_of(item).sizes):
+                name = item.index.fqn
+                owners.setdefault(name, set()).add(found.get(name))
+    agreed = {name: next(iter(found)) for name, found in owners.items() if len(found) == 1}
+    return {
+        name: owner
+        for name, owner in agreed.items()
+        if owner is not None and agreed.get(owner, "") is None and specs[name] == specs[owner]
+    }
 
 
 @dataclass(frozen=True)
@@ -105,7 +131,7 @@ def new_plan(wanted: Wanted, where: Where) -> RunPlan:
     paths, arrays = later_paths([tensor.name for tensor in own], (), "0"), {}
     for tensor in own:
         dtype, shape = array_spec(tensor, is_stepped=True)
-        chunks = _grid(shape, np.dtype(dtype).itemsize, wanted.shards[tensor.name])
+        chunks = _grid(tensor.name, shape, np.dtype(dtype).itemsize, wanted.shards[tensor.name])
         arrays[tensor.name] = RunArray(
             paths[tensor.name],
             dtype,
@@ -121,15 +147,27 @@ def new_plan(wanted: Wanted, where: Where) -> RunPlan:
     return plan
 
 
-def _grid(shape: tuple[int, ...], item_size: int, shards: Sequence[Bounds]) -> tuple[int, ...]:
-    """Return the shape of chunks, each of which lies in one of the shards."""
+def _grid(
+    name: str, shape: tuple[int, ...], item_size: int, shards: Sequence[Bounds]
+) -> tuple[int, ...]:
+    """Return the shape of chunks, each of which lies in one of the shards.
+
+    Raises ValueError if there would be too many.
+    """
     chunks = chunk_grid(shape, item_size, shards, DEFAULT_CHUNK_SIZE)
     if all(map(_fits, shards, [chunks] * len(shards), [shape] * len(shards))):
         return chunks
-    return tuple(
+    chunks = tuple(
         math.gcd(*(shard.offsets[axis] for shard in shards if all(shard.sizes))) or size
         for axis, size in enumerate(shape)
     )
+    count = math.prod(chunk_counts(shape, chunks))
+    if count > _MOST_CHUNKS * len(shards):
+        raise ValueError(
+            f"tensor {name!r}: its {len(shards)} shards can only be cut into {count} chunks that do"
+            " not lie in two of them: shard it along another axis, or evenly"
+        )
+    return chunks
 
 
 def _fits(shard: Bounds, chunks: Sequence[int], shape: Sequence[int]) -> bool:
@@ -212,25 +250,20 @@ def _check_tensors(
     where: Where,
 ) -> None:
     """Refuse a step whose tensors have other names, dtypes or shapes than those before."""
-    problems: Iterator[tuple[str, list[str]]] = iter(
-        [
-            ("lacks", sorted(known.keys() - given.keys())),
-            ("has besides", sorted(given.keys() - known.keys())),
-            (
-                "has with another dtype or shape",
-                [
-                    f"{name} ({_shown(given[name])}, before {_shown(spec)})"
-                    for name, spec in known.items()
-                    if name in given and (spec[0], tuple(spec[1])) != given[name]
-                ],
-            ),
-        ]
-    )
+    others = [
+        f"{name} ({_shown(given[name])}, before {_shown(spec)})"
+        for name, spec in known.items()
+        if name in given and (spec[0], tuple(spec[1])) != given[name]
+    ]
+    problems = [
+        ("it lacks", sorted(known.keys() - given.keys())),
+        ("it has besides", sorted(given.keys() - known.keys())),
+        ("another dtype or shape has", others),
+    ]
     texts = [f"{what} {few(names, _SHOWN)}" for what, names in problems if names]
     if texts:
         raise StoreError(
-            f"{where}: the step has other tensors than those before: it {'; it '.join(texts)}:"
-            f" {RESTART}"
+            f"{where}: the step has other tensors than those before: {'; '.join(texts)}: {RESTART}"
         )
 
 
@@ -244,9 +277,9 @@ def _check_shards(plan: RunPlan, wanted: Wanted, where: Where) -> None:
         for shard in wanted.shards.get(name, ()):
             if not _fits(shard, array.chunks, array.shape):
                 raise ValueError(
-                    f"{where}: tensor {name!r}: a process has the items from {shard.offsets} on,"
-                    f" {shard.sizes} of them, and the run has chunks of {array.chunks}: after the"
-                    f" job has changed how it shards tensors, {RESTART}"
+                    f"{where}: tensor {name!r}: a process's shard begins at {shard.offsets} and has"
+                    f" shape {shard.sizes}, which the run's chunks of {array.chunks} do not make"
+                    f" up: after the job has changed how it shards tensors, {RESTART}"
                 )
 
 

@@ -14,9 +14,9 @@ from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.convert.runs.dropping import where_of
 from bf16codecs.store.bases import identity
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedStep
-from bf16codecs.torch.publishing.copies import copies_of, forget
+from bf16codecs.torch.publishing.checking import as_mapping
+from bf16codecs.torch.publishing.copies import copies_of
 from bf16codecs.torch.publishing.writer import PublishWriter, Settings
-from bf16codecs.torch.tensors import DTYPES, tied_names
 
 __all__ = ["Published", "publish"]
 
@@ -69,8 +69,8 @@ def publish(
         Drop all steps before, and begin the run anew with this one: its number, its tensors and
         their shards may be any.
     keep_last
-        Drop early steps, except so many of the last. They are dropped in groups of
-        `keyframe_every`.
+        Keep at least this many of the last steps, and at least two, and drop earlier ones, in
+        groups of `keyframe_every`.
     keyframe_every
         In a run that begins, how many steps there are from one that is published whole to the
         next; by default 32. Programs that follow already do not read whole steps.
@@ -128,54 +128,36 @@ def publish(
         raise ValueError(f"keyframe_every must be 1 to {MAX_GROUP}, not {keyframe_every}")
     if codec is not None and codec not in _CODECS:
         raise ValueError(f"codec must be {' or '.join(_CODECS)}, not {codec!r:.80}")
-    tied = _tied(state_dict)
-    own = {name: tensor for name, tensor in state_dict.items() if name not in tied}
-    options = keep_last, codec, level, keyframe_every, threads
-    settings = Settings(where, number, tied, restart, *options)
-    run = identity(str(where))
-    if not keep_copy:
-        forget(run)
-    copies = copies_of(run) if keep_copy else None
-    writer = PublishWriter(settings, copies)
-    done = False
-    try:
-        saved = _save(own, writer, process_group)
-        done = True
-    finally:
-        writer.close(failed=not done)
-    if copies is not None:
-        writer.keep(copies)
+    tensors = as_mapping(state_dict)
+    settings = Settings(
+        where=where,
+        number=number,
+        restart=restart,
+        keep_last=keep_last,
+        codec=codec,
+        level=level,
+        keyframe_every=keyframe_every,
+        threads=threads,
+    )
+    with copies_of(identity(str(where)), keep_copy) as copies:
+        writer = PublishWriter(settings, tensors, copies)
+        try:
+            saved = _save(tensors, writer, process_group)
+            if copies is not None:  # before another process publishes
+                writer.keep(copies)
+        finally:
+            writer.close()
     assert isinstance(saved, PublishedStep)
     return Published(number, saved.nbytes(CHANGE), saved.nbytes(WHOLE))
 
 
-def _tied(state_dict: Any) -> dict[str, str]:
-    """Return the names of tensors that are the memory of another one, and check all."""
-    if not isinstance(state_dict, Mapping):
-        kind = type(state_dict).__name__
-        raise TypeError(f"state_dict must be a dict of tensors by name, not {kind}")
-    local: dict[str, torch.Tensor] = {}
-    for name, tensor in state_dict.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            kind = type(tensor).__name__
-            raise TypeError(f"state_dict has {name!r:.80}, a {kind}: only tensors are published")
-        if tensor.dtype not in DTYPES:
-            continue  # which is refused with the others
-        found = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        if type(found) in (torch.Tensor, torch.nn.Parameter) and found.layout == torch.strided:
-            local[name] = found
-    if not state_dict:
-        raise ValueError("state_dict has no tensors")
-    return tied_names(local)
-
-
-def _save(state_dict: Mapping[str, Any], writer: PublishWriter, group: Any) -> Any:
+def _save(state_dict: dict[str, Any], writer: PublishWriter, group: Any) -> Any:
     """Let all processes write their part; return what the coordinator sends to all."""
     is_alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
     if not is_alone:
-        return dcp.save(dict(state_dict), storage_writer=writer, process_group=group).storage_data
+        return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
     planner = dcp.DefaultSavePlanner()
-    planner.set_up_planner(dict(state_dict), writer.storage_meta(), is_coordinator=True)
+    planner.set_up_planner(state_dict, writer.storage_meta(), is_coordinator=True)
     plan = writer.prepare_local_plan(planner.create_local_plan())
     plans, metadata = planner.create_global_plan([plan])
     (plan,) = writer.prepare_global_plan(plans)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
@@ -19,16 +19,29 @@ from torch.futures import Future
 from bf16codecs._base.messages import few
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.target import target_errors
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import StoreError
 from bf16codecs.store.opening import Opening, open_run_store
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
 from bf16codecs.store.published.places import opened_place
-from bf16codecs.store.published.roots import Place, Where, commit, new_step_key
+from bf16codecs.store.published.roots import (
+    Place,
+    ReplacedError,
+    Where,
+    commit,
+    new_step_key,
+    remove_keys,
+)
 from bf16codecs.torch.checkpoint.planning import check_item
 from bf16codecs.torch.checkpoint.shards import Shard
-from bf16codecs.torch.checkpoint.threads import count_sharing, thread_share, usable_processors
+from bf16codecs.torch.checkpoint.threads import (
+    Processors,
+    count_sharing,
+    thread_share,
+    usable_processors,
+)
+from bf16codecs.torch.publishing.checking import check_state, tied_in
 from bf16codecs.torch.publishing.copies import Copies
-from bf16codecs.torch.publishing.encoding import Report, Task, write_packs
+from bf16codecs.torch.publishing.encoding import Task, write_packs
 from bf16codecs.torch.publishing.planning import (
     RESTART,
     RunPlan,
@@ -47,7 +60,6 @@ class Settings:
 
     where: Where
     number: int
-    tied: Mapping[str, str]
     restart: bool
     keep_last: int | None
     codec: str | None
@@ -56,15 +68,29 @@ class Settings:
     threads: int | None
 
 
+class _LocalReport(NamedTuple):
+    """A process's report before anything is planned."""
+
+    processors: Processors
+    #: Tensors that are the memory of another one, in this process.
+    tied: Mapping[str, str]
+
+
 class PublishWriter(StorageWriter):
     """Publishes one step of a run; `copies` are this process's of the step before."""
 
-    def __init__(self, settings: Settings, copies: Copies | None) -> None:
+    def __init__(
+        self, settings: Settings, state_dict: Mapping[str, Any], copies: Copies | None
+    ) -> None:
         super().__init__()
-        self._settings, self._copies = settings, copies
+        self._settings, self._state, self._copies = settings, state_dict, copies
         self._place: Place | None = None
         self._plan: RunPlan | None = None
+        #: The folder of the step's packs, as long as no root can name it.
+        self._unseen = ""
         self._key = ""
+        #: What nobody needs any more.
+        self._gone: set[str] = set()
         #: This process's shards, and whether each is a copy on the host, once they are written.
         self._shards: list[tuple[Shard, bool]] = []
         self._task: Task | None = None
@@ -76,24 +102,31 @@ class PublishWriter(StorageWriter):
         """Do nothing: the coordinator opens the run when it plans the step."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Refuse tensors and names that cannot be stored; report what the coordinator asks for."""
+        """Refuse tensors and names that cannot be stored; report what the coordinator asks for.
+
+        All checks of what this process alone has are made here, since torch hands their errors to
+        all processes.
+        """
+        check_state(self._state)
         for item in plan.items:
             check_item(item)
-        return replace(plan, storage_data=(usable_processors(), dict(self._settings.tied)))
+        report = _LocalReport(usable_processors(), tied_in(self._state))
+        return replace(plan, storage_data=report)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Open the run, and plan the step; called on the coordinator."""
-        settings = self._settings
-        tied = dict(chain.from_iterable(plan.storage_data[1].items() for plan in plans))
-        options = settings.codec, settings.level, settings.keyframe_every
-        # A process whose shard of a tied tensor is empty cannot know that it is tied.
-        plans = [
-            replace(plan, items=[item for item in plan.items if item.index.fqn not in tied])
-            for plan in plans
-        ]
-        wanted = Wanted.of(plans, tied, *options)
-        self._place = opened_place(settings.where)
-        info = None if settings.restart else self._place.info
+        settings, reports = self._settings, [plan.storage_data for plan in plans]
+        wanted = Wanted.of(
+            plans,
+            [report.tied for report in reports],
+            codec=settings.codec,
+            level=settings.level,
+            keyframe_every=settings.keyframe_every,
+        )
+        place = self._place = opened_place(settings.where)
+        if place.fault is not None and not settings.restart:
+            raise place.fault
+        info = None if settings.restart else place.info
         self._check_number(info)
         if info is None:
             plan = new_plan(wanted, settings.where)
@@ -101,26 +134,27 @@ class PublishWriter(StorageWriter):
             with closing(open_run_store(str(settings.where), self._opening)) as run:
                 plan = plan_of_run(run, wanted, settings.where)
         self._plan, self._key = plan, new_step_key(settings.number)
+        self._unseen = self._key
         before, slot = None, 0
         if info is not None:
             before, slot = (info.numbers[-1], info.steps[-1].key), info.slot(len(info.steps))
-        numbers, processors = plan.numbers, [each.storage_data[0] for each in plans]
-        tasks = []
+        numbers, processors = plan.numbers, [report.processors for report in reports]
+        planned = []
         for process, each in enumerate(plans):
-            names = {item.index.fqn for item in each.items}
-            tasks.append(
-                Task(
-                    settings.where,
-                    self._key,
-                    process,
-                    count_sharing(each.storage_data[0], processors),
-                    {name: (numbers[name], plan.arrays[name]) for name in names},
-                    plan.choice,
-                    before,
-                    slot == 0,
-                )
+            items = [item for item in each.items if item.index.fqn in plan.arrays]
+            names = {item.index.fqn for item in items}
+            task = Task(
+                where=settings.where,
+                key=self._key,
+                process=process,
+                processes=count_sharing(reports[process].processors, processors),
+                arrays={name: (numbers[name], plan.arrays[name]) for name in names},
+                choice=plan.choice,
+                before=before,
+                is_whole=slot == 0,
             )
-        return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
+            planned.append(replace(each, items=items, storage_data=task))
+        return planned
 
     @property
     def _opening(self) -> Opening:
@@ -144,7 +178,7 @@ class PublishWriter(StorageWriter):
         threads = self._settings.threads or thread_share(task.processes)
         with codec_threads(threads), self._named():
             report = write_packs(task, [shard for shard, _ in self._shards], self._copies)
-        results = [WriteResult(item.index, 0, Report()) for item in plan.items]
+        results = [WriteResult(item.index, 0, None) for item in plan.items]
         if results:
             results[0] = replace(results[0], storage_data=report)
         future: Future[list[WriteResult]] = Future()
@@ -157,9 +191,9 @@ class PublishWriter(StorageWriter):
         assert self._plan is not None
         chunks: Counter[int] = Counter()
         packs: dict[str, dict[str, int]] = {CHANGE: {}, WHOLE: {}}
-        for result in chain.from_iterable(results):
-            report = result.storage_data
-            chunks += report.chunks
+        reports = (result.storage_data for result in chain.from_iterable(results))
+        for report in filter(None, reports):
+            chunks.update(report.chunks)
             for kind, sizes in report.packs.items():
                 packs[kind] |= sizes
         self._check_complete(chunks)
@@ -171,16 +205,29 @@ class PublishWriter(StorageWriter):
         metadata.storage_data = step  # which torch sends to all processes
 
     def _commit(self, place: Place, plan: RunPlan, step: PublishedStep) -> None:
-        info = place.info
+        before = None if place.info is None else place.info.steps[-1].key
+        new = None
         if plan.document is not None:
             key, document = plan.document
             place.put(key, document)
-            info = PublishedInfo(key, plan.group)
-        assert info is not None
-        info = info.with_step(step)
-        if self._settings.keep_last is not None:
-            info = info.keeping(self._settings.keep_last)
-        commit(place, info)
+            new = PublishedInfo(key, plan.group)
+
+        def change(info: PublishedInfo | None) -> PublishedInfo:
+            info = new or info
+            assert info is not None
+            info = info.with_step(step)
+            keep = self._settings.keep_last
+            return info if keep is None else info.keeping(keep)
+
+        unseen, self._unseen = self._unseen, ""  # whatever fails, the root may name it
+        try:
+            # Another process may have dropped steps meanwhile, but must not have published.
+            self._gone = commit(
+                place, change, lambda info: new is None and info.steps[-1].key == before
+            )
+        except ReplacedError:
+            self._unseen = unseen
+            raise
 
     def _named(self) -> AbstractContextManager[None]:
         """Let errors of a disk name the run, and say what to do."""
@@ -197,19 +244,17 @@ class PublishWriter(StorageWriter):
         ]
         if lacking:
             raise StoreError(
-                f"{self._settings.where}: step {self._settings.number}: no process has all of"
-                f" {few(sorted(lacking), 3)}"
+                f"{self._settings.where}: step {self._settings.number}: parts of"
+                f" {few(sorted(lacking), 3)} are in no process's shard"
             )
 
-    def close(self, failed: bool) -> None:
-        """Let others publish; after a failure, remove the packs of the step."""
+    def close(self) -> None:
+        """Let others publish; remove what nobody needs, and the packs of a step that failed."""
         place, self._place = self._place, None
         if place is None:
             return
-        with closing(place):
-            if failed and self._key:
-                with suppress(BF16CodecsError, OSError):  # the next step's writer removes them
-                    place.remove([self._key])
+        place.close()
+        remove_keys(place, {*self._gone, *filter(None, [self._unseen])})
 
     def keep(self, copies: Copies) -> None:
         """Keep copies of what this process has published."""

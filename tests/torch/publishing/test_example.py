@@ -32,7 +32,7 @@ def test_followers_stay_equal_to_the_trainer(tmp_path: Path) -> None:
     assert "follower 1: 25 steps, 25 of them equal" in done.stdout
     found = re.search(r"follower 2: (\d+) steps, (\d+) of them equal", done.stdout)
     assert found is not None
-    assert 15 <= int(found[1]) == int(found[2]) < 25  # it was away for a while
+    assert 1 < int(found[1]) == int(found[2]) < 25  # it was away for a while
 
 
 def test_a_folder_that_exists_is_refused(tmp_path: Path) -> None:

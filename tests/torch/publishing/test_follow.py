@@ -258,3 +258,52 @@ def test_a_server_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
         found = follow(f"{server.url}/policy.zarr", have=0, timeout=20)
         server.failures = 2
         assert bits_in(next(found)) == bits_of(some[1])
+
+
+def test_it_can_be_asked_again_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "policy.zarr"
+    found = follow(path, timeout=0.1)
+    with pytest.warns(UserWarning, match="waiting for it") as warned, pytest.raises(TimeoutError):
+        next(found)
+    assert warned[0].filename == __file__
+    publish(path, first_state(), 3)
+    assert next(found).step == 3
+
+
+def test_a_step_that_is_closed_tells_what_the_caller_has(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(2)
+    steps = published(path, some)
+    next(steps)
+    found, tensors = follow(path, timeout=5), copies(some[0])
+    before = next(found)
+    before.close()
+    next(steps)
+    new = next(found)
+    for whole in path.glob("steps/*/whole.*"):
+        whole.unlink()
+    new.update(tensors, have=before)
+    assert before.step == 0
+    assert bits_of(tensors)["half"] == bits_of(some[1])["half"]
+
+
+def test_a_file_and_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="a file, and no published run"):
+        next(follow(tmp_path / "file"))
+    publish(tmp_path / "policy.zarr", first_state(), 1)
+    monkeypatch.chdir(tmp_path)
+    found = follow("policy.zarr", timeout=5)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert next(found).step == 1
+
+
+def test_a_follower_keeps_no_indexes_of_dropped_steps(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(12)
+    found, tensors, before = follow(path, timeout=5), copies(some[0]), None
+    for number, _ in enumerate(published(path, some, keyframe_every=2, keep_last=2)):
+        model = next(found)
+        model.update(tensors, have=before)
+        before = model
+        assert bits_of(tensors)["half"] == bits_of(some[number])["half"]
+    assert len(found._packed.packs._extents) <= 6

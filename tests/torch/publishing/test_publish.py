@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_a_job_that_begins_again_reads_the_step_before(
     for keep_copy in (True, False):
         path = tmp_path / f"{keep_copy}.zarr"
         for number, state in enumerate(some):
-            monkeypatch.setattr(kept, "_copies", {})
+            monkeypatch.setattr(kept, "_copies", OrderedDict())
             result = publish(
                 path, state, number, keep_copy=keep_copy, keyframe_every=3 if not number else None
             )
@@ -238,7 +239,7 @@ def changed_in(name: str, new: Any) -> Any:
     [
         ("half", None, "it lacks half"),
         ("more", [1.0], "it has besides more"),
-        ("half", [1.0], "it has with another dtype or shape half"),
+        ("half", [1.0], "another dtype or shape has half"),
         ("head.weight", "untied", "shared memory"),
         ("head.weight", None, "it lacks head.weight"),
     ],
@@ -326,7 +327,7 @@ def test_only_publishing_changes_a_published_run(tmp_path: Path) -> None:
     list(published(path, states(3)))
     before = files_in(path)
     for change in (lambda: append_to_run(file, path), lambda: undo_append(path)):
-        with pytest.raises(StoreError, match=r"only bf16codecs\.torch\.publish changes it"):
+        with pytest.raises(StoreError, match=r"only bf16codecs\.torch\.publish adds steps to it"):
             change()
     assert files_in(path) == before
 
@@ -365,3 +366,43 @@ def test_a_run_begins_anew_with_any_step(place: tuple[str, dict[str, Any]]) -> N
     if not options:
         assert len(os.listdir(Path(path) / "plan")) == 1
         assert len(os.listdir(Path(path) / "steps")) == 2
+
+
+def test_tensors_that_are_all_empty_make_a_run(tmp_path: Path) -> None:
+    path, state = tmp_path / "policy.zarr", {"e": torch.zeros(0, 3), "f": torch.zeros(2, 0)}
+    publish(path, state, 0)
+    publish(path, state, 1)
+    with bf16codecs.open_model(f"{path}@1") as model:
+        assert model["e"].shape == (0, 3)
+    verify_store(path)
+
+
+def test_shards_of_one_memory_and_other_shapes_are_not_tied(tmp_path: Path) -> None:
+    whole = torch.randn(6, 4)
+    state = {"a": whole, "rows": whole[:3], "flat": whole.view(-1), "same": whole, "late": whole}
+    publish(tmp_path / "policy.zarr", state, 0)
+    with bf16codecs.open_model(tmp_path / "policy.zarr@0") as model:
+        assert bits_in(model) == bits_of(state)
+
+
+def test_a_damaged_root_can_be_replaced(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(3)
+    list(published(path, some))
+    root = json.loads((path / "zarr.json").read_text())
+    root["attributes"]["bf16codecs"]["published"]["group"] = 0
+    (path / "zarr.json").write_text(json.dumps(root))
+    with pytest.raises(StoreError, match="is not the size of a group"):
+        publish(path, some[0], 30)
+    publish(path, some[0], 30, restart=True)
+    with bf16codecs.open_run(path) as run:
+        assert run.steps == [30]
+    assert len(os.listdir(path / "steps")) == 1
+
+
+def test_a_store_of_another_kind_gets_no_file(tmp_path: Path) -> None:
+    store = tmp_path / "model.zarr"
+    safetensors_to_zarr(every_dtype(tmp_path / "model.safetensors"), store)
+    before = sorted(os.listdir(store))
+    with pytest.raises(StoreError, match="publish to another path"):
+        publish(store, first_state(), 0)
+    assert sorted(os.listdir(store)) == before

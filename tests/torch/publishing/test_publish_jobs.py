@@ -68,8 +68,9 @@ def test_a_job_with_other_shards_is_refused(tmp_path: Path, job: Job) -> None:
 
 def test_early_steps_are_dropped(tmp_path: Path, job: Job) -> None:
     job("publish_keeping_few:2")
-    assert_is_published(tmp_path / "policy.zarr", [6])
-    assert len(list((tmp_path / "policy.zarr" / "steps").iterdir())) == 1
+    # The last two are always kept, and so is the whole group of the first of them.
+    assert_is_published(tmp_path / "policy.zarr", [3, 4, 5, 6])
+    assert len(list((tmp_path / "policy.zarr" / "steps").iterdir())) == 4
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -85,3 +86,22 @@ def test_a_process_that_dies_publishes_nothing(tmp_path: Path, job: Job, victim:
     assert_is_published(tmp_path / "policy.zarr", [0])
     job("publish_steps:2:1:2")
     assert_is_published(tmp_path / "policy.zarr", [0, 1, 2])
+
+
+def test_one_process_may_have_all_tensors(tmp_path: Path, job: Job) -> None:
+    job("publish_from_one:2")
+    assert_is_published(tmp_path / "policy.zarr", [0, 1])
+
+
+def test_ties_that_one_process_has_found_lose_nothing(tmp_path: Path, job: Job) -> None:
+    job("publish_ties_of_one:2")
+    with bf16codecs.open_model(tmp_path / "policy.zarr@0") as model:
+        found = {name: tensor[...].tolist() for name, tensor in model.items()}
+        assert model["again"].is_copy_of(model["a"])
+    a, b = [float(n) for n in range(8)], [10.0 + n for n in range(8)]
+    assert found == {
+        "a": a,
+        "again": a,
+        "b": [*a[:4], *b[4:]],
+        "c": [*(10 + n for n in b[:4]), *b[4:]],
+    }

@@ -1,0 +1,96 @@
+"""Growing frames whose frames lie in the packs of several steps."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from bf16codecs import _core
+from bf16codecs._arrays.storage import READ_BYTES, AtMost, Request, StoredChunk
+from bf16codecs._base.buffers import Bytes, ThreadBuffer, layout_for
+from bf16codecs.store.published.packs import Extent, Packs
+from bf16codecs.store.zarr.metadata import ParsedArray
+
+__all__ = ["ScatteredChunk"]
+
+# In the place of a frame that is not looked at, since its version's values are at hand.
+_AT_HAND = bytes(1)
+
+
+class ScatteredChunk(StoredChunk):
+    """A growing frame whose frames lie in packs; one that is None is not there, and not needed.
+
+    Each version is coded against the one before.
+    """
+
+    is_scattered = True
+
+    def __init__(
+        self,
+        packs: Packs,
+        memory: ThreadBuffer,
+        key: Any,
+        array: ParsedArray,
+        room: int,
+        extents: Sequence[Extent | None],
+    ) -> None:
+        self._packs, self._memory, self._extents = packs, memory, extents
+        self.key = key
+        layout = layout_for(array.dtype)
+        nbytes = math.prod(array.chunks[1:]) * array.dtype.itemsize
+        block = _core.DEFAULT_BLOCK_BYTES // np.dtype(layout).itemsize
+        directory = bytearray(_core.growing_directory(_core.DTYPES[layout], block, nbytes, room))
+        sizes = [len(_AT_HAND) if extent is None else extent.size for extent in extents]
+        self._bounds = list(accumulate(sizes, initial=len(directory)))
+        at = len(directory)
+        entries = [
+            _core.growing_entry(end, version - 1 if version else None)
+            for version, end in enumerate(self._bounds[1:])
+        ]
+        at -= room * len(entries[0])
+        directory[at : at + len(entries) * len(entries[0])] = b"".join(entries)
+        self._directory = np.frombuffer(directory, np.uint8)
+        self.size = self._bounds[-1]
+
+    @property
+    def read_nbytes(self) -> int | None:
+        """How much to read at a time."""
+        return READ_BYTES if self._packs.is_near else None
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, or all of it; a thread's next read may overwrite the result."""
+        end = self._bounds[-1]
+        given = [(0, end)] if isinstance(request, AtMost) else request
+        ranges = [(min(start, end), min(stop, end)) for start, stop in given]
+        memory = self._memory.get(sum(stop - start for start, stop in ranges))
+        parts: defaultdict[str, list[tuple[int, Bytes]]] = defaultdict(list)
+        found = []
+        for start, stop in ranges:
+            out, memory = memory[: stop - start], memory[stop - start :]
+            for key, at, part in self._parts(start, out):
+                parts[key].append((at, part))
+            found.append(out)
+        for key, of_pack in parts.items():
+            self._packs.read_into(key, of_pack)
+        return found
+
+    def _parts(self, start: int, out: Bytes) -> Iterator[tuple[str, int, Bytes]]:
+        """Fill a buffer from the directory, and yield what packs have to fill, and from where."""
+        head = self._directory[start : start + out.size]
+        out[: head.size] = head
+        at, out = start + head.size, out[head.size :]
+        version = bisect_right(self._bounds, at) - 1
+        while out.size:
+            size = min(out.size, self._bounds[version + 1] - at)
+            extent = self._extents[version]
+            if extent is None:
+                out[:size] = 0
+            else:
+                yield extent.key, extent.offset + at - self._bounds[version], out[:size]
+            at, out, version = at + size, out[size:], version + 1
