@@ -173,14 +173,15 @@ class Model(TensorMapping[LazyTensor]):
 
     def _bind(self, handle: ModelHandle[Any], framework: str, device: Any) -> None:
         self._handle, self._framework, self._device = handle, framework, device
-        self._reader = handle.opened  # closed with the handle
+        # The reader of a step is kept when it is closed: it tells which step this was.
+        self._of_step = handle.opened if handle.opened.location[1] is not None else None
         self._where = self._handle.opened.where
         self._names = dict.fromkeys(self._handle.opened.names)
 
     @property
     def step(self) -> int | None:
         """The number of the step of a run that it is; None if it is another model."""
-        return self._reader.location[1]
+        return None if self._of_step is None else self._of_step.location[1]
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names, as `keys` does."""
@@ -355,7 +356,7 @@ class Model(TensorMapping[LazyTensor]):
         from bf16codecs.model.updating import have_of
 
         if isinstance(have, Model):  # of a step, number and key are enough
-            have = have._handle.opened if have.step is None else have._reader
+            have = have._of_step or have._handle.opened
         return have_of(self._handle.opened, have, self._handle.arguments[1])
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,7 +83,7 @@ def copies_of(run: str, is_kept: bool) -> Iterator[Copies | None]:
     """
     with _lock:
         if is_kept:
-            found, lock = _copies.setdefault(run, (Copies(), threading.RLock()))
+            found, lock = _copies.setdefault(run, (Copies(), make_lock()))
             _copies.move_to_end(run)
             while len(_copies) > _MOST_RUNS:
                 _copies.popitem(last=False)

@@ -133,7 +133,7 @@ def test_of_two_writers_on_a_disk_one_is_refused(
     def pack(frames: Any) -> bytes:
         monkeypatch.setattr(encoding, "pack_of", original)
         with pytest.raises(BlockingIOError, match="another process is appending"):
-            publish(path, some[2], 20)
+            publish(path, some[2], 20, keep_copy=False)
         return original(frames)
 
     monkeypatch.setattr(encoding, "pack_of", pack)
@@ -155,7 +155,7 @@ def test_of_two_writers_in_a_bucket_the_first_one_wins(
 
     def pack(frames: Any) -> bytes:
         monkeypatch.setattr(encoding, "pack_of", original)
-        publish(path, some[2], 20, **options)
+        publish(path, some[2], 20, keep_copy=False, **options)
         return original(frames)
 
     monkeypatch.setattr(encoding, "pack_of", pack)
