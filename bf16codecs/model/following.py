@@ -83,7 +83,7 @@ def follow(
 
     Examples
     --------
-    >>> from bf16codecs.torch import follow, load_into
+    >>> from bf16codecs.torch import follow, load_into  # doctest: +SKIP
     >>> have = None
     >>> for model in follow("policy.zarr"):  # doctest: +SKIP
     ...     load_into(module, model, have=have)
