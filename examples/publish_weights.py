@@ -81,6 +81,7 @@ class Follower:
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.log, self._arguments = log, arguments
+        log.write_text("")  # one of an earlier run
         self.start()
 
     def start(self) -> None:
@@ -107,6 +108,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.steps < 2:
+        parser.error("--steps must be at least 2")
     torch.set_num_threads(1)
     if args.follow:
         serve(args.run, args.width, args.layers, args.steps - 1)

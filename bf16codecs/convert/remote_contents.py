@@ -17,6 +17,7 @@ from bf16codecs._base.paths import and_parents
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
+from bf16codecs.store.published.layout import PUBLISHED, is_published
 from bf16codecs.store.remote.lease import ROOT, arrays_in_note, without_note
 from bf16codecs.store.remote.object_folder import Found, ObjectFolder
 from bf16codecs.store.zarr.metadata import DEFAULT_KEYS, OTHER_DIFFERENCES, OTHER_KEYS
@@ -103,6 +104,8 @@ def _parsed(folder: ObjectFolder, document: bytes) -> tuple[StoreInfo, set[str]]
     """
     try:
         parsed = json.loads(document)
+        if is_published(parsed["attributes"]):
+            raise _exists(folder, PUBLISHED)
         info = StoreInfo.from_attributes(parsed["attributes"], folder.where)
         documents = parsed["consolidated_metadata"]["metadata"]
         stored = info.arrays - info.differences.keys()

@@ -32,7 +32,8 @@ from bf16codecs.store.kinds import (
     maker_of,
     suffix_of,
 )
-from bf16codecs.store.opening import names_run, open_run_store, split_step
+from bf16codecs.store.opening import names_published_run, names_run, open_run_store, split_step
+from bf16codecs.store.published.layout import PUBLISHED
 from bf16codecs.store.zarr.folder import refuse_appends
 
 __all__ = [
@@ -107,6 +108,8 @@ def other_than_model(path: Path, kind: Kind) -> str:
     try:
         if not names_run(path):
             return _added_by_user(path, kind)
+        if names_published_run(path):
+            return PUBLISHED
     except (BF16CodecsError, OSError) as e:
         return f"may be a run, which cannot be opened ({_reason(path, e)}): {end}"
     try:
@@ -120,7 +123,13 @@ def other_than_model(path: Path, kind: Kind) -> str:
 
 def other_than_store(path: Path, kind: Kind) -> str:
     """Say why a store of a model or a run may not replace a path; empty if it may."""
-    return other_kind(path, kind) or _added_by_user(path, kind)
+    why = other_kind(path, kind)
+    if why:
+        return why
+    with suppress(BF16CodecsError, OSError):  # damage: the store may be replaced
+        if names_published_run(path):
+            return PUBLISHED
+    return _added_by_user(path, kind)
 
 
 def _added_by_user(path: Path, kind: Kind) -> str:

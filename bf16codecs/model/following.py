@@ -153,7 +153,8 @@ class FollowedRun:
                 if time.monotonic() - failing_since > _PATIENCE:
                     raise
             if timeout is not None and time.monotonic() - begin > timeout:
-                raise TimeoutError(f"{self._where}: {lacking} for {timeout} s") from failure
+                reason = "" if failure is None else f": {failure}"
+                raise TimeoutError(f"{self._where}: {lacking} for {timeout} s{reason}") from failure
             time.sleep(wait)
             wait = min(_LONGEST_WAIT, wait * _GROWTH)
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Opening",
     "model_attributes",
+    "names_published_run",
     "names_run",
     "open_any",
     "open_either",
@@ -127,6 +128,11 @@ def names_run(path: Path) -> bool:
     Errors are those of `model_attributes`.
     """
     return not {"run", "published"}.isdisjoint(model_attributes(path))
+
+
+def names_published_run(path: Path) -> bool:
+    """Return whether a store, as for `names_run`, is a published run."""
+    return "published" in model_attributes(path)
 
 
 def model_attributes(path: Path) -> Mapping[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import bf16codecs
-from bf16codecs.convert import drop_steps, verify_store
+from bf16codecs.convert import drop_steps, safetensors_to_run, safetensors_to_zarr, verify_store
 from bf16codecs.errors import StoreError
 from folders import files_in
 from invoked import done
@@ -76,6 +79,29 @@ def test_what_cannot_drop_steps_is_left_alone(run: Path, tmp_path: Path) -> None
         drop_steps(run, 0)
     with pytest.raises(ValueError, match="storage_options"):
         drop_steps(run, 1, storage_options={"key": "k"})
+
+
+@pytest.mark.parametrize("convert", [safetensors_to_zarr, safetensors_to_run])
+def test_conversions_leave_published_runs_alone(
+    run: Path, tmp_path: Path, convert: Callable[..., object]
+) -> None:
+    source = tmp_path / "model-step00070.safetensors"
+    save_file({"a": np.zeros(4, np.float32)}, source)
+    given = [source] if convert is safetensors_to_run else source
+    before = files_in(run)
+    with pytest.raises(FileExistsError, match="is a published run, which only publish adds to"):
+        convert(given, run, overwrite=True)
+    assert files_in(run) == before
+
+
+def test_conversions_to_an_object_store_leave_published_runs_alone(
+    run: Path, tmp_path: Path, bucket: str, s3: dict[str, str], fsspec: Any
+) -> None:
+    fsspec.filesystem("s3", **s3).put(str(run), f"{bucket}/run.zarr", recursive=True)
+    source = tmp_path / "model.safetensors"
+    save_file({"a": np.zeros(4, np.float32)}, source)
+    with pytest.raises(FileExistsError, match="is a published run, which only publish adds to"):
+        safetensors_to_zarr(source, f"{bucket}/run.zarr", overwrite=True, storage_options=s3)
 
 
 def test_the_command(run: Path) -> None:

@@ -20,6 +20,7 @@ from bf16codecs.store.layout import ATTRIBUTES_KEY
 __all__ = [
     "CHANGE",
     "LAYOUT",
+    "PUBLISHED",
     "PUBLISHED_KEY",
     "WHOLE",
     "PublishedInfo",
@@ -151,6 +152,12 @@ def _key(value: Any, folder: str) -> str:
     if not isinstance(value, str) or first != folder or not _NAME.fullmatch(name):
         raise ValueError(f"{value!r:.80} is not a key in {folder}")
     return value
+
+
+#: Why nothing but `publish` writes to a path.
+PUBLISHED = (
+    "is a published run, which only publish adds to: choose another name, or remove it first"
+)
 
 
 def is_published(attributes: Mapping[str, Any]) -> bool:

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 #: Advice where a step cannot follow those before.
-RESTART = "restart=True drops all steps before, and begins the run anew"
+RESTART = "restart=True drops all earlier steps, and begins the run anew"
 #: Steps from one that is published whole to the next.
 DEFAULT_KEYFRAMES = 32
 _SHOWN = 3
@@ -257,8 +257,8 @@ def _check_tensors(
     ]
     problems = [
         ("it lacks", sorted(known.keys() - given.keys())),
-        ("it has besides", sorted(given.keys() - known.keys())),
-        ("another dtype or shape has", others),
+        ("it also has", sorted(given.keys() - known.keys())),
+        ("these have another dtype or shape:", others),
     ]
     texts = [f"{what} {few(names, _SHOWN)}" for what, names in problems if names]
     if texts:

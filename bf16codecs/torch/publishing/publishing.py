@@ -53,7 +53,8 @@ def publish(
     """Add a step to a published run, for programs that `follow` it.
 
     All processes of a job call it, with their shards. The step is there for all readers at once,
-    or, after an error, not at all. Tensors must not change until it returns.
+    or not at all. After an error or Ctrl-C it may be there, if all of it had been written: then
+    publishing its number again raises StoreError. Tensors must not change until it returns.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def publish(
     step
         Its number, above that of the last step.
     restart
-        Drop all steps before, and begin the run anew with this one: its number, its tensors and
+        Drop all earlier steps, and begin the run anew with this one: its number, its tensors and
         their shards may be any.
     keep_last
         Keep at least this many of the last steps, and at least two, and drop earlier ones, in
@@ -128,6 +129,8 @@ def publish(
         raise ValueError(f"keyframe_every must be 1 to {MAX_GROUP}, not {keyframe_every}")
     if codec is not None and codec not in _CODECS:
         raise ValueError(f"codec must be {' or '.join(_CODECS)}, not {codec!r:.80}")
+    if not isinstance(restart, bool):
+        raise TypeError(f"restart must be True or False, not {restart!r:.80}")
     tensors = as_mapping(state_dict)
     settings = Settings(
         where=where,

@@ -91,6 +91,12 @@ def test_without_a_new_step_it_gives_up(tmp_path: Path) -> None:
         next(found)
 
 
+def test_why_it_gives_up_is_told() -> None:
+    found = follow("http://127.0.0.1:1/policy.zarr", timeout=0.2)
+    with pytest.raises(TimeoutError, match=r"no new step for 0\.2 s: .*127\.0\.0\.1"):
+        next(found)
+
+
 def test_one_that_missed_fifty_steps_reads_their_changes(tmp_path: Path) -> None:
     path, some = tmp_path / "policy.zarr", states(52)
     list(published(path, some, keyframe_every=16))

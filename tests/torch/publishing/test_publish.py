@@ -238,8 +238,8 @@ def changed_in(name: str, new: Any) -> Any:
     ("name", "new", "text"),
     [
         ("half", None, "it lacks half"),
-        ("more", [1.0], "it has besides more"),
-        ("half", [1.0], "another dtype or shape has half"),
+        ("more", [1.0], "it also has more"),
+        ("half", [1.0], "these have another dtype or shape: half"),
         ("head.weight", "untied", "shared memory"),
         ("head.weight", None, "it lacks head.weight"),
     ],
@@ -406,3 +406,12 @@ def test_a_store_of_another_kind_gets_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="publish to another path"):
         publish(store, first_state(), 0)
     assert sorted(os.listdir(store)) == before
+
+
+def test_restart_is_a_truth_value(tmp_path: Path) -> None:
+    path, (state,) = tmp_path / "policy.zarr", states(1)
+    publish(path, state, 1)
+    with pytest.raises(TypeError, match="restart must be True or False, not 'no'"):
+        publish(path, state, 2, restart="no")  # type: ignore[arg-type]
+    with bf16codecs.open_run(path) as run:
+        assert [*run.steps] == [1]
