@@ -156,6 +156,17 @@ def publish_and_fail(folder: Path, victim: str) -> None:
 
 
 @scenario
+def publish_different_steps(folder: Path) -> None:
+    """Let each process publish a step of its own, and then to a path of its own."""
+    publish_steps(folder, "0", "0")
+    rank = dist.get_rank()
+    with pytest.raises(CheckpointException, match=r"step 1 to .* and step 2 to"):
+        publish(folder / "policy.zarr", tensors(1), 1 + rank)
+    with pytest.raises(CheckpointException, match=r"do not publish the same"):
+        publish(folder / f"policy{rank}.zarr", tensors(1), 1)
+
+
+@scenario
 def publish_and_die(folder: Path, victim: str) -> None:
     """Let one process die in the middle of its writing."""
     publish_steps(folder, "0", "0")

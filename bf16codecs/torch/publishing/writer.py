@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -71,6 +71,8 @@ class Settings:
 class _LocalReport(NamedTuple):
     """A process's report before anything is planned."""
 
+    where: str
+    number: int
     processors: Processors
     #: Tensors that are the memory of another one, in this process.
     tied: Mapping[str, str]
@@ -110,12 +112,14 @@ class PublishWriter(StorageWriter):
         check_state(self._state)
         for item in plan.items:
             check_item(item)
-        report = _LocalReport(usable_processors(), tied_in(self._state))
+        where, number = str(self._settings.where), self._settings.number
+        report = _LocalReport(where, number, usable_processors(), tied_in(self._state))
         return replace(plan, storage_data=report)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Open the run, and plan the step; called on the coordinator."""
         settings, reports = self._settings, [plan.storage_data for plan in plans]
+        _check_agreement(reports)
         wanted = Wanted.of(
             plans,
             [report.tied for report in reports],
@@ -277,6 +281,14 @@ class PublishWriter(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Return True: no other writer is chosen by the path."""
         return True
+
+
+def _check_agreement(reports: Sequence[_LocalReport]) -> None:
+    """Raise ValueError unless all processes publish the same step of the same run."""
+    given = sorted({(report.where, report.number) for report in reports})
+    if len(given) > 1:
+        texts = " and ".join(f"step {number} to {where}" for where, number in given[:2])
+        raise ValueError(f"the processes do not publish the same: {texts}")
 
 
 def _on_host(shard: Shard) -> tuple[Shard, bool]:

@@ -80,6 +80,12 @@ def test_a_process_that_fails_publishes_nothing(tmp_path: Path, job: Job, victim
     assert len(list((tmp_path / "policy.zarr" / "steps").iterdir())) == 1
 
 
+def test_processes_must_publish_the_same_step(tmp_path: Path, job: Job) -> None:
+    job("publish_different_steps:2")
+    assert_is_published(tmp_path / "policy.zarr", [0])
+    assert [path.name for path in tmp_path.glob("*.zarr")] == ["policy.zarr"]
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_dies_publishes_nothing(tmp_path: Path, job: Job, victim: int) -> None:
     job(f"publish_and_die:2:{victim}", status=KILLED)
