@@ -101,15 +101,13 @@ def other_than_model(path: Path, kind: Kind) -> str:
 
     It may not replace a run: the user has probably forgotten the option that appends.
     """
-    why = other_kind(path, kind)
+    why = other_kind(path, kind) or _published(path)
     if why:
         return why
     end = "to replace it by one model, remove it first"
     try:
         if not names_run(path):
             return _added_by_user(path, kind)
-        if names_published_run(path):
-            return PUBLISHED
     except (BF16CodecsError, OSError) as e:
         return f"may be a run, which cannot be opened ({_reason(path, e)}): {end}"
     try:
@@ -123,13 +121,15 @@ def other_than_model(path: Path, kind: Kind) -> str:
 
 def other_than_store(path: Path, kind: Kind) -> str:
     """Say why a store of a model or a run may not replace a path; empty if it may."""
-    why = other_kind(path, kind)
-    if why:
-        return why
-    with suppress(BF16CodecsError, OSError):  # damage: the store may be replaced
+    return other_kind(path, kind) or _published(path) or _added_by_user(path, kind)
+
+
+def _published(path: Path) -> str:
+    """Say that a store is a published run; empty if it is another one, or damaged."""
+    with suppress(BF16CodecsError, OSError):
         if names_published_run(path):
             return PUBLISHED
-    return _added_by_user(path, kind)
+    return ""
 
 
 def _added_by_user(path: Path, kind: Kind) -> str:

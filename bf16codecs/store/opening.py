@@ -36,6 +36,7 @@ from bf16codecs.store.kinds import (
 )
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
+from bf16codecs.store.published.layout import PUBLISHED_KEY
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import RunReader, StepReader
@@ -127,12 +128,12 @@ def names_run(path: Path) -> bool:
 
     Errors are those of `model_attributes`.
     """
-    return not {"run", "published"}.isdisjoint(model_attributes(path))
+    return not {"run", PUBLISHED_KEY}.isdisjoint(model_attributes(path))
 
 
 def names_published_run(path: Path) -> bool:
     """Return whether a store, as for `names_run`, is a published run."""
-    return "published" in model_attributes(path)
+    return PUBLISHED_KEY in model_attributes(path)
 
 
 def model_attributes(path: Path) -> Mapping[str, Any]:

@@ -20,8 +20,8 @@ _SECONDS = 60.0
 class StepTaker:
     """Takes steps of a run.
 
-    Unless it `keeps_copy`, of which only what has changed is read, whoever loads the weights
-    decodes the parts of the whole step that it copies.
+    If it `keeps_copy`, it has all weights in host memory, and reads only what has changed.
+    Otherwise it reads the whole step: an engine that loads the weights decodes the parts it copies.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from bf16codecs.store.published.roots import (
     ReplacedError,
     Where,
     read_root_of,
-    root_document,
 )
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
 
@@ -43,9 +42,8 @@ class BucketPlace:
             self._folder.check_creating(key, content)
             self._folder.check_replacing(key, content)
 
-    def commit(self, info: PublishedInfo) -> None:
+    def commit(self, info: PublishedInfo, document: bytes) -> None:
         """Replace the root, unless another process has."""
-        document = root_document(self.where, info)
         try:
             if self._root is None:
                 version = self._folder.create(ROOT, document)

@@ -25,7 +25,6 @@ from bf16codecs.store.published.roots import (
     ReplacedError,
     Where,
     read_root_of,
-    root_document,
 )
 from bf16codecs.store.zarr.folder import RunFolder
 
@@ -130,13 +129,12 @@ class _FolderPlace:
         """Write a file that does not exist."""
         _write_new(self._folder, key, content, self.where.durable)
 
-    def commit(self, info: PublishedInfo) -> None:
+    def commit(self, info: PublishedInfo, document: bytes) -> None:
         """Replace the root, unless the folder was replaced."""
         self._folder.check()
         found = self._folder.read(ROOT)
         if (None if found is None else found.tobytes()) != self._before:
             raise ReplacedError(f"{self._root}: another process has published to it meanwhile")
-        document = root_document(self._root, info)
         self._folder.remove(_NEW_ROOT)
         new = self._folder.write(_NEW_ROOT, document, os.O_EXCL)
         with shielded():

@@ -88,8 +88,11 @@ class Place(Protocol):
     def read_again(self) -> None:
         """Read the root again."""
 
-    def commit(self, info: PublishedInfo) -> None:
-        """Replace the root by one with other steps; raise ReplacedError if it was replaced."""
+    def commit(self, info: PublishedInfo, document: bytes) -> None:
+        """Replace the root by one with other steps, whose document is given.
+
+        Raises ReplacedError if another process has replaced it.
+        """
 
     def keys(self, is_thorough: bool) -> list[str]:
         """Return the keys of plans and of folders of steps, as far as it costs little.
@@ -112,10 +115,10 @@ def commit(place: Place, change: Change, may_repeat: Condition) -> set[str]:
     """
     for _ in range(_TRIES):
         before, info = place.info, change(place.info)
-        root_document(place.where, info)  # which refuses one that readers would refuse
+        document = root_document(place.where, info)
         gone = dead_keys(place, before, info)
         try:
-            place.commit(info)
+            place.commit(info, document)
             return gone
         except ReplacedError:
             place.read_again()
