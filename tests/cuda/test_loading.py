@@ -415,7 +415,7 @@ def test_memory_on_either_side(gpu, tmp_path: Path, monkeypatch) -> None:
         for module in ("batches", "loading"):
             monkeypatch.setattr(f"bf16codecs.cuda.{module}.BATCH_BYTES", 1 << 17)
         many = taken(targets[2:])
-        assert many["pinned"] < sum(tensor.nbytes for tensor, _, _ in targets[2:]) / 3
+        assert many["pinned"] < sum(target.tensor.nbytes for target in targets[2:]) / 3
         assert many["pinned"] <= (2 * LOADING_THREADS + 1) << 17
 
 
