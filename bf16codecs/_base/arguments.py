@@ -6,9 +6,18 @@ import difflib
 import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
-__all__ = ["argument", "as_integer", "for_caller", "named_as_options", "one_of", "positive"]
+__all__ = [
+    "argument",
+    "as_integer",
+    "for_caller",
+    "named_as_options",
+    "one_of",
+    "positive",
+    "seconds",
+]
 
 # One for the process, since any of its threads may make messages.
 _are_options = False
@@ -59,6 +68,22 @@ def positive(name: str, value: Any) -> int:
     number = as_integer(name, value)
     if number < 1:
         raise ValueError(f"{name} must be positive, not {number}")
+    return number
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Return an argument as a number of seconds, or None for no limit.
+
+    Raises TypeError if it is no number, and ValueError if it is negative or NaN.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be a number of seconds, not {value!r:.80} ({kind})")
+    number = float(value)
+    if not number >= 0:
+        raise ValueError(f"{name} must be a number of seconds, and not {number:g}")
     return number
 
 

@@ -93,10 +93,10 @@ class LifeLock:
         """Raise BlockingIOError if the file still has its name: another process has the lock."""
         if not self.is_current():
             return
-        text = "another process is appending to it: try again when that is done"
+        text = "another process is writing to it: try again when that is done"
         if not self.is_taken:
             text = (
-                "another process is appending to it, or was killed: files cannot be locked here; if"
+                "another process is writing to it, or was killed: files cannot be locked here; if"
                 f" there is none, remove {self._folder.path / self._name}"
             )
         raise BlockingIOError(errno.EWOULDBLOCK, text, target)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 from bf16codecs._arrays.storage import KeyStorage
-from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.arguments import as_integer, seconds
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import warn_caller
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.errors import StepNotFoundError, StoreError
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import ModelHandle
+from bf16codecs.store.opening import split_step
 from bf16codecs.store.published.layout import PublishedInfo
-from bf16codecs.store.published.roots import info_of_root
-from bf16codecs.store.published.storage import PackedStorage, refuse_zarr
+from bf16codecs.store.published.roots import UnreadableError, info_of_root
+from bf16codecs.store.published.storage import MOST_CHANGES, PackedStorage, refuse_zarr
 from bf16codecs.store.published.watching import watched
 from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
@@ -55,7 +58,8 @@ def follow(
     have
         The number of the step that the caller has: the ones after it are yielded. By default, the
         newest one is yielded first. The newest is also the next one if the run no longer has the
-        step before, or if a job has begun the run anew.
+        step before, or if a job has begun the run anew. Where the run ends before this step, as a
+        server that lags may show it, the newest is yielded after a minute.
     latest
         Of several steps that have appeared, yield the newest alone.
     timeout
@@ -75,11 +79,13 @@ def follow(
     Raises
     ------
     bf16codecs.store.StoreError
-        If something else is at the path, or the run is damaged.
+        If something else is at the path; if the run is damaged, incomplete or removed for a minute.
     TimeoutError
         After `timeout`.
     OSError
         If a server fails for a minute.
+    ValueError
+        If `path` names a step, or `have` or `timeout` is negative.
 
     Examples
     --------
@@ -90,6 +96,8 @@ def follow(
     ...     have = model
     """
     last = None if have is None else as_integer("have", have)
+    if last is not None and last < 0:
+        raise ValueError(f"have must be the number of a step, not {last}")
     return FollowedRun(path, last, storage_options, max_bytes, latest, timeout)
 
 
@@ -106,9 +114,13 @@ class FollowedRun:
         timeout: float | None = None,
     ) -> None:
         text = given_path(path, "run")
+        run, step = split_step(text)
+        if step is not None:
+            raise ValueError(f"{text}: names a step: follow {run}, with have={step}")
         self._where = text if "://" in text else absolute(text)
         self._options, self._limits = options, Limits(max_bytes)
-        self._last, self._latest, self._timeout = last, latest, timeout
+        self._last, self._latest, self._timeout = last, latest, seconds("timeout", timeout)
+        self._ends_early_since: float | None = None
         self._watched = watched(self._where, options)
         self._document: bytes | None = None
         self._has_warned = False
@@ -147,14 +159,15 @@ class FollowedRun:
                 if index is not None:
                     return self._taken(index)
                 failing_since = None
-            except (OSError, _MissingError) as e:
+            except (OSError, UnreadableError, _MissingError) as e:
                 failure = e
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > _PATIENCE:
                     raise
             if timeout is not None and time.monotonic() - begin > timeout:
                 reason = "" if failure is None else f": {failure}"
-                raise TimeoutError(f"{self._where}: {lacking} for {timeout} s{reason}") from failure
+                text = f"{self._where}: {lacking} for {timeout:g} s{reason}"
+                raise TimeoutError(text) from failure
             time.sleep(wait)
             wait = min(_LONGEST_WAIT, wait * _GROWTH)
 
@@ -162,38 +175,46 @@ class FollowedRun:
         """Return a step, after getting what has changed since the last one."""
         assert self._packed is not None
         info = self._packed.info
+        # Without the steps that nobody needs who reads this one: a run may have thousands.
+        info = replace(info, steps=info.steps[: index + 1]).keeping(1 + MOST_CHANGES)
+        *numbers, number = info.numbers
+        index, known = len(numbers), numbers.index(self._last) if self._last in numbers else None
         # The storage of each step is its own: closing one, or what it reads, is not another's.
         packed = self._packed.with_info(info)
         packed.packs.forget_others(info.steps)
-        if self._last in info.numbers:
-            try:
-                packed.window(info.numbers.index(self._last), index)
-            except StoreError as e:
-                raise _MissingError(str(e)) from e
+        with _waited_for():
+            packed.prepare(known, index)
         reader = ModelReader(ZarrArrays(self._where, packed, refuse_zarr, self._limits))
         reader.storage_options = self._options
-        reader.stored.read_up_to(index)
-        self._last = info.numbers[index]
+        self._last, self._ends_early_since = number, None
         arguments = self._where, self._options, self._limits.max_bytes, None, self._last
         return Model._of(ModelHandle(*arguments, opened=StepReader(reader, index)))
 
     def _look(self) -> None:
         """Take the steps that are there now, unless a server that lags shows older ones."""
         document = self._watched.look()
-        if document is None and self._packed is None and not self._has_warned:
-            self._has_warned = True
-            text = f"{self._where}: no published run is there yet: waiting for it"
-            warn_caller(text, UserWarning)
+        if document is None:
+            self._warn_of_none()
         if document is None or document is self._document:
             return
         info = info_of_root(self._where, document, _ADVICE)
-        self._document = document
         known = None if self._packed is None else self._packed.info
         if known is None or info.plan not in {known.plan, *self._old_plans}:
             self._open(info)
         elif info.plan == known.plan and info.numbers[-1] >= known.numbers[-1]:
             assert self._packed is not None
             self._packed = self._packed.with_info(info)
+        self._document = document
+
+    def _warn_of_none(self) -> None:
+        """Warn that there is no run yet; raise StoreError if there was, or something else is."""
+        if self._packed is not None:
+            raise _MissingError(f"{self._where}: the run is no longer there")
+        if not self._has_warned:
+            self._watched.refuse_others()
+            self._has_warned = True
+            text = f"{self._where}: no published run is there yet: waiting for it"
+            warn_caller(text, UserWarning)
 
     def _open(self, info: PublishedInfo) -> None:
         """Open a run that has begun, perhaps anew: then it has none of the steps before."""
@@ -202,8 +223,9 @@ class FollowedRun:
             self._last = None
         self.close()
         self._storage = self._watched.storage()
-        # Closing a step is not to close the storage.
-        self._packed = PackedStorage(self._where, self._storage, info).with_info(info)
+        with _waited_for():
+            packed = PackedStorage(self._where, self._storage, info)
+        self._packed = packed.with_info(info)  # closing a step is not to close the storage
 
     def _next(self) -> int | None:
         """Return the index of the next step, if it is there."""
@@ -211,9 +233,17 @@ class FollowedRun:
             return None
         numbers = self._packed.info.numbers
         if self._last not in numbers or self._latest:
-            return len(numbers) - 1 if self._last != numbers[-1] else None
+            is_next = self._last != numbers[-1] and not self._ends_early(numbers[-1])
+            return len(numbers) - 1 if is_next else None
         index = numbers.index(self._last) + 1
         return index if index < len(numbers) else None
+
+    def _ends_early(self, newest: int) -> bool:
+        """Tell whether the run ends before the step that the caller has, and may go on soon."""
+        if self._last is None or newest > self._last:
+            return False
+        self._ends_early_since = self._ends_early_since or time.monotonic()
+        return time.monotonic() - self._ends_early_since <= _PATIENCE
 
     def _at(self, number: int) -> int | None:
         """Return the index of the step with a number, if it is there.
@@ -235,4 +265,13 @@ class FollowedRun:
 
 
 class _MissingError(StoreError):
-    """A pack that the root lists is not there, or not whole: the server lags, or it was dropped."""
+    """Something that the root lists is not there, or not whole: it comes, or was dropped."""
+
+
+@contextmanager
+def _waited_for() -> Iterator[None]:
+    """Let something be asked for again that is not there."""
+    try:
+        yield
+    except StoreError as e:
+        raise _MissingError(str(e)) from e

@@ -286,9 +286,9 @@ def test_two_at_once(run: Path) -> None:
     fcntl = pytest.importorskip("fcntl", reason="locks of POSIX")
     with open(journal_of(run), "wb") as journal:
         fcntl.flock(journal, fcntl.LOCK_EX)  # as an append does
-        with pytest.raises(BlockingIOError, match="another process is appending"):
+        with pytest.raises(BlockingIOError, match="another process is writing to it"):
             append_to_run(step(run, 2), run)
-        with pytest.raises(BlockingIOError, match="another process is appending"):
+        with pytest.raises(BlockingIOError, match="another process is writing to it"):
             safetensors_to_run([step(run, 0)], run, as_hdf5=True, overwrite=True)
     assert steps_of(run) == [0, 1]
     append_to_run(step(run, 2), run)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
+import random
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +204,38 @@ def test_a_damaged_plan_is_refused(run: Path, change: Callable[[Any], Any]) -> N
     edit(plan_of(run), change)
     with pytest.raises(BF16CodecsError):
         verify_store(run)
+
+
+def ways(document: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys that lead to each value in a document."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        yield (key,)
+        if isinstance(value, (dict, list)):
+            yield from ((key, *way) for way in ways(value))
+
+
+OTHERS = [..., None, True, -1, 0, 7, 1.5, "x", "", [], {}, [None], {"a": 1}, 2**70]
+
+
+def test_whatever_a_plan_has_the_errors_are_of_this_package(run: Path) -> None:
+    plan, chance = plan_of(run), random.Random(1)
+    original = plan.read_text()
+    all_ways = list(ways(json.loads(original)))
+    for _ in range(by_tier(60, 1500)):
+        document = json.loads(original)
+        *way, last = chance.choice(all_ways)
+        place, other = functools.reduce(operator.getitem, way, document), chance.choice(OTHERS)
+        if other is ...:
+            del place[last]
+        else:
+            place[last] = other
+        plan.write_text(json.dumps(document))
+        with suppress(BF16CodecsError), bf16codecs.open_run(run) as opened:
+            for tensor in opened[60].values():
+                tensor[...]
+        with suppress(BF16CodecsError):
+            verify_store(run)
 
 
 def test_a_plan_that_is_missing_or_no_json_is_refused(run: Path) -> None:

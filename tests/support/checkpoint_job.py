@@ -167,6 +167,20 @@ def publish_different_steps(folder: Path) -> None:
 
 
 @scenario
+def publish_with_invalid_arguments(folder: Path) -> None:
+    """Let one process alone have an argument that is invalid."""
+    publish_steps(folder, "0", "0")
+    path = folder / "policy.zarr"
+    for victim in range(dist.get_world_size()):
+        is_victim = dist.get_rank() == victim
+        for invalid in ({"step": "1"}, {"state_dict": [1]}, {"keep_last": 0}, {"path": ""}):
+            given = {"path": path, "state_dict": tensors(1), "step": 1}
+            with pytest.raises(CheckpointException, match=r"TypeError|ValueError"):
+                publish(**(given | invalid if is_victim else given))
+    publish_steps(folder, "1", "1")
+
+
+@scenario
 def publish_and_die(folder: Path, victim: str) -> None:
     """Let one process die in the middle of its writing."""
     publish_steps(folder, "0", "0")

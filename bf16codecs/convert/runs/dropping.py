@@ -17,6 +17,7 @@ from bf16codecs.convert.options import StoreOptions
 from bf16codecs.convert.target import check_store_name, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import Kind, detect_given, path_of
+from bf16codecs.store.opening import split_step
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo
 from bf16codecs.store.published.places import opened_place
 from bf16codecs.store.published.roots import Where, commit, remove_keys
@@ -110,6 +111,9 @@ def where_of(run: str | os.PathLike[str], options: Mapping[str, Any] | None, syn
     Raises ValueError if it is no place for one, or options are given for a path.
     """
     text = given_path(run, "run")
+    path, step = split_step(text)
+    if step is not None:
+        raise ValueError(f"{text}: names a step: leave out @{step}, for all of {path}")
     if is_object_address(text):
         return Where(object_address(text, Kind.FOLDER, [], StoreOptions()), options)
     if options:

@@ -7,28 +7,45 @@ from collections.abc import Iterable
 from bf16codecs.errors import StoreError
 from bf16codecs.store.published.layout import PublishedInfo
 from bf16codecs.store.published.roots import (
+    CHOOSE,
     PLANS,
     ROOT,
     STEPS,
     ReplacedError,
     Where,
+    foreign_names,
     read_root_of,
 )
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
 
-__all__ = ["BucketPlace"]
+__all__ = ["BucketPlace", "BucketSink"]
 
 
-class BucketPlace:
+class BucketSink:
+    """A folder in an object store, to which objects are added."""
+
+    def __init__(self, where: Where) -> None:
+        self._folder = ObjectFolder(str(where.target), where.options or {})
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object that does not exist."""
+        self._folder.create(key, content)
+
+    def close(self) -> None:
+        """Do nothing: no connection and no lock is held."""
+
+
+class BucketPlace(BucketSink):
     """A folder in an object store, whose root is replaced by conditional requests."""
 
     def __init__(self, where: Where, advice: str) -> None:
-        assert isinstance(where.target, str)
+        super().__init__(where)
         self.where, self._advice = where, advice
-        self._folder = ObjectFolder(where.target, where.options or {})
         self.info: PublishedInfo | None = None
         self.fault: StoreError | None = None
         self.read_again()
+        if self._root is None and foreign_names(self._folder.names()):
+            raise StoreError(f"{where}: a folder with no published run: {CHOOSE}")
 
     def read_again(self) -> None:
         """Read the root again."""
@@ -37,7 +54,7 @@ class BucketPlace:
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object that does not exist; see with a plan that conditions are heeded."""
-        self._folder.create(key, content)
+        super().put(key, content)
         if key.startswith(PLANS):
             self._folder.check_creating(key, content)
             self._folder.check_replacing(key, content)
@@ -66,6 +83,3 @@ class BucketPlace:
         """Remove objects, and those in folders."""
         for key in keys:
             self._folder.remove([*self._folder.listed(key), key])
-
-    def close(self) -> None:
-        """Do nothing: there is no lock."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
 from bf16codecs._arrays.storage import KeyStorage
@@ -17,6 +17,7 @@ from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_pa
 from bf16codecs._base.messages import advised, counted, damaged, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.published.layout import CHANGE, PublishedStep
+from bf16codecs.store.remote.retries import retried
 
 __all__ = ["CACHE_BYTES", "Extent", "Frame", "Packs", "PlannedArray", "pack_of"]
 
@@ -25,6 +26,7 @@ __all__ = ["CACHE_BYTES", "Extent", "Frame", "Packs", "PlannedArray", "pack_of"]
 CACHE_BYTES = 1 << 29
 _MAGIC = b"BF16PACK"
 _HEAD_BYTES = len(_MAGIC) + 4
+T = TypeVar("T")
 # Enough for the index of a pack of 10,000 frames, as a rule.
 _FIRST_BYTES = 1 << 16
 
@@ -131,7 +133,14 @@ class Packs:
         self._extents = {key: found for key, found in self._extents.items() if key[0] in keys}
 
     def read_into(self, key: str, parts: Sequence[tuple[int, Bytes]]) -> None:
-        """Fill buffers from a pack, each from a byte on."""
+        """Fill buffers from a pack, each from a byte on; ask again where a server fails."""
+        self.again(lambda: self._read_into(key, parts))
+
+    def again(self, request: Callable[[], T]) -> T:
+        """Make requests, and repeat them after a while where a server fails."""
+        return request() if self.is_near else retried(self._where, request)
+
+    def _read_into(self, key: str, parts: Sequence[tuple[int, Bytes]]) -> None:
         with self._named(key):
             kept = self._kept.get(key)
             if kept is not None:

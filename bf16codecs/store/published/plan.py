@@ -11,14 +11,19 @@ from bf16codecs._base.messages import damaged, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.plan import header_path
 from bf16codecs.store.published.layout import LAYOUT, PublishedInfo
 from bf16codecs.store.published.packs import PlannedArray
-from bf16codecs.store.zarr.metadata import ParsedArray, parse_array, read_json
+from bf16codecs.store.zarr.metadata import ParsedArray, growing_steps, parse_array, read_json
 
-__all__ = ["Plan", "read_plan"]
+__all__ = ["HEADER_PATH", "Plan", "read_plan"]
+
+#: The array of the header of the only file.
+HEADER_PATH = header_path(0)
 
 # Each step repeats the entry of the file.
 _LARGEST_FILE = 1 << 12
+_FIRST_KEY = "c.0"
 
 
 class Plan:
@@ -46,16 +51,14 @@ class Plan:
         placements = (each for of_tensor in ours["tensors"].values() for each in of_tensor)
         paths = {each["path"] for each in placements if "path" in each}
         documents = self._root["consolidated_metadata"]["metadata"]
-        for path in {*paths, STEP_PATH}:
-            if not isinstance(documents[path]["shape"], list):
-                raise TypeError(f"{path!r:.80} has no shape")
+        for path in (STEP_PATH, HEADER_PATH):
+            if _parsed(documents, path).codecs != ["bytes"]:
+                raise ValueError(f"{path!r:.80} is compressed")
         #: The arrays of tensors by path, sorted.
-        self.arrays: dict[str, ParsedArray] = {}
-        for path in sorted(paths):
-            parsed = parse_array(3, documents[path])
-            if parsed is None or parsed.chunks[:1] != (group,):
-                raise ValueError(f"{path!r:.80} has no chunks of groups of steps")
-            self.arrays[path] = parsed
+        self.arrays = {path: _parsed(documents, path) for path in sorted(paths)}
+        for path, parsed in self.arrays.items():
+            if growing_steps(3, documents[path]) != group or parsed.chunks[:1] != (group,):
+                raise ValueError(f"{path!r:.80} has no growing frames of {group} steps")
         self.planned = [
             PlannedArray(path, each.shape[1:], each.chunks[1:])
             for path, each in self.arrays.items()
@@ -85,6 +88,14 @@ class Plan:
             },
         }
         return json.dumps(root).encode()
+
+
+def _parsed(documents: Mapping[str, Any], path: str) -> ParsedArray:
+    """Return an array's metadata; raise ValueError if only zarr could read it, or by other keys."""
+    parsed = parse_array(3, documents[path])
+    if parsed is None or parsed.key((0,)) != _FIRST_KEY:
+        raise ValueError(f"{path!r:.80} is not an array as a plan has them")
+    return parsed
 
 
 def read_plan(where: str, storage: KeyStorage, info: PublishedInfo) -> Plan:

@@ -22,14 +22,19 @@ from bf16codecs.store.zarr.metadata import OTHER_GROUP
 
 __all__ = [
     "CHOOSE",
+    "LOCK",
+    "NEW_ROOT",
     "PLANS",
     "ROOT",
     "STEPS",
     "Place",
     "ReplacedError",
+    "Sink",
+    "UnreadableError",
     "Where",
     "commit",
     "dead_keys",
+    "foreign_names",
     "info_of_root",
     "new_step_key",
     "read_root_of",
@@ -39,8 +44,11 @@ __all__ = [
 
 #: The key of the root's document, and the folders of all steps and of plans.
 ROOT, STEPS, PLANS = "zarr.json", "steps", "plan"
+#: In a folder on a disk: the file that the process locks which replaces the root, and the new root.
+LOCK, NEW_ROOT = ".publishing", "zarr.json.new"
 #: Advice about a store of another kind at the place.
 CHOOSE = "publish to another path"
+_OURS = {ROOT, STEPS, PLANS, LOCK, NEW_ROOT}
 # How often a root is replaced anew after another process has dropped steps.
 _TRIES = 5
 
@@ -50,6 +58,15 @@ Condition = Callable[[PublishedInfo], bool]
 
 class ReplacedError(StoreError):
     """The root is not the one that was read: nothing was written."""
+
+
+class UnreadableError(StoreError):
+    """The root is no document of a Zarr group: it is damaged, or not all of it is there yet."""
+
+
+def foreign_names(names: Iterable[str]) -> set[str]:
+    """Return which names in a folder no publisher gives; names of folders may end in a slash."""
+    return {name.rstrip("/") for name in names} - _OURS
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,17 @@ class Where:
         return str(self.target)
 
 
-class Place(Protocol):
+class Sink(Protocol):
+    """The folder of a published run, to which packs are added."""
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write something that does not exist."""
+
+    def close(self) -> None:
+        """Close files."""
+
+
+class Place(Sink, Protocol):
     """A published run whose root is replaced, or the place of a new one.
 
     Attributes
@@ -81,9 +108,6 @@ class Place(Protocol):
     where: Where
     info: PublishedInfo | None
     fault: StoreError | None
-
-    def put(self, key: str, content: bytes) -> None:
-        """Write something that does not exist."""
 
     def read_again(self) -> None:
         """Read the root again."""
@@ -102,9 +126,6 @@ class Place(Protocol):
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove plans, and folders of steps, some of which may not exist."""
-
-    def close(self) -> None:
-        """Let other processes replace the root."""
 
 
 def commit(place: Place, change: Change, may_repeat: Condition) -> set[str]:
@@ -175,7 +196,8 @@ def root_document(where: object, info: PublishedInfo) -> bytes:
 def info_of_root(where: object, document: bytes, advice: str) -> PublishedInfo:
     """Return the content of a root; raise StoreError unless it is that of a published run.
 
-    `where` and `advice` are for the error about a store of another kind.
+    It is an UnreadableError if the document is none of a Zarr group. `where` and `advice` are for
+    the error about a store of another kind.
     """
     try:
         content = json.loads(document)
@@ -183,7 +205,7 @@ def info_of_root(where: object, document: bytes, advice: str) -> PublishedInfo:
         if not isinstance(attributes, dict):
             raise TypeError("attributes are not an object")
     except (KeyError, TypeError, ValueError, RecursionError) as e:
-        raise StoreError(f"{where}: {damaged(f'{ROOT} is invalid: {one_line(e)}')}") from e
+        raise UnreadableError(f"{where}: {damaged(f'{ROOT} is invalid: {one_line(e)}')}") from e
     if not is_published(attributes):
         StoreInfo.from_attributes(attributes, str(where), OTHER_GROUP)
         raise StoreError(f"{where}: a model store, or a run that conversions made: {advice}")

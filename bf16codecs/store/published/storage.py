@@ -17,10 +17,9 @@ from bf16codecs._base.cached import cached_property
 from bf16codecs._base.messages import damaged
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.plan import header_path
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
 from bf16codecs.store.published.packs import Extent, Packs
-from bf16codecs.store.published.plan import Plan, read_plan
+from bf16codecs.store.published.plan import HEADER_PATH, Plan, read_plan
 from bf16codecs.store.published.scattered import ScatteredChunk
 from bf16codecs.store.runs.layout import STEPS_CHUNK
 
@@ -30,7 +29,6 @@ __all__ = ["MOST_CHANGES", "PackedStorage", "Window", "refuse_zarr"]
 #: whole step takes as many passes as there are steps from one that is whole, 31 by default.
 MOST_CHANGES = 63
 _ROOT = "zarr.json"
-_HEADER = header_path(0)
 
 
 def refuse_zarr() -> NoReturn:
@@ -100,7 +98,7 @@ class PackedStorage(KeyStorage):
         if not path:
             return sum(step.nbytes(kind) for step in steps for kind in (CHANGE, WHOLE))
         if path not in self.plan.arrays:
-            return len(self.plan.header) if path == _HEADER else 8 * len(steps)
+            return len(self.plan.header) if path == HEADER_PATH else 8 * len(steps)
         number = self._numbers[path]
         kinds = [(step, kind) for step in steps for kind in step.packs]
         found = (self.packs.extents(step, kind) for step, kind in kinds)
@@ -117,7 +115,7 @@ class PackedStorage(KeyStorage):
             return self._window(key)
         path, _, name = key.rpartition("/")
         index = tuple(map(int, name.split(".")[1:]))
-        if path == _HEADER:
+        if path == HEADER_PATH:
             return InMemory(self.plan.header)
         if path == STEP_PATH:
             first = index[0] * STEPS_CHUNK
@@ -132,19 +130,39 @@ class PackedStorage(KeyStorage):
         if not self._is_shared:
             self._storage.close()
 
+    def prepare(self, known: int | None, wanted: int) -> None:
+        """Get what the reader of a step needs, who may have the values of an earlier one.
+
+        Raises StoreError if a pack is not there, or has another size or a damaged index.
+        """
+        steps = self.info.steps
+        changed = None if known is None else self._changed(known, wanted)
+        if changed is not None:
+            self.packs.fetch(changed)
+        else:
+            first = wanted - self.info.slot(wanted)
+            self.packs.extents(steps[first], WHOLE)
+            changed = steps[first + 1 : wanted + 1]
+        for step in changed:
+            self.packs.extents(step, CHANGE)
+
     def window(self, known: int, wanted: int) -> range | None:
         """Return the steps from one that is at hand to a later one, and get what has changed.
 
         The result is None if decoding the later one whole is better, or the only way.
         """
-        steps = range(known, wanted + 1)
-        if not 1 < len(steps) <= 1 + MOST_CHANGES:
+        changed = self._changed(known, wanted)
+        if changed is None:
             return None
-        changed = [self.info.steps[index] for index in steps[1:]]
-        if not all(CHANGE in step.packs for step in changed):
+        self.packs.again(lambda: self.packs.fetch(changed))
+        return range(known, wanted + 1)
+
+    def _changed(self, known: int, wanted: int) -> Sequence[PublishedStep] | None:
+        """Return the steps whose differences lead from one to a later one, if that is better."""
+        if not 0 < wanted - known <= MOST_CHANGES:
             return None
-        self.packs.fetch(changed)
-        return steps
+        changed = self.info.steps[known + 1 : wanted + 1]
+        return changed if all(CHANGE in step.packs for step in changed) else None
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -153,10 +171,12 @@ class PackedStorage(KeyStorage):
     def _group(self, key: str, path: str, index: ChunkIndex) -> StoredChunk:
         group = self.info.group
         steps = self.info.steps[index[0] * group : min((index[0] + 1) * group, self._end)]
-        extents = [
-            self._extent(path, index[1:], step, CHANGE if slot else WHOLE)
-            for slot, step in enumerate(steps)
-        ]
+        extents: list[Extent | StoreError] = []
+        for slot, step in enumerate(steps):
+            try:
+                extents.append(self._extent(path, index[1:], step, CHANGE if slot else WHOLE))
+            except StoreError as e:  # earlier steps can be read all the same
+                extents.append(e)
         return self._scattered(key, path, group, extents)
 
     def _window(self, key: Window) -> StoredChunk:
@@ -165,7 +185,7 @@ class PackedStorage(KeyStorage):
         return self._scattered(key, key.path, len(key.steps), [None, *extents])
 
     def _scattered(
-        self, key: Any, path: str, room: int, extents: Sequence[Extent | None]
+        self, key: Any, path: str, room: int, extents: Sequence[Extent | StoreError | None]
     ) -> StoredChunk:
         array = self.plan.arrays[path]
         return ScatteredChunk(self.packs, self._memory, key, array, room, extents)
@@ -173,7 +193,8 @@ class PackedStorage(KeyStorage):
     def _extent(self, path: str, index: ChunkIndex, step: PublishedStep, kind: str) -> Extent:
         number = self._numbers[path]
         chunk = self.plan.planned[number].number(index)
-        extent = self.packs.extents(step, kind).get((number, chunk))
+        extents = self.packs.again(lambda: self.packs.extents(step, kind))
+        extent = extents.get((number, chunk))
         if extent is None:
             raise StoreError(damaged(f"no pack of step {step.number} has a frame of it"))
         return extent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from bf16codecs.store.kinds import (
     path_of,
     plain_address,
 )
-from bf16codecs.store.published.roots import ROOT
+from bf16codecs.store.published.roots import ROOT, foreign_names
 
 __all__ = ["Watched", "watched"]
 
@@ -28,6 +28,9 @@ class Watched(Protocol):
 
     def look(self) -> bytes | None:
         """Return the root's document, the same object while it is the same; None without one."""
+
+    def refuse_others(self) -> None:
+        """Raise StoreError if something else than a run is there, as far as servers tell."""
 
     def storage(self) -> KeyStorage:
         """Open the storage of its packs."""
@@ -74,6 +77,13 @@ class _WatchedFolder:
             raise StoreError(f"{self._path}: a file, and no published run") from e
         return None if self._seen is None else self._seen[1]
 
+    def refuse_others(self) -> None:
+        """Raise StoreError if other files are there; those of a copy under way have a dot."""
+        with suppress(FileNotFoundError):
+            names = [name for name in os.listdir(self._path) if not name.startswith(".")]
+            if ROOT not in names and foreign_names(names):
+                raise StoreError(f"{self._path}: a folder with no published run")
+
     def storage(self) -> KeyStorage:
         """Open the folder."""
         return FolderStorage(self._path)
@@ -98,6 +108,9 @@ class _WatchedAddress:
             self._seen = get_if_changed(self._store, ROOT, self._seen)
         return None if self._seen is None else self._seen[1]
 
+    def refuse_others(self) -> None:
+        """Do nothing: web servers list no files."""
+
     def storage(self) -> KeyStorage:
         """Return the storage at the address."""
         return self._storage
@@ -117,6 +130,12 @@ class _WatchedBucket:
         """Ask for the root, unless it is the one that was seen."""
         self._seen = self._folder.read(ROOT, known=self._seen)
         return None if self._seen is None else self._seen.data
+
+    def refuse_others(self) -> None:
+        """Raise StoreError if other objects are there."""
+        names = self._folder.names()
+        if ROOT not in names and foreign_names(names):
+            raise StoreError(f"{self._url}: a folder with no published run")
 
     def storage(self) -> KeyStorage:
         """Open the storage at the address."""

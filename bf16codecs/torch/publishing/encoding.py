@@ -19,8 +19,8 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Opening, open_any
 from bf16codecs.store.published.layout import CHANGE, WHOLE
 from bf16codecs.store.published.packs import Frame, PlannedArray, pack_of
-from bf16codecs.store.published.places import PackSink
-from bf16codecs.store.published.roots import Where
+from bf16codecs.store.published.places import opened_sink
+from bf16codecs.store.published.roots import Sink, Where
 from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.shards import Shard
 from bf16codecs.torch.publishing.copies import Copies, Previous
@@ -71,7 +71,7 @@ def write_packs(task: Task, shards: Sequence[Shard], copies: Copies | None) -> R
     report = Report()
     with ExitStack() as stack:
         previous = stack.enter_context(_previous(task, shards, copies))
-        sink = stack.enter_context(closing(PackSink(task.where)))
+        sink = stack.enter_context(closing(opened_sink(task.where)))
         packers = {kind: _Packer(sink, task, kind, report) for kind in _kinds(task)}
         jobs = (job for shard in shards for job in _jobs(shard, task, previous))
         for encoded in stack.enter_context(closing(run_ahead(jobs, worker_count()))):
@@ -144,7 +144,7 @@ def _padded(array: ArrayPlan, values: NDArray[Any]) -> NDArray[Any]:
 class _Packer:
     """Writes frames of one kind in packs."""
 
-    def __init__(self, sink: PackSink, task: Task, kind: str, report: Report) -> None:
+    def __init__(self, sink: Sink, task: Task, kind: str, report: Report) -> None:
         self._sink, self._task, self._kind = sink, task, kind
         self._sizes = report.packs.setdefault(kind, {})
         self._frames: list[Frame] = []

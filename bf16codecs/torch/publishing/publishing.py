@@ -9,19 +9,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed.checkpoint as dcp
 
-from bf16codecs._base.arguments import as_integer, positive
-from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs._base.arguments import as_integer
 from bf16codecs.convert.runs.dropping import where_of
 from bf16codecs.store.bases import identity
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedStep
 from bf16codecs.torch.publishing.checking import as_mapping
 from bf16codecs.torch.publishing.copies import copies_of
-from bf16codecs.torch.publishing.writer import PublishWriter, Settings
+from bf16codecs.torch.publishing.writer import PublishWriter, RefusingWriter, Settings
 
 __all__ = ["Published", "publish"]
-
-# Codecs of runs.
-_CODECS = "arithmetic", "huffman"
 
 
 class Published(NamedTuple):
@@ -115,34 +111,23 @@ def publish(
     >>> publish("policy.zarr", model.state_dict(), step=600)  # doctest: +SKIP
     Published(step=600, change_nbytes=0, whole_nbytes=666)
     """
-    where = where_of(path, storage_options, sync)
-    number = as_integer("step", step)
-    if not 0 <= number < 2**63:
-        raise ValueError(f"step must be 0 to 2**63 - 1, not {number}")
-    for name, value in (("keep_last", keep_last), ("threads", threads)):
-        if value is not None:
-            positive(name, value)
-    if (
-        keyframe_every is not None
-        and not 1 <= as_integer("keyframe_every", keyframe_every) <= MAX_GROUP
-    ):
-        raise ValueError(f"keyframe_every must be 1 to {MAX_GROUP}, not {keyframe_every}")
-    if codec is not None and codec not in _CODECS:
-        raise ValueError(f"codec must be {' or '.join(_CODECS)}, not {codec!r:.80}")
-    if not isinstance(restart, bool):
-        raise TypeError(f"restart must be True or False, not {restart!r:.80}")
-    tensors = as_mapping(state_dict)
-    settings = Settings(
-        where=where,
-        number=number,
-        restart=restart,
-        keep_last=keep_last,
-        codec=codec,
-        level=level,
-        keyframe_every=keyframe_every,
-        threads=threads,
-    )
-    with copies_of(identity(str(where)), keep_copy) as copies:
+    try:
+        tensors = as_mapping(state_dict)
+        settings = Settings(
+            where=where_of(path, storage_options, sync),
+            number=as_integer("step", step),
+            restart=restart,
+            keep_last=keep_last,
+            codec=codec,
+            level=level,
+            keyframe_every=keyframe_every,
+            threads=threads,
+        )
+    except Exception as e:
+        if not _is_alone():  # the others wait for this process
+            _save({}, RefusingWriter(e), process_group)
+        raise
+    with copies_of(identity(str(settings.where)), keep_copy) as copies:
         writer = PublishWriter(settings, tensors, copies)
         try:
             saved = _save(tensors, writer, process_group)
@@ -151,13 +136,16 @@ def publish(
         finally:
             writer.close()
     assert isinstance(saved, PublishedStep)
-    return Published(number, saved.nbytes(CHANGE), saved.nbytes(WHOLE))
+    return Published(settings.number, saved.nbytes(CHANGE), saved.nbytes(WHOLE))
+
+
+def _is_alone() -> bool:
+    return not torch.distributed.is_available() or not torch.distributed.is_initialized()
 
 
 def _save(state_dict: dict[str, Any], writer: PublishWriter, group: Any) -> Any:
     """Let all processes write their part; return what the coordinator sends to all."""
-    is_alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
-    if not is_alone:
+    if not _is_alone():
         return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
     planner = dcp.DefaultSavePlanner()
     planner.set_up_planner(state_dict, writer.storage_meta(), is_coordinator=True)

@@ -16,6 +16,8 @@ from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from bf16codecs._base.arguments import as_integer, one_of, positive
+from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs._base.messages import few
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.target import target_errors
@@ -51,12 +53,17 @@ from bf16codecs.torch.publishing.planning import (
     plan_of_run,
 )
 
-__all__ = ["PublishWriter", "Settings"]
+__all__ = ["PublishWriter", "RefusingWriter", "Settings"]
+
+
+# Codecs of runs.
+_CODECS = "arithmetic", "huffman"
+_STEPS, _GROUPS = range(2**63), range(1, MAX_GROUP + 1)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `publish` but the tensors."""
+    """The arguments of `publish` but the tensors; TypeError or ValueError if one is invalid."""
 
     where: Where
     number: int
@@ -66,6 +73,19 @@ class Settings:
     level: str | None
     keyframe_every: int | None
     threads: int | None
+
+    def __post_init__(self) -> None:
+        if self.number not in _STEPS:
+            raise ValueError(f"step must be 0 to 2**63 - 1, not {self.number}")
+        for name in ("keep_last", "threads"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        if self.keyframe_every is not None:
+            as_integer("keyframe_every", self.keyframe_every, _GROUPS)
+        if self.codec is not None:
+            one_of("codec", self.codec, _CODECS)
+        if not isinstance(self.restart, bool):
+            raise TypeError(f"restart must be True or False, not {self.restart!r:.80}")
 
 
 class _LocalReport(NamedTuple):
@@ -229,7 +249,7 @@ class PublishWriter(StorageWriter):
             self._gone = commit(
                 place, change, lambda info: new is None and info.steps[-1].key == before
             )
-        except ReplacedError:
+        except (ReplacedError, BlockingIOError):  # nothing was written
             self._unseen = unseen
             raise
 
@@ -281,6 +301,21 @@ class PublishWriter(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Return True: no other writer is chosen by the path."""
         return True
+
+
+class RefusingWriter(PublishWriter):
+    """Lets all processes know the error that keeps this one from publishing."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Raise the error, which torch hands to all processes."""
+        raise self._error
+
+    def storage_meta(self) -> StorageMeta:
+        """Return nothing of use: nothing is written."""
+        return StorageMeta()
 
 
 def _check_agreement(reports: Sequence[_LocalReport]) -> None:

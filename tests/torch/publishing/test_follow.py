@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.model import following
@@ -166,8 +167,22 @@ def test_other_things_cannot_be_followed(tmp_path: Path) -> None:
         next(follow("hf://owner/name"))
     with pytest.raises(ValueError, match="storage_options are for addresses"):
         next(follow(tmp_path / "policy.zarr", storage_options={"key": "k"}))
-    with pytest.raises(TypeError):
-        follow(tmp_path, have="600")
+    publish(tmp_path / "policy.zarr", first_state(), 4)
+    with pytest.raises(ValueError, match=r"names a step: follow .*policy\.zarr, with have=4"):
+        follow(tmp_path / "policy.zarr@4")
+    for folder in (tmp_path, tmp_path / "policy.zarr" / "steps"):
+        with pytest.raises(StoreError, match="a folder with no published run"):
+            next(follow(folder))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"have": "600"}, {"have": 1.0}, {"have": -1}, {"timeout": "x"}, {"timeout": True}]
+    + [{"timeout": value} for value in (-1, float("nan"), -float("inf"))],
+)
+def test_invalid_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(arguments))} must"):
+        follow(tmp_path / "policy.zarr", **arguments)
 
 
 @pytest.mark.parametrize("is_removed", [True, False])
@@ -191,6 +206,14 @@ def test_a_run_that_begins_anew_is_followed(tmp_path: Path, is_removed: bool) ->
     model, new = new, next(found)
     new.update(tensors, have=model)
     assert bits_of(tensors)["half"] == bits_of(others[2])["half"]
+
+
+def test_other_objects_in_a_bucket_cannot_be_followed(bucket: str, s3: dict[str, str]) -> None:
+    from bf16codecs.store.remote.object_folder import ObjectFolder
+
+    ObjectFolder(f"{bucket}/mine", s3).create("notes.txt", b"mine")
+    with pytest.raises(StoreError, match="a folder with no published run"):
+        next(follow(f"{bucket}/mine", storage_options=s3))
 
 
 def test_in_a_bucket_an_unchanged_root_is_not_sent_again(
@@ -257,6 +280,81 @@ def test_a_server_that_lags_is_waited_for(tmp_path: Path, impatient: None) -> No
             next(found)  # for good
 
 
+@pytest.mark.parametrize("lacking", ["plan/*", "steps/20-*/whole*", "steps/30-*/change*"])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_files_that_come_after_the_root_are_waited_for(
+    tmp_path: Path, impatient: None, lacking: str, is_cut: bool
+) -> None:
+    path, some = tmp_path / "policy.zarr", states(4)
+    list(published(path, some, keyframe_every=2))
+    (file,) = path.glob(lacking)
+    content = file.read_bytes()
+    file.write_bytes(content[:-9]) if is_cut else file.unlink()
+    found = follow(path, timeout=20)
+    with pytest.raises((StoreError, OSError), match=file.parent.name):
+        next(found)
+    with beside(lambda: [time.sleep(0.1), file.write_bytes(content)]):
+        assert bits_in(next(found)) == bits_of(some[3])
+
+
+@pytest.mark.parametrize("content", [b"", b'{"attributes": {"bf16', b"[]"])
+def test_a_root_that_is_not_all_there_is_waited_for(
+    tmp_path: Path, impatient: None, content: bytes
+) -> None:
+    path, some = tmp_path / "policy.zarr", states(2)
+    list(published(path, some))
+    root = (path / "zarr.json").read_bytes()
+    found = follow(path, timeout=20)
+    assert next(found).step == 10
+    (path / "zarr.json").write_bytes(content)
+    with pytest.raises(StoreError, match=r"zarr\.json is invalid"):
+        next(found)
+    publish_later = lambda: [time.sleep(0.1), (path / "zarr.json").write_bytes(root)]  # noqa: E731
+    with beside(publish_later), pytest.raises(TimeoutError):
+        found.wait_for(20, 0.5)
+    publish(path, states(3)[2], 20)
+    assert next(found).step == 20
+
+
+def test_a_new_follower_waits_for_a_root_that_lags(tmp_path: Path, impatient: None) -> None:
+    path, some = tmp_path / "policy.zarr", states(4)
+    steps = published(path, some)
+    taken(steps, 2)
+    found = follow(path, have=20, timeout=20)
+    with beside(lambda: [time.sleep(0.05), *steps]):
+        assert next(found).step == 30
+    # A job may have gone back: after a while, what is there is the next one.
+    assert next(follow(path, have=50, timeout=20)).step == 30
+    with pytest.raises(TimeoutError):
+        next(follow(path, have=50, timeout=0.1))
+
+
+def test_a_run_that_is_removed_is_not_waited_for_forever(tmp_path: Path, impatient: None) -> None:
+    path = tmp_path / "policy.zarr"
+    publish(path, first_state(), 1)
+    found = follow(path)
+    assert next(found).step == 1
+    shutil.rmtree(path)
+    with pytest.raises(StoreError, match="the run is no longer there"):
+        next(found)
+    publish(path, first_state(), 0)
+    assert next(found).step == 0
+
+
+def test_a_follower_takes_no_more_steps_than_it_needs(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(80)
+    list(published(path, some, keyframe_every=4))
+    found = follow(path, have=770)
+    tensors = copies(some[77])
+    for number in (780, 790):
+        model = next(found)
+        assert len(model._handle.opened.run.numbers) < 70
+        model.update(tensors, have=number - 10)
+        assert bits_of(tensors)["half"] == bits_of(some[number // 10])["half"]
+        assert bits_in(model) == bits_of(some[number // 10])
+    assert found.wait_for(30).step == 30
+
+
 def test_a_server_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
     path, some = tmp_path / "policy.zarr", states(2)
     list(published(path, some))
@@ -264,6 +362,20 @@ def test_a_server_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
         found = follow(f"{server.url}/policy.zarr", have=0, timeout=20)
         server.failures = 2
         assert bits_in(next(found)) == bits_of(some[1])
+
+
+def test_a_server_that_fails_while_a_step_is_read_is_asked_again(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(3)
+    list(published(path, some))
+    with serving(tmp_path) as server, follow(f"{server.url}/policy.zarr", timeout=20) as found:
+        model = next(found)
+        server.failures = 2
+        assert bits_in(model) == bits_of(some[2])
+        with bf16codecs.open_model(f"{server.url}/policy.zarr@20") as model:
+            tensors = copies(some[0])
+            server.failures = 2
+            model.update(tensors, have=0)
+        assert bits_of(tensors)["half"] == bits_of(some[2])["half"]
 
 
 def test_it_can_be_asked_again_after_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,34 +122,22 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert steps_in(path, some) == [0, 10]
 
 
-def test_of_two_writers_on_a_disk_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from bf16codecs.torch.publishing import encoding
-
-    path, some = tmp_path / "policy.zarr", states(3)
-    publish(path, some[0], 0)
-    original = encoding.pack_of
-
-    def pack(frames: Any) -> bytes:
-        monkeypatch.setattr(encoding, "pack_of", original)
-        with pytest.raises(BlockingIOError, match="another process is appending"):
-            publish(path, some[2], 20, keep_copy=False)
-        return original(frames)
-
-    monkeypatch.setattr(encoding, "pack_of", pack)
-    publish(path, some[1], 10)
-    assert steps_in(path, some) == [0, 10]
-    assert len(os.listdir(path / "steps")) == 2
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the place of a run, and the options for it."""
+    if request.param == "folder":
+        return str(tmp_path / "policy.zarr"), {}
+    bucket, s3 = map(request.getfixturevalue, ("bucket", "s3"))
+    return f"{bucket}/policy.zarr", {"storage_options": s3}
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_of_two_writers_in_a_bucket_the_first_one_wins(
-    bucket: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, begins: bool
+def test_of_two_writers_the_first_one_wins(
+    place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, begins: bool
 ) -> None:
     from bf16codecs.torch.publishing import encoding
 
-    path, some, options = f"{bucket}/policy.zarr", states(3), {"storage_options": s3}
+    (path, options), some = place, states(3)
     if not begins:
         publish(path, some[0], 0, **options)
     original = encoding.pack_of
@@ -162,6 +151,63 @@ def test_of_two_writers_in_a_bucket_the_first_one_wins(
     with pytest.raises(StoreError, match="another process has published to it meanwhile"):
         publish(path, some[1], 10, **options)
     assert steps_in(path, some, **options) == ([20] if begins else [0, 20])
+    if not options:
+        assert len(os.listdir(f"{path}/steps")) == (1 if begins else 2)
+        assert sorted(os.listdir(path)) == ["plan", "steps", "zarr.json"]
+
+
+def test_whoever_replaces_the_root_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs._files.folders import Folder
+    from bf16codecs._files.locks import take_lock
+    from bf16codecs.store.published import places
+    from bf16codecs.store.published.roots import LOCK
+
+    path, some = tmp_path / "policy.zarr", states(2)
+    publish(path, some[0], 0)
+    lock = take_lock(Folder(path), LOCK, str(path))
+    threading.Timer(0.2, lock.remove).start()
+    publish(path, some[1], 10)
+    assert steps_in(path, some) == [0, 10]
+    monkeypatch.setattr(places, "_PATIENCE_SECONDS", 0.1)
+    lock = take_lock(Folder(path), LOCK, str(path))
+    with pytest.raises(BlockingIOError, match=r"another process is writing to it.*policy\.zarr"):
+        publish(path, some[1], 20)
+    lock.remove()
+    assert len(os.listdir(path / "steps")) == 2
+
+
+def test_a_first_step_that_fails_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs.torch.publishing import encoding
+
+    def fail(frames: Any) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(encoding, "pack_of", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        publish(tmp_path / "policy.zarr", states(1)[0], 0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_things_are_not_mixed_with_a_run(
+    tmp_path: Path, bucket: str, s3: dict[str, str]
+) -> None:
+    from bf16codecs.store.remote.object_folder import ObjectFolder
+
+    path, state = tmp_path / "policy.zarr", states(1)[0]
+    publish(path, state, 0)
+    for inner in (path / "steps" / "policy.zarr", path / "more" / "policy.zarr"):
+        with pytest.raises(StoreError, match=r"in a published run, .*policy\.zarr: publish to"):
+            publish(inner, state, 0)
+    assert sorted(os.listdir(path)) == ["plan", "steps", "zarr.json"]
+    with pytest.raises(ValueError, match="names a step"):
+        publish(f"{path}@5", state, 5)
+    ObjectFolder(f"{bucket}/mine", s3).create("notes.txt", b"mine")
+    with pytest.raises(StoreError, match="a folder with no published run"):
+        publish(f"{bucket}/mine", state, 0, storage_options=s3)
 
 
 def test_a_writer_to_a_bucket_may_be_killed_at_any_request(bucket: str, s3: dict[str, str]) -> None:
@@ -263,13 +309,12 @@ def test_a_reply_that_is_lost_for_good_removes_nothing(
 
 
 def test_steps_are_dropped_while_a_job_publishes(
-    bucket: str, s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bf16codecs.convert import drop_steps
     from bf16codecs.torch.publishing import encoding
 
-    some, original = states(5), encoding.pack_of
-    path, options = f"{bucket}/policy.zarr", {"storage_options": s3}
+    (path, options), some, original = place, states(5), encoding.pack_of
     list(published(path, some[:4], keyframe_every=1, **options))
 
     def pack(frames: Any) -> bytes:
@@ -280,3 +325,19 @@ def test_steps_are_dropped_while_a_job_publishes(
     monkeypatch.setattr(encoding, "pack_of", pack)
     publish(path, some[4], 40, **options)
     assert steps_in(path, some, **options) == [20, 30, 40]
+
+
+@pytest.mark.parametrize("kind", ["change", "whole"])
+def test_without_a_pack_the_steps_before_can_be_read(tmp_path: Path, kind: str) -> None:
+    path, some = tmp_path / "policy.zarr", states(5)
+    list(published(path, some, keyframe_every=3))
+    number = 20 if kind == "change" else 30
+    (pack,) = path.glob(f"steps/{number}-*/{kind}.0.0")
+    pack.unlink()
+    with bf16codecs.open_run(path) as run:
+        for index in range(number // 10):
+            assert bits_in(run[10 * index]) == bits_of(some[index])
+        with pytest.raises((StoreError, OSError), match=f"steps/{number}-.*{kind}"):
+            bits_in(run[number])
+    with pytest.raises((StoreError, OSError), match=f"steps/{number}-.*{kind}"):
+        bf16codecs.convert.verify_store(path)

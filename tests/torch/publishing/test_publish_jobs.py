@@ -86,6 +86,11 @@ def test_processes_must_publish_the_same_step(tmp_path: Path, job: Job) -> None:
     assert [path.name for path in tmp_path.glob("*.zarr")] == ["policy.zarr"]
 
 
+def test_an_invalid_argument_of_one_process_is_told_to_all(tmp_path: Path, job: Job) -> None:
+    job("publish_with_invalid_arguments:2")
+    assert_is_published(tmp_path / "policy.zarr", [0, 1])
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_dies_publishes_nothing(tmp_path: Path, job: Job, victim: int) -> None:
     job(f"publish_and_die:2:{victim}", status=KILLED)
