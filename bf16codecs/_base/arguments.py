@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "argument",
     "as_integer",
+    "as_options",
     "for_caller",
     "named_as_options",
     "one_of",
@@ -61,6 +62,14 @@ def as_integer(name: str, value: Any, allowed: range | None = None) -> int:
     if allowed is not None and number not in allowed:
         raise ValueError(f"{name} must be {limits}, not {number}")
     return number
+
+
+def as_options(options: Any) -> dict[str, Any]:
+    """Return `storage_options`, which may be None; raise TypeError unless they are a mapping."""
+    if options is not None and not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
+    return dict(options or {})
 
 
 def positive(name: str, value: Any) -> int:

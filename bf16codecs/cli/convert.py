@@ -390,11 +390,11 @@ def drop_steps(
     if as_json:
         show_json({"target": run, "done": "dropped", **asdict(found)})
     elif not quiet:
-        size = f" ({format_size(found.nbytes)})" if found.dropped else ""
-        say(
-            f"{printable(run)}: dropped steps: {listed(found.dropped)}{size}; remaining steps:"
-            f" {listed(found.steps)}"
-        )
+        if found.dropped:
+            what = f"dropped steps: {listed(found.dropped)} ({format_size(found.nbytes)})"
+        else:
+            what = f"dropped no steps, since groups of {found.group} are dropped together"
+        say(f"{printable(run)}: {what}; remaining steps: {listed(found.steps)}")
 
 
 # Options of conversions to a store alone.

@@ -111,10 +111,9 @@ def verify_store(
             damages.stop(e)
             raise
         damages.check()
-        # The objects of a checkpoint were in no file, and have no digest; their frames have
-        # checksums.
-        is_checkpoint = reader.info.checkpoint is not None
-        has_checksums = is_checkpoint or all(file.restored.kinds for file in reader.info.files)
+        # What a job has written was in no file, and has no digest; its frames have checksums.
+        is_of_job = reader.info.checkpoint is not None or reader.stored.is_published
+        has_checksums = is_of_job or all(file.restored.kinds for file in reader.info.files)
         state = "intact" if has_checksums else "readable"
         damages.check_same(state, "" if src is None else os.fspath(src), tensors)
         stored, loss = reader.total_nbytes(), reader.info.loss

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ml_dtypes  # noqa: F401  (registers its names with numpy.dtype)
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import ArrayReader, Job, RangeReader
 from bf16codecs._arrays.indexing import Points, cut_range, parse_selection
-from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.arguments import as_options, for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._base.limits import Limits
@@ -77,9 +77,7 @@ class ModelHandle(Generic[Opened]):
         step: int | None = None,
         opened: Opened | None = None,
     ) -> None:
-        if options is not None and not isinstance(options, Mapping):
-            kind = type(options).__name__
-            raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
+        as_options(options)
         source, base = _fixed(source, "model"), _fixed(base, "base")
         #: The arguments to open it again, even in another process.
         self.arguments = source, options, max_bytes, base, step

@@ -64,7 +64,10 @@ class Update:
         try:
             run_all(jobs, self._concurrency)
         except BaseMismatchError as e:
-            raise BaseMismatchError(f"the tensors do not have the values of `have`: {e}") from e
+            raise BaseMismatchError(
+                f"the tensors do not have the values of `have`: update without it, which loads all"
+                f" of the model: {e}"
+            ) from e
 
     def run(self) -> Iterator[str]:
         """Update the arrays, and yield the names of tensors that are new."""

@@ -6,9 +6,9 @@ import os
 import re
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
-from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.arguments import argument, as_options, for_caller
 from bf16codecs._base.paths import given_path, index_suffix, require_path
 from bf16codecs._files.journal import HDF5_MAGIC
 from bf16codecs._files.publish import recover_missing
@@ -129,6 +129,17 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     except OSError as e:
         e.filename = str(path)  # reading knows the descriptor alone
         raise
+
+
+def options_of(text: str, options: Any) -> dict[str, Any]:
+    """Return the options of an address.
+
+    Raises TypeError if they are no mapping, and ValueError if some are given for a path.
+    """
+    found = as_options(options)
+    if found and path_of(text) is not None:
+        raise ValueError(f"{argument('storage_options')} are for addresses: {text} is a path")
+    return found
 
 
 def detect_given(path: str | os.PathLike[str]) -> Kind | None:

@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
+from bf16codecs._base.messages import counted
 from bf16codecs.torch.taking import StepTaker
 
 __all__ = ["take_step"]
 
+_NEEDED = "one is needed, the path of a published run with one integer, the number of a step"
 # What this process follows, by path: SGLang calls a function, and keeps nothing for it.
 _followed: dict[str, StepTaker] = {}
 
@@ -39,16 +41,16 @@ def take_step(model: Any, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> 
     Raises
     ------
     ValueError
-        If there is another number of pairs, or a tensor of another number of items.
+        If there is another number of pairs, or a tensor that is not one integer.
     TimeoutError, bf16codecs.errors.StepNotFoundError
         If the step does not appear within a minute; if it was dropped.
     """
-    if len(named_tensors) != 1 or named_tensors[0][1].numel() != 1:
-        raise ValueError(
-            f"{len(named_tensors)} tensors: one is needed, named by the path of a published run,"
-            " with the number of a step"
-        )
+    if len(named_tensors) != 1:
+        raise ValueError(f"named_tensors has {counted(len(named_tensors), 'pair')}: {_NEEDED}")
     ((path, number),) = named_tensors
+    if number.numel() != 1 or number.is_floating_point() or number.is_complex():
+        shape, dtype = list(number.shape), str(number.dtype).removeprefix("torch.")
+        raise ValueError(f"{path}: the tensor has shape {shape} and dtype {dtype}: {_NEEDED}")
     if path not in _followed:
         _followed[path] = StepTaker(path)
     model.load_weights(_followed[path].weights(int(number)))

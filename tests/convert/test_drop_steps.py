@@ -77,6 +77,13 @@ def test_what_cannot_drop_steps_is_left_alone(run: Path, tmp_path: Path) -> None
         drop_steps(tmp_path / "nothing.zarr", 1)
     with pytest.raises(ValueError, match="keep_last"):
         drop_steps(run, 0)
+    save_file({"a": np.zeros(3, "f4")}, tmp_path / "model.safetensors")
+    with pytest.raises(StoreError, match="only these can drop early steps"):
+        drop_steps(tmp_path / "model.safetensors", 1)
+    with pytest.raises(ValueError, match=r"leave out @40, for all of .*run\.zarr"):
+        drop_steps(f"{run}@40", 1)
+    with pytest.raises(TypeError, match="storage_options must be a dict"):
+        drop_steps("s3://bucket/run.zarr", 1, storage_options="x")
     with pytest.raises(ValueError, match="storage_options"):
         drop_steps(run, 1, storage_options={"key": "k"})
 
@@ -114,5 +121,6 @@ def test_the_command(run: Path) -> None:
         "done": "dropped",
         "dropped": [],
         "nbytes": 0,
+        "group": 2,
         "steps": [50, 60],
     }

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bf16codecs._base.arguments import argument, positive
+from bf16codecs._base.arguments import positive
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.convert.new_store import is_object_address, object_address
 from bf16codecs.convert.options import StoreOptions
-from bf16codecs.convert.target import check_store_name, target_errors
+from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.store.kinds import Kind, detect_given, path_of
+from bf16codecs.store.kinds import Kind, detect_given, options_of, path_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo
 from bf16codecs.store.published.places import opened_place
@@ -34,6 +34,8 @@ class DroppedSteps:
     nbytes: int
     #: Numbers of the remaining steps.
     steps: tuple[int, ...]
+    #: How many steps a group has, which are dropped together.
+    group: int
 
 
 def drop_steps(
@@ -102,23 +104,22 @@ def drop_steps(
     remove_keys(place, keys)
     gone = before.steps[: len(before.steps) - len(info.steps)]
     nbytes = sum(step.nbytes(kind) for step in gone for kind in (CHANGE, WHOLE))
-    return DroppedSteps(tuple(step.number for step in gone), nbytes, tuple(info.numbers))
+    return DroppedSteps(
+        tuple(step.number for step in gone), nbytes, tuple(info.numbers), info.group
+    )
 
 
 def where_of(run: str | os.PathLike[str], options: Mapping[str, Any] | None, sync: bool) -> Where:
     """Return where a published run is, or will be.
 
-    Raises ValueError if it is no place for one, or options are given for a path.
+    Raises ValueError if the address is no place for one, or options are given for a path.
     """
     text = given_path(run, "run")
     path, step = split_step(text)
     if step is not None:
         raise ValueError(f"{text}: names a step: leave out @{step}, for all of {path}")
+    given = options_of(text, options)
     if is_object_address(text):
-        return Where(object_address(text, Kind.FOLDER, [], StoreOptions()), options)
-    if options:
-        raise ValueError(f"{argument('storage_options')} are for addresses: {text} is a path")
+        return Where(object_address(text, Kind.FOLDER, [], StoreOptions()), given)
     text = path_of(text) or text
-    target = Path(absolute(text))
-    check_store_name(text, target, Kind.FOLDER)
-    return Where(target, None, sync)
+    return Where(Path(absolute(text)), None, sync)

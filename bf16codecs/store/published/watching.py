@@ -15,6 +15,7 @@ from bf16codecs.store.kinds import (
     HUB_SCHEME,
     OBJECT_SCHEMES,
     address_scheme,
+    options_of,
     path_of,
     plain_address,
 )
@@ -41,18 +42,16 @@ def watched(path: str, options: Mapping[str, Any] | None) -> Watched:
 
     Raises StoreError if addresses of this kind cannot be followed.
     """
-    local = path_of(path)
+    given, local = options_of(path, options), path_of(path)
     if local is not None:
-        if options:
-            raise ValueError(f"storage_options are for addresses: {path} is a path")
         return _WatchedFolder(Path(local))
     url = plain_address(path).rstrip("/")
     scheme = address_scheme(url)
     if scheme == HUB_SCHEME:
         raise StoreError(f"{path}: on a hub, a run is opened at one commit, and cannot be followed")
     if scheme in OBJECT_SCHEMES:
-        return _WatchedBucket(url, dict(options or {}))
-    return _WatchedAddress(url, dict(options or {}))
+        return _WatchedBucket(url, given)
+    return _WatchedAddress(url, given)
 
 
 class _WatchedFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -57,7 +56,7 @@ def _seconds_to_wait(error: BaseException, was_reached: bool) -> float | None:
             with suppress(AttributeError, KeyError, TypeError, ValueError):
                 return min(float(reply.headers["Retry-After"]), _LONGEST_WAIT)
             return 0
-        is_broken = isinstance(cause, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+        is_broken = isinstance(cause, (ConnectionError, TimeoutError))
         if was_reached and (is_broken or type(cause).__name__ in _BROKEN):
             return 0
     return None

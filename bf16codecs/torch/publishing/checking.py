@@ -21,10 +21,13 @@ def as_mapping(state_dict: Any) -> dict[Any, Any]:
     return dict(state_dict)
 
 
-def check_state(state_dict: Mapping[str, Any]) -> None:
+def check_state(state_dict: Mapping[Any, Any]) -> None:
     """Raise TypeError unless all is tensors by name."""
     for name, tensor in state_dict.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            raise TypeError(f"state_dict has the name {name!r:.80} ({kind}): names are strings")
+        if not isinstance(tensor, torch.Tensor):
             kind = type(tensor).__name__
             raise TypeError(
                 f"state_dict has {name!r:.80} of type {kind}: only tensors are published"

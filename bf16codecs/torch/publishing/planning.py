@@ -214,7 +214,10 @@ def plan_of_run(run: RunReader, wanted: Wanted, where: Where) -> RunPlan:
     that no chunks of the run make up.
     """
     info = run.run
-    choice = choice_of_run(str(where), info, wanted.codec, wanted.level, wanted.keyframe_every)
+    try:
+        choice = choice_of_run(str(where), info, wanted.codec, wanted.level, wanted.keyframe_every)
+    except ValueError as e:
+        raise ValueError(f"{e}: leave it out, or begin the run anew (restart=True)") from None
     last = run.step(info.numbers[-1])
     known = {
         name: (tensor.dtype, tensor.shape)
@@ -231,9 +234,8 @@ def plan_of_run(run: RunReader, wanted: Wanted, where: Where) -> RunPlan:
     tied = [n for n, owner in wanted.tied.items() if paths[n] != paths[owner]]
     if untied or tied:
         raise StoreError(
-            f"{where}: in the steps before, tensors {few(untied or tied, _SHOWN)}"
-            f" {'shared' if untied else 'did not share'} memory with others, and now they"
-            f" {'do not' if untied else 'do'}: {RESTART}"
+            f"{where}: the step has other ties than those before:"
+            f" {'no longer' if untied else 'newly'} tied: {few(untied or tied, _SHOWN)}: {RESTART}"
         )
     arrays = {}
     for path, name in owners.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,11 @@ import torch.distributed.checkpoint as dcp
 
 from bf16codecs._base.arguments import as_integer
 from bf16codecs.convert.runs.dropping import where_of
+from bf16codecs.convert.target import check_store_name
 from bf16codecs.store.bases import identity
+from bf16codecs.store.kinds import Kind
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedStep
+from bf16codecs.store.published.roots import Where
 from bf16codecs.torch.publishing.checking import as_mapping
 from bf16codecs.torch.publishing.copies import copies_of
 from bf16codecs.torch.publishing.writer import PublishWriter, RefusingWriter, Settings
@@ -114,7 +118,7 @@ def publish(
     try:
         tensors = as_mapping(state_dict)
         settings = Settings(
-            where=where_of(path, storage_options, sync),
+            where=_where_of(path, storage_options, sync),
             number=as_integer("step", step),
             restart=restart,
             keep_last=keep_last,
@@ -137,6 +141,13 @@ def publish(
             writer.close()
     assert isinstance(saved, PublishedStep)
     return Published(settings.number, saved.nbytes(CHANGE), saved.nbytes(WHOLE))
+
+
+def _where_of(path: Any, options: Mapping[str, Any] | None, sync: bool) -> Where:
+    where = where_of(path, options, sync)
+    if isinstance(where.target, Path):
+        check_store_name(os.fspath(path), where.target, Kind.FOLDER)
+    return where
 
 
 def _is_alone() -> bool:

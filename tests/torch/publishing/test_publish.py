@@ -240,7 +240,7 @@ def changed_in(name: str, new: Any) -> Any:
         ("half", None, "it lacks half"),
         ("more", [1.0], "it also has more"),
         ("half", [1.0], "these have another dtype or shape: half"),
-        ("head.weight", "untied", "shared memory"),
+        ("head.weight", "untied", "no longer tied: head.weight"),
         ("head.weight", None, "it lacks head.weight"),
     ],
 )

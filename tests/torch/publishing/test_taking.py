@@ -60,9 +60,14 @@ def test_sglang_takes_steps(tmp_path: Path) -> None:
     for number, state in enumerate(some):
         take_step(model, [(str(path), torch.tensor(10 * number))])
         assert bits_of(model.own) == parts_of(state)
-    for tensors in ([], [(str(path), torch.tensor([1, 2]))], 2 * [(str(path), torch.tensor(1))]):
-        with pytest.raises(ValueError, match="one is needed"):
-            take_step(model, tensors)
+    for given, match in [
+        ([], "has 0 pairs: one is needed"),
+        (2 * [torch.tensor(1)], "has 2 pairs: one is needed"),
+        ([torch.tensor([1, 2])], r"shape \[2\] and dtype int64: one is needed"),
+        ([torch.tensor(4.5)], r"shape \[\] and dtype float32: one is needed"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            take_step(model, [(str(path), number) for number in given])
     with pytest.raises(StepNotFoundError, match="no step 5"):
         take_step(model, [(str(path), torch.tensor(5))])
 
