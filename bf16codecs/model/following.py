@@ -20,13 +20,12 @@ from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import ModelHandle
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.published.layout import PublishedInfo
+from bf16codecs.store.published.opening import reader_of
 from bf16codecs.store.published.roots import UnreadableError, info_of_root
-from bf16codecs.store.published.storage import MOST_CHANGES, PackedStorage, refuse_zarr
+from bf16codecs.store.published.storage import MOST_CHANGES, PackedStorage
 from bf16codecs.store.published.watching import watched
-from bf16codecs.store.reader import ModelReader
 from bf16codecs.store.runs.layout import listed
 from bf16codecs.store.runs.reader import StepReader
-from bf16codecs.store.zarr.reader import ZarrArrays
 
 __all__ = ["FollowedRun", "follow"]
 
@@ -184,7 +183,7 @@ class FollowedRun:
         packed.packs.forget_others(info.steps)
         with _waited_for():
             packed.prepare(known, index)
-        reader = ModelReader(ZarrArrays(self._where, packed, refuse_zarr, self._limits))
+        reader = reader_of(self._where, packed, self._limits)
         reader.storage_options = self._options
         self._last, self._ends_early_since = number, None
         arguments = self._where, self._options, self._limits.max_bytes, None, self._last

@@ -22,8 +22,8 @@ from bf16codecs._base.messages import few
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.store.opening import Opening, open_run_store
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
+from bf16codecs.store.published.opening import open_last_step
 from bf16codecs.store.published.places import opened_place
 from bf16codecs.store.published.roots import (
     Place,
@@ -155,7 +155,7 @@ class PublishWriter(StorageWriter):
         if info is None:
             plan = new_plan(wanted, settings.where)
         else:
-            with closing(open_run_store(str(settings.where), self._opening)) as run:
+            with closing(open_last_step(settings.where, info)) as run:
                 plan = plan_of_run(run, wanted, settings.where)
         self._plan, self._key = plan, new_step_key(settings.number)
         self._unseen = self._key
@@ -179,10 +179,6 @@ class PublishWriter(StorageWriter):
             )
             planned.append(replace(each, items=items, storage_data=task))
         return planned
-
-    @property
-    def _opening(self) -> Opening:
-        return Opening(self._settings.where.options)
 
     def _check_number(self, info: PublishedInfo | None) -> None:
         where, number = self._settings.where, self._settings.number
