@@ -173,7 +173,13 @@ def publish_with_invalid_arguments(folder: Path) -> None:
     path = folder / "policy.zarr"
     for victim in range(dist.get_world_size()):
         is_victim = dist.get_rank() == victim
-        for invalid in ({"step": "1"}, {"state_dict": [1]}, {"keep_last": 0}, {"path": ""}):
+        for invalid in (
+            {"step": "1"},
+            {"state_dict": [1]},
+            {"state_dict": {"x": 3}},
+            {"keep_last": 0},
+            {"path": ""},
+        ):
             given = {"path": path, "state_dict": tensors(1), "step": 1}
             with pytest.raises(CheckpointException, match=r"TypeError|ValueError"):
                 publish(**(given | invalid if is_victim else given))
