@@ -32,6 +32,7 @@ MISUSES = [
     ("measure_reading", ["m.zip"]),
     ("measure_reading", ["m.zarr", "missing"]),
     ("measure_updates", ["missing"]),
+    ("measure_vllm", []),
     ("measure_zarr", ["--rounds", "0", "--rows", "1", "--only", "blocks"]),
     ("orbax_sizes", []),
     ("read_hdf5", ["missing"]),
@@ -47,7 +48,7 @@ MISUSES = [
     ("use_codecs", ["one", "two"]),
 ]
 OF_TORCH = ("load_torch", "measure_loading", "measure_saving")
-WITHOUT = {**dict.fromkeys(OF_TORCH, "torch"), "orbax_sizes": "jax"}
+WITHOUT = {**dict.fromkeys(OF_TORCH, "torch"), "measure_vllm": "vllm", "orbax_sizes": "jax"}
 RUN_WITHOUT = "import runpy, sys; sys.modules[{!r}] = None; runpy.run_path(sys.argv[1])"
 
 

@@ -34,7 +34,7 @@ NOT_RUN = {
     "needs a GPU": 5,  # tests/cuda test its functions
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
-    "needs vLLM": 5,  # tests/torch/test_vllm.py
+    "needs vLLM": 6,  # tests/torch/test_vllm.py
     "needs SGLang": 2,  # tests/torch/publishing/test_taking.py has a double
     "mounts a store": 3,  # tests/mount does
     "needs diffusers": 2,  # run by tests/torch/test_pipelines.py
