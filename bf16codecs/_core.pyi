@@ -23,6 +23,11 @@ HDF5_FILTER_IDS: tuple[int, ...]
 HDF5_AUTO_DTYPE: int
 HDF5_FLAGS: dict[str, int]  # in cd_values
 
+class UndoLog:
+    def add(self, memory: _Bytes) -> None: ...
+    def undo(self) -> None: ...
+    def clear(self) -> None: ...
+
 class Index:
     def __init__(self, prefix: _Bytes) -> None: ...
     @property
@@ -46,7 +51,13 @@ class Index:
     def parents(self) -> list[int | None]: ...
     def grid(self, block: int, prefix: _Bytes, row: int = 0) -> str | None: ...
     def decode_block_range(
-        self, payload: _Bytes, first: int, last: int, out: _Bytes, base: _Bytes | None = None
+        self,
+        payload: _Bytes,
+        first: int,
+        last: int,
+        out: _Bytes,
+        base: _Bytes | None = None,
+        log: UndoLog | None = None,
     ) -> None: ...
     def check_base(self, first: int, last: int, base: _Bytes) -> None: ...
 

@@ -30,8 +30,8 @@ NATIVE_ORDER = (
     "format/constants, format/errors, format/layout, format/little_endian, format/names"
     " < kernels, huge_pages, workspace < format, options"
     " < copy, planes, histogram, scattered, huffman, rans, run_length, threads"
-    " < grid, quantized, sparse < scale, tiles < delta < block, cuda < codec < bindings, c_api"
-    " < hdf5 < netcdf"
+    " < grid, quantized, sparse, undo_log < scale, tiles < delta < block, cuda < codec"
+    " < bindings, c_api < hdf5 < netcdf"
 )
 
 

@@ -5,6 +5,7 @@
 
 #include "format/frame.h"
 #include "options.h"
+#include "undo_log.h"
 
 namespace bf16codecs {
 
@@ -34,7 +35,11 @@ void decode_frame(const FrameIndex& index, const uint8_t* payload, const Zstd* z
 // `out`, which has room for index.raw_size(first, last). `payload` has the frame's bytes from
 // index.offsets[first] to index.offsets[last]; `base` the items with the same indices in the base
 // or the parent, if the version has one, checked, and may be `out`. Throws CorruptDataError.
+//
+// With a log, a block that fails is not overwritten, and the log has what the others have
+// overwritten. Then a base outside of the frame is checked here, block by block, while it is in the
+// cache; throws BaseMismatchError.
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
-                   const Zstd* zstd, const uint8_t* base, uint8_t* out);
+                   const Zstd* zstd, const uint8_t* base, uint8_t* out, UndoLog* log = nullptr);
 
 }  // namespace bf16codecs

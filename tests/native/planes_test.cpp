@@ -1,4 +1,5 @@
-// checksum, split16, merge16 and histogram against the scalar ones, at all sizes around vectors.
+// checksum, split16, merge16, histogram and others against the scalar ones, at all sizes around
+// vectors.
 
 #include <algorithm>
 #include <cstring>
@@ -95,6 +96,24 @@ void test_differing_bits(const Kernels& kernels, size_t n, Random& random) {
   }
 }
 
+// Strings that differ nowhere, in one byte of some words, and everywhere.
+void test_differing_words(const Kernels& kernels, size_t n, Random& random) {
+  const Bytes a = random.bytes(512 * n), noise = random.bytes(512 * n);
+  Bytes some = a;
+  for (size_t word = 0; word < 64 * n; ++word) {
+    if (random.below(3) == 0) some[8 * word + random.below(8)] ^= 1;
+  }
+  for (const Bytes& b : {a, some, noise}) {
+    for (const Against side : kBothSides) {
+      const uint8_t *x = arenas().a.holding(a, side), *y = arenas().b.holding(b, side);
+      std::vector<uint64_t> expected(n + 1, 1), found(n + 1, 1);
+      kScalarKernels.differing_words(x, y, n, expected.data());
+      kernels.differing_words(x, y, n, found.data());
+      CHECK(found == expected);
+    }
+  }
+}
+
 void test_columns(const Kernels& kernels, size_t n, Random& random) {
   constexpr int kLimits[] = {127, 511, 4095, 32767};
   const Bytes classes = random.bytes(2 * n);
@@ -136,6 +155,8 @@ void test_planes(const Kernels& kernels) {
   for (const size_t n : {123u, 124u, 129u, 247u, 248u, 250u, 1029u}) {
     test_differing_bits(kernels, n, random);
   }
+
+  for (size_t n = 0; n < 9; ++n) test_differing_words(kernels, n, random);
 
   for (size_t n = 0; n < 300; ++n) test_histograms(kernels, n, random);
   // Where counters of 4 and of 8 bits are full, for vectors of 16, 32 and 64 bytes.

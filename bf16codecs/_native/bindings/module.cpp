@@ -26,6 +26,7 @@
 #include "format/zstd_frame.h"
 #include "kernels/dispatch.h"
 #include "threads/pool.h"
+#include "undo_log.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -98,11 +99,12 @@ void decode_to(const FrameIndex& index, const Source& frame, const OptionalSourc
 }
 
 void decode_blocks_to(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
-                      size_t last, const OptionalSource& base, const Target& out) {
+                      size_t last, const OptionalSource& base, const Target& out,
+                      UndoLog* log = nullptr) {
   check_room(out, index.raw_size(first, last));
   const Zstd zstd = zstd_hooks();
   const ReleasedGil released;
-  decode_range(index, payload, first, last, &zstd, base.bytes(), out.data());
+  decode_range(index, payload, first, last, &zstd, base.bytes(), out.data(), log);
 }
 
 nb::bytes py_decode(nb::handle frame_object, nb::handle base_object, bool is_padded) {
@@ -145,12 +147,12 @@ size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last, nb::
 }
 
 size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t first, size_t last,
-                    nb::handle out_object, nb::handle base_object) {
+                    nb::handle out_object, nb::handle base_object, UndoLog* log) {
   const Source payload(payload_object);
   const OptionalSource base(base_object);
   const Target out(out_object);
   check_blocks(index, first, last);
-  decode_blocks_to(index, payload.bytes(), first, last, base, out);
+  decode_blocks_to(index, payload.bytes(), first, last, base, out, log);
   return out.size();
 }
 
@@ -263,6 +265,18 @@ NB_MODULE(_core, m) {
   m.def("active_isa", [] { return kernels().name; });
   m.def("isas", &available_isas);
 
+  nb::class_<UndoLog>(m, "UndoLog")
+      .def(nb::init<>())
+      .def(
+          "add",
+          [](UndoLog& log, nb::handle memory_object) {
+            const Target memory(memory_object);
+            log.add(memory.data(), memory.size());
+          },
+          "memory"_a)
+      .def("undo", &UndoLog::undo)
+      .def("clear", &UndoLog::clear);
+
   nb::class_<FrameIndex>(m, "Index")
       .def(
           "__init__",
@@ -289,7 +303,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
       .def("grid", &block_grid, "block"_a, "prefix"_a, "row"_a = 0)
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
-           "base"_a = nb::none())
+           "base"_a = nb::none(), "log"_a = nb::none())
       .def("check_base", &index_check_base, "first"_a, "last"_a, "base"_a);
   publish_growing(m);
   publish_device(m);

@@ -6,6 +6,16 @@
 #include "format/errors.h"
 
 namespace bf16codecs {
+namespace {
+
+void check_base_size(const FrameIndex& index, size_t first, size_t last, size_t size) {
+  const size_t wanted = index.items(first, last) * index.header.width();
+  if (size == wanted) return;
+  throw BaseMismatchError("the base of the blocks has " + counted(size, "byte") + " of " +
+                          std::to_string(wanted));
+}
+
+}  // namespace
 
 void check_steps(unsigned steps) {
   if (steps >= 1 && steps <= kMaxSteps) return;
@@ -70,16 +80,12 @@ void check_payload_size(const FrameIndex& index, size_t first, size_t last, size
 
 void check_base_range(const FrameIndex& index, size_t first, size_t last,
                       std::span<const uint8_t> base) {
-  const size_t size = index.items(first, last) * index.header.width();
-  if (base.size() != size) {
-    throw BaseMismatchError("the base of the blocks has " + counted(base.size(), "byte") + " of " +
-                            std::to_string(size));
-  }
+  check_base_size(index, first, last, base.size());
   if (index.header.needs_base()) check_base_blocks(index, base.data(), first, last);
 }
 
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
-                  size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out) {
+                  size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out, UndoLog* log) {
   check_payload_size(index, first, last, payload.size());
   const Header& header = index.header;
   const uint8_t* of_blocks = nullptr;  // not what was given for blocks that have no base
@@ -89,10 +95,14 @@ void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, siz
     if (!base) {
       throw BaseMismatchError("the blocks have differences to a base, and there is none");
     }
-    check_base_range(index, first, last, *base);
+    if (log == nullptr) {
+      check_base_range(index, first, last, *base);
+    } else {
+      check_base_size(index, first, last, base->size());
+    }
     of_blocks = base->data();
   }
-  decode_blocks(index, payload.data(), first, last, zstd, of_blocks, out);
+  decode_blocks(index, payload.data(), first, last, zstd, of_blocks, out, log);
 }
 
 }  // namespace bf16codecs

@@ -38,7 +38,8 @@ void check_payload_size(const FrameIndex& index, size_t first, size_t last, size
 // TruncatedDataError for fewer bytes, std::invalid_argument for more, and BaseMismatchError for
 // another base than the blocks'.
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
-                  size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out);
+                  size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out,
+                  UndoLog* log = nullptr);
 
 // Throws BaseMismatchError unless `base` has the items of blocks [first, last), which must exist,
 // as the base that the frame was encoded with had them. Blocks without a base agree with anything.

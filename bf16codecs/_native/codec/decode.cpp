@@ -10,6 +10,7 @@
 #include "format/checksum.h"
 #include "format/errors.h"
 #include "threads/pool.h"
+#include "undo_log.h"
 
 namespace bf16codecs {
 namespace {
@@ -95,7 +96,7 @@ void check_base_blocks(const FrameIndex& index, const uint8_t* base, size_t firs
 }
 
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
-                   const Zstd* zstd, const uint8_t* base, uint8_t* out) {
+                   const Zstd* zstd, const uint8_t* base, uint8_t* out, UndoLog* log) {
   const Header& header = index.header;
   const FrameModel model = read_model(index, first, last);
   const uint64_t begin = header.first_item(first);
@@ -105,12 +106,18 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
     BlockContext context = model.context(workspace, header.first_in_version(b));
     context.version = header.version;
     context.base = base != nullptr ? base + at : nullptr;
-    decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[first]), zstd,
-               out + at);
+    const uint8_t* const block = payload + (index.offsets[b] - index.offsets[first]);
+    if (log == nullptr) return decode_one(index, b, context, block, zstd, out + at);
+    if (header.needs_base()) check_base_blocks(index, context.base, b, b + 1);
+    const size_t size = index.items(b, b + 1) * header.width();
+    uint8_t* const aside = workspace.aside.at_least(size);
+    decode_one(index, b, context, block, zstd, aside);
+    log->replace(out + at, aside, size, workspace.undo);
   });
   if (last == index.blocks()) {
-    std::copy(index.tail.begin(), index.tail.end(),
-              out + index.items(first, last) * header.width());
+    uint8_t* const end = out + index.items(first, last) * header.width();
+    if (log != nullptr) log->add(end, index.tail.size());
+    std::copy(index.tail.begin(), index.tail.end(), end);
   }
 }
 

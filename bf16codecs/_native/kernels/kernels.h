@@ -131,12 +131,18 @@ struct Kernels {
   // Counts the bits in which two strings of 8 n bytes differ.
   size_t (*differing_bits)(const uint8_t* a, const uint8_t* b, size_t n);
 
+  // Sets bit i of masks[g] if word 64 g + i of two strings, of eight bytes, differs; there are
+  // 64 n words.
+  void (*differing_words)(const uint8_t* a, const uint8_t* b, size_t n, uint64_t* masks);
+
   const QuantizedKernels* quantized;
 
   const TileKernels* tiles;
   const DeltaKernels* delta;
   const SparseKernels* sparse;
 };
+
+void scalar_differing_words(const uint8_t* a, const uint8_t* b, size_t n, uint64_t* masks);
 
 extern const Kernels kScalarKernels;
 #if defined(__x86_64__) || defined(_M_X64)

@@ -201,6 +201,15 @@ size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
 
 }  // namespace
 
+void scalar_differing_words(const uint8_t* a, const uint8_t* b, size_t n, uint64_t* masks) {
+  for (size_t g = 0; g < n; ++g) {
+    masks[g] = 0;
+    for (size_t i = 0; i < 64; ++i, a += 8, b += 8) {
+      masks[g] |= uint64_t{load_le<uint64_t>(a) != load_le<uint64_t>(b)} << i;
+    }
+  }
+}
+
 const Kernels kScalarKernels = {
     .name = "scalar",
     .checksum = checksum,
@@ -216,6 +225,7 @@ const Kernels kScalarKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .differing_words = scalar_differing_words,
     .quantized = &kScalarQuantizedKernels,
     .tiles = &kScalarTileKernels,
     .delta = &kScalarDeltaKernels,

@@ -178,6 +178,7 @@ const Kernels kNeonKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .differing_words = scalar_differing_words,
     .quantized = &kNeonQuantizedKernels,
     .tiles = &kNeonTileKernels,
     .delta = &kNeonDeltaKernels,

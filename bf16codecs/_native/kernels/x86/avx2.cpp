@@ -123,6 +123,17 @@ size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
          kScalarKernels.differing_bits(a + in_vectors, b + in_vectors, n % 4);
 }
 
+void differing_words(const uint8_t* a, const uint8_t* b, size_t n, uint64_t* masks) {
+  for (size_t g = 0; g < n; ++g) {
+    uint64_t equal = 0;
+    for (unsigned i = 0; i < 64; i += 4, a += 32, b += 32) {
+      const __m256d words = _mm256_castsi256_pd(_mm256_cmpeq_epi64(load(a), load(b)));
+      equal |= uint64_t{static_cast<unsigned>(_mm256_movemask_pd(words))} << i;
+    }
+    masks[g] = ~equal;
+  }
+}
+
 }  // namespace
 
 const Kernels kAvx2Kernels = {
@@ -140,6 +151,7 @@ const Kernels kAvx2Kernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .differing_words = differing_words,
     .quantized = &kAvx2QuantizedKernels,
     .tiles = &kAvx2TileKernels,
     .delta = &kAvx2DeltaKernels,

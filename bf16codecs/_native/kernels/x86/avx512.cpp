@@ -190,6 +190,16 @@ size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
          kScalarKernels.differing_bits(a + in_vectors, b + in_vectors, n % 8);
 }
 
+void differing_words(const uint8_t* a, const uint8_t* b, size_t n, uint64_t* masks) {
+  for (size_t g = 0; g < n; ++g) {
+    uint64_t mask = 0;
+    for (unsigned i = 0; i < 64; i += 8, a += 64, b += 64) {
+      mask |= uint64_t{_mm512_cmpneq_epi64_mask(load(a), load(b))} << i;
+    }
+    masks[g] = mask;
+  }
+}
+
 constexpr Kernels kAvx512{
     .name = "avx512",
     .checksum = checksum,
@@ -205,6 +215,7 @@ constexpr Kernels kAvx512{
     .huffman_pack = avx512_huffman_pack,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .differing_words = differing_words,
     .quantized = &kAvx512QuantizedKernels,
     .tiles = &kAvx512TileKernels,
     .delta = &kAvx512DeltaKernels,
