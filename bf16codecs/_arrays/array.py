@@ -26,7 +26,7 @@ from bf16codecs._arrays.grid import (
     grid_indices,
 )
 from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_range
-from bf16codecs._arrays.parts import ChunkPart, Keep, base_advice, touched_ranges
+from bf16codecs._arrays.parts import ChunkPart, base_advice, touched_ranges
 from bf16codecs._arrays.storage import Storage, StoredChunk
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Memory
@@ -373,7 +373,7 @@ class ChunkedArray(UnitArray):
         self.decodes_ranges = in_blocks and dtype == dtype.newbyteorder("<")
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
         self._base = None if find_base is None else ChunkBase(find_base, self._plan)
-        self._keep: Keep | None = None
+        self._log: _core.UndoLog | None = None
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
@@ -396,14 +396,14 @@ class ChunkedArray(UnitArray):
         return array
 
     @property
-    def can_keep(self) -> bool:
-        """Whether `keeping` is possible: chunks are ranges of the array's bytes."""
+    def can_log(self) -> bool:
+        """Whether `logging` is possible: chunks are ranges of the array's bytes."""
         return self._plan.is_contiguous and self.decodes_ranges
 
-    def keeping(self, keep: Keep) -> ChunkedArray:
-        """Return this array, which calls `keep` with memory before chunks are decoded to it."""
+    def logging(self, log: _core.UndoLog) -> ChunkedArray:
+        """Return this array, which logs what memory had before chunks were decoded to it."""
         array = copy(self)
-        array._keep = keep
+        array._log = log
         return array
 
     def base_jobs(self, version: int = 0) -> Iterator[Job]:
@@ -569,7 +569,7 @@ class ChunkedArray(UnitArray):
         if self._base is None:
             return part
         base = partial(self._base.read, index)
-        return replace(part, base=base, known=self._base.version, keep=self._keep)
+        return replace(part, base=base, known=self._base.version, log=self._log)
 
     @contextmanager
     def _opened(self, index: ChunkIndex, located: Located) -> Iterator[StoredChunk]:

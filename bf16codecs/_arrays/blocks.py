@@ -131,8 +131,18 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
-        """Decode a task's blocks from these bytes, against the same blocks of the base."""
+    def decode(
+        self,
+        task: Task,
+        payload: Bytes,
+        out: Memory,
+        base: Memory | None,
+        log: _core.UndoLog | None,
+    ) -> None:
+        """Decode a task's blocks from these bytes, against the same blocks of the base.
+
+        With a log, nothing of `out` is lost where this fails.
+        """
 
     @abstractmethod
     def check_base(self, task: Task, base: Bytes) -> None:

@@ -230,7 +230,6 @@ class Decoder:
             if view is None:
                 base = new_memory(self._part.out, stop - start)
             else:
-                self._part.kept(view)
                 base = view
             base = base[: min(stop, self._head.items_end) - start]
             first = start - task.version * self._head.version_bytes
@@ -263,12 +262,11 @@ class Decoder:
         base = self._base_of(task)
         out = self._part.view(start, stop)
         is_reusable = out is None
+        log = None if is_reusable else self._part.log
         if out is None:
             out = self._room(stop - start, task.children)
-        elif not self._is_against_base(task):
-            self._part.kept(out)
         try:
-            self._head.decode(task, payload, out, base)
+            self._head.decode(task, payload, out, base, log)
         except BaseMismatchError as e:
             if self._is_against_base(task):
                 raise

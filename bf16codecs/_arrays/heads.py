@@ -65,9 +65,16 @@ class FrameHead(Head):
         """Return what a task's first block was quantised to: see `Head`."""
         return self._index.grid(self._blocks_of(task)[0], prefix, row)
 
-    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
+    def decode(
+        self,
+        task: Task,
+        payload: Bytes,
+        out: Memory,
+        base: Memory | None,
+        log: _core.UndoLog | None,
+    ) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
-        decode_blocks(self._index, payload, *self._blocks_of(task), out, base)
+        decode_blocks(self._index, payload, *self._blocks_of(task), out, base, log)
 
     def check_base(self, task: Task, base: Bytes) -> None:
         """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
@@ -136,10 +143,17 @@ class GrowingHead(Head):
         """Return what a task's first block was quantised to: see `Head`."""
         return self._frames[task.version][0].grid(task.blocks[0], prefix, row)
 
-    def decode(self, task: Task, payload: Bytes, out: Memory, base: Memory | None) -> None:
+    def decode(
+        self,
+        task: Task,
+        payload: Bytes,
+        out: Memory,
+        base: Memory | None,
+        log: _core.UndoLog | None,
+    ) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
         with named_errors(f"version {task.version}"):
-            decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base)
+            decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base, log)
 
     def check_base(self, task: Task, base: Bytes) -> None:
         """Raise BaseMismatchError unless these are the bytes that a task is coded against."""

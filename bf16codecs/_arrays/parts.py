@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._arrays.indexing import Axis
 from bf16codecs._arrays.storage import Range
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Memory
 
-__all__ = ["Base", "ChunkPart", "Keep", "base_advice", "touched_ranges"]
+__all__ = ["Base", "ChunkPart", "base_advice", "touched_ranges"]
 
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
 Base = Callable[[int, int, Any], None]
-#: Is called with memory before it is overwritten.
-Keep = Callable[[Bytes], None]
 
 # Gaps between ranges to read that cost more to leave out than to read.
 _GAP = 1 << 16
@@ -48,8 +47,8 @@ class ChunkPart:
     base: Base | None = None
     #: The version of the chunk that the base is: it is not decoded. None if it is outside of it.
     known: int | None = None
-    #: Is called with parts of `out`, on the host, that frames are about to be decoded to.
-    keep: Keep | None = None
+    #: Has what parts of `out`, on the host, had before frames were decoded to them.
+    log: _core.UndoLog | None = None
     #: Whether missing versions are read as bytes of 255. Otherwise asking for one is an error.
     pads: bool = False
 
@@ -84,14 +83,10 @@ class ChunkPart:
         first = max(start, self.offset)
         last = min(start + content.size, self.offset + self.out.size)
         if first < last:
-            target = slice(first - self.offset, last - self.offset)
-            self.kept(self.out[target])
-            self.out[target] = content[first - start : last - start]
-
-    def kept(self, memory: Any) -> None:
-        """Note that a part of `out` is about to be overwritten."""
-        if self.keep is not None:
-            self.keep(memory)
+            target: Any = self.out[first - self.offset : last - self.offset]
+            if self.log is not None:
+                self.log.add(target)
+            target[:] = content[first - start : last - start]
 
 
 def touched_ranges(

@@ -24,7 +24,6 @@ from bf16codecs._arrays.array import (
 )
 from bf16codecs._arrays.grid import ArrayPlan, ChunkIndex, chunk_counts, grid_indices
 from bf16codecs._arrays.indexing import Axis
-from bf16codecs._arrays.parts import Keep
 from bf16codecs._base.buffers import Bytes, row_of
 from bf16codecs._base.device_memory import Memory
 from bf16codecs._base.half import from_bfloat16, from_half, round_to_bfloat16
@@ -61,16 +60,16 @@ class StepView(UnitArray):
         return view
 
     @property
-    def can_keep(self) -> bool:
-        """Whether `keeping` is possible: see `ChunkedArray`."""
+    def can_log(self) -> bool:
+        """Whether `logging` is possible: see `ChunkedArray`."""
         plan = ArrayPlan(self.label, self.dtype.name, self.shape, self.chunks)
         return plan.is_contiguous and self.decodes_ranges
 
-    def keeping(self, keep: Keep) -> StepView:
-        """Return this step, which calls `keep` with memory before chunks are decoded to it."""
+    def logging(self, log: _core.UndoLog) -> StepView:
+        """Return this step, which logs what memory had before chunks were decoded to it."""
         assert isinstance(self._array, ChunkedArray)
         view = copy(self)
-        view._array = self._array.keeping(keep)
+        view._array = self._array.logging(log)
         return view
 
     def base_jobs(self) -> Iterator[Job]:

@@ -63,17 +63,24 @@ Memory = _Bytes | DeviceMemory
 
 
 def decode_blocks(
-    index: _core.Index, payload: _Bytes, first: int, last: int, out: Memory, base: Memory | None
+    index: _core.Index,
+    payload: _Bytes,
+    first: int,
+    last: int,
+    out: Memory,
+    base: Memory | None,
+    log: _core.UndoLog | None,
 ) -> None:
     """Decode blocks from `first` to before `last` of one version of a frame, whose head is `index`.
 
     `payload` has the blocks' bytes, and `out` exactly room for what they decode to. `base` has the
     base's items with the same indices, on the host or device of `out`; it may be `out` itself.
+    With a log, which the host has, nothing is lost where this fails.
     """
     if isinstance(out, DeviceMemory):
         out.decode(index, payload, first, last, base)
     else:
-        index.decode_block_range(payload, first, last, out, base)  # type: ignore[arg-type]
+        index.decode_block_range(payload, first, last, out, base, log)  # type: ignore[arg-type]
 
 
 def new_memory(like: Memory, size: int) -> Any:

@@ -1,12 +1,14 @@
 """Updates arrays from one model to another, whose differences are decoded against them.
 
 Each array has the old or the new values, whatever fails. Where differences are decoded in place,
-what is overwritten is kept until a tensor is right; other tensors are decoded beside their arrays.
+a log has what they have changed until a tensor is right; other tensors are decoded beside their
+arrays.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import chain, pairwise
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._arrays.array import Job
 from bf16codecs._arrays.memory import MemoryArray
 from bf16codecs._base.arguments import as_integer
@@ -75,25 +78,25 @@ class Update:
             yield from self._run_group(items)
 
     def _run_group(self, items: Sequence[_Item]) -> Iterator[str]:
-        works = _works_on(items)
-        jobs = (job for work in works for job in work.jobs())
+        works, log = _works_on(items), _thread.log
+        log.clear()
+        jobs = (job for work in works for job in work.jobs(log))
         try:
             run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
         except BaseException:
-            _restore(works)
+            _undo(log)
             raise
         for work in works:
             work.finish()
             yield work.item.tensor.name
 
 
-def _restore(works: Sequence[_Work]) -> None:
+def _undo(log: _core.UndoLog) -> None:
     """Let all values be what they were, whatever signals arrive."""
     interrupted: BaseException | None = None
     while True:
         try:
-            for work in works:
-                work.restore()
+            log.undo()
             break
         except BaseException as e:
             interrupted = e
@@ -148,22 +151,16 @@ class _Item(NamedTuple):
 
 
 class _Work:
-    """The decoding of a tensor, and memory of its size."""
+    """The decoding of a tensor, in place, or to memory of its size."""
 
     def __init__(self, item: _Item, memory: Bytes) -> None:
         self.item, self._memory = item, memory
-        #: Ranges of the values that are in `memory`, and overwritten.
-        self._kept: list[tuple[int, int]] = []
 
-    @property
-    def _is_in_place(self) -> bool:
-        return self.item.found.keeping is not None
-
-    def jobs(self) -> Iterator[Job]:
-        """Yield jobs that decode it."""
+    def jobs(self, log: _core.UndoLog) -> Iterator[Job]:
+        """Yield jobs that decode it; the log has what they change in place."""
         array, out = self.item.found.array, self._memory
-        if self.item.found.keeping is not None:
-            array, out = self.item.found.keeping(self._keep), self._values
+        if self.item.found.logging is not None:
+            array, out = self.item.found.logging(log), self._values
         stored = out.view(array.dtype).reshape(array.shape)
         return array.box_jobs([range(size) for size in array.shape], stored)
 
@@ -171,26 +168,21 @@ class _Work:
     def _values(self) -> Bytes:
         return self.item.values.reshape(-1).view(np.uint8)
 
-    def _keep(self, memory: Bytes) -> None:
-        start = memory.ctypes.data - self.item.values.ctypes.data
-        stop = start + memory.size
-        self._memory[start:stop] = memory
-        self._kept.append((start, stop))
-
-    def restore(self) -> None:
-        """Let the values be what they were, after jobs have ended or failed."""
-        values = self._values
-        for start, stop in self._kept:
-            values[start:stop] = self._memory[start:stop]
-
     def finish(self) -> None:
         """Let the values be the new ones."""
-        if not self._is_in_place:
+        if self.item.found.logging is None:
             self._values[:] = self._memory
 
 
+class _Thread(threading.local):
+    """An undo log of each thread."""
+
+    def __init__(self) -> None:
+        self.log = _core.UndoLog()
+
+
 # Of this thread: memory that the allocator gives back and forth would be new pages every time.
-_memory = ThreadBuffer()
+_memory, _thread = ThreadBuffer(), _Thread()
 
 
 def _works_on(items: Sequence[_Item]) -> list[_Work]:

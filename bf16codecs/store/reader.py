@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bf16codecs import _core
 from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Job, RangeReader, UnitArray
 from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
 from bf16codecs._arrays.grid import ArrayPlan, Piece
-from bf16codecs._arrays.parts import Keep
 from bf16codecs._arrays.views import rounded_array, widened_array
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
@@ -108,14 +108,13 @@ class Against(NamedTuple):
     """The array of a tensor, and what compares values at hand with those that it needs.
 
     `base_jobs` yields jobs that raise BaseMismatchError; it is None where no values are used.
-    `keeping` returns the array for decoding it to the values themselves: it calls a function with
-    memory before that is overwritten. It is None where that is not possible: decoding would need
-    values that are overwritten already.
+    `logging` returns the array for decoding it to the values themselves: a log has what they were.
+    It is None where that is not possible: decoding would need values that are overwritten already.
     """
 
     array: ArrayReader
     base_jobs: Callable[[], Iterator[Job]] | None = None
-    keeping: Callable[[Keep], ArrayReader] | None = None
+    logging: Callable[[_core.UndoLog], ArrayReader] | None = None
 
 
 class CodecLabel(NamedTuple):
@@ -280,7 +279,7 @@ class ModelReader:
         array = self.stored.open_difference(path, difference, lambda: ranges)
         if base_jobs is not None or not isinstance(array, ChunkedArray):
             return Against(array, base_jobs)
-        return Against(array, array.base_jobs, array.keeping if array.can_keep else None)
+        return Against(array, array.base_jobs, array.logging if array.can_log else None)
 
     def has_form(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
         """Tell whether this model has a tensor whose array has a data type and a shape."""

@@ -303,19 +303,19 @@ def test_signals_in_the_middle_do_not_tear_a_tensor(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, interrupts = as_run(files, tmp_path), [2, 1]
-    restore = updating._Work.restore
+    undo = _core.UndoLog.undo
 
-    def interrupted(work: Any) -> None:
+    def interrupted(log: Any) -> None:
         if interrupts:
             interrupts.pop()
             raise KeyboardInterrupt
-        restore(work)
+        undo(log)
 
-    monkeypatch.setattr(updating._Work, "restore", interrupted)
+    monkeypatch.setattr(_core.UndoLog, "undo", interrupted)
     jobs = updating._Work.jobs
 
-    def few_jobs(work: Any) -> Any:
-        yield next(jobs(work))
+    def few_jobs(work: Any, log: Any) -> Any:
+        yield next(jobs(work, log))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(updating._Work, "jobs", few_jobs)

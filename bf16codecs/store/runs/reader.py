@@ -104,7 +104,7 @@ class StepReader(_OnRun):
                 own.against(have._index, values) if between is None else between.against(0, values)
             )
             if view is not None:
-                return Against(view, view.base_jobs, view.keeping if view.can_keep else None)
+                return Against(view, view.base_jobs, view.logging if view.can_log else None)
         return Against(own)
 
     def close(self) -> None:
