@@ -29,6 +29,9 @@ __all__ = ["Batch", "Fetched", "Head", "Task", "block_ranges", "joined"]
 _TOGETHER = 4
 # And how many bytes, where blocks are small: each task reads the model of its version.
 _TASK_BYTES = 1 << 20
+# How many times as many where a log is kept: each block is decoded beside its base, in the cache
+# however many there are. Tasks of 2 MiB took 0.14 ms of Python each, a tenth of an update.
+_LOGGED = 8
 # The least cost of a block that is decoded for others: it has a model to read.
 _LEAST_COST = 1 << 16
 
@@ -174,12 +177,13 @@ class Head(ABC):
             # All is fetched at once, and decoded in parts if versions between have to be kept.
             few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
             length = few if len(self.parents) > 1 else None
-            tasks = list(self._tasks(part, length))
+            tasks = list(self._tasks(part, length, length))
             yield Batch(tasks, joined(map(self.stored_at, tasks), self.gap))
             return
         length = max(1, read_nbytes // self.block_bytes)
+        alone = length if part.log is None else _LOGGED * length
         tasks, stored, size = [], (0, 0), 0
-        for task in self._tasks(part, length):
+        for task in self._tasks(part, length, alone):
             begin, end = self.stored_at(task)
             start, stop = self.span(task)
             size += stop - start
@@ -192,8 +196,11 @@ class Head(ABC):
         if tasks:
             yield Batch(tasks, [stored])
 
-    def _tasks(self, part: ChunkPart, length: int | None) -> Iterator[Task]:
-        """Yield tasks of at most `length` blocks, which `part.out` has all or none."""
+    def _tasks(self, part: ChunkPart, length: int | None, alone: int | None) -> Iterator[Task]:
+        """Yield tasks of at most `length` blocks, which `part.out` has all or none.
+
+        Tasks of one version that comes from no others have at most `alone`.
+        """
         edges = self._edges(part)
         touched_blocks = self._touched_blocks(part)
         block = max(_LEAST_COST, min(self.block_bytes, self.version_bytes))
@@ -204,7 +211,7 @@ class Head(ABC):
             children = self._with_ancestors(versions, part.known)
             count += len(children) * (blocks[1] - blocks[0])
             check_ancestors(count * block, chosen * block)
-            for cut in _cut(blocks, length, edges):
+            for cut in _cut(blocks, alone if len(children) == 1 else length, edges):
                 for version in sorted(children):
                     yield Task(version, cut, children[version])
 
