@@ -84,6 +84,10 @@ class RangeReader(ABC):
     def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         """Read a box into an array of its shape, given the ascending indices along each axis."""
 
+    def view_range(self, start: int, stop: int) -> Bytes | None:
+        """Return the array's bytes [start, stop) where they are, unless they have to be read."""
+        return None
+
 
 class ArrayReader(RangeReader):
     """An array that is read by selection; several threads may read.
@@ -296,6 +300,15 @@ class ChunkBase:
         else:
             self._read_boxes(index, start, stop, out)
 
+    def view(self, index: ChunkIndex, start: int, stop: int) -> Bytes | None:
+        """Return a range of a chunk's base where it is, unless it has to be read."""
+        if not self._plan.is_contiguous:
+            return None
+        piece = self._plan.piece(index)
+        if stop > piece.nbytes:
+            return None
+        return self._find_base().view_range(piece.offset + start, piece.offset + stop)
+
     def _read_range(self, index: ChunkIndex, start: int, stop: int, out: Memory) -> None:
         piece = self._plan.piece(index)
         stored = max(0, min(stop, piece.nbytes) - start)
@@ -339,6 +352,10 @@ class _VersionBase(ChunkBase):
     def read(self, index: ChunkIndex, start: int, stop: int, out: Memory) -> None:
         """Read a range of a chunk's version; the array of its items lacks the first axis."""
         super().read(index[1:], start, stop, out)
+
+    def view(self, index: ChunkIndex, start: int, stop: int) -> Bytes | None:
+        """Return a range of a chunk's version where it is."""
+        return super().view(index[1:], start, stop)
 
 
 class ChunkedArray(UnitArray):
@@ -568,8 +585,9 @@ class ChunkedArray(UnitArray):
     def _with_base(self, index: ChunkIndex, part: ChunkPart) -> ChunkPart:
         if self._base is None:
             return part
-        base = partial(self._base.read, index)
-        return replace(part, base=base, known=self._base.version, log=self._log)
+        base, view = partial(self._base.read, index), partial(self._base.view, index)
+        known = self._base.version
+        return replace(part, base=base, base_view=view, known=known, log=self._log)
 
     @contextmanager
     def _opened(self, index: ChunkIndex, located: Located) -> Iterator[StoredChunk]:

@@ -247,8 +247,11 @@ class Decoder:
         for task in filter(self._is_against_base, batch.tasks):
             start, stop = self._head.span(task)
             first = start - task.version * self._head.version_bytes
-            base = self._scratch.get(min(stop, self._head.items_end) - start)
-            self._part.base(first, first + base.size, base)
+            last = first + min(stop, self._head.items_end) - start
+            base = self._part.base_view(first, last)
+            if base is None:
+                base = self._scratch.get(last - first)
+                self._part.base(first, last, base)
             self._head.check_base(task, base)
 
     def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._arrays.array import RangeReader
 from bf16codecs._arrays.indexing import Axis, as_index
+from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.device_memory import DeviceMemory, Memory
 
@@ -56,6 +57,10 @@ class MemoryArray(RangeReader):
         values = self._bytes[start:stop]
         if not isinstance(out, np.ndarray) or out.ctypes.data != values.ctypes.data:
             out[:] = values
+
+    def view_range(self, start: int, stop: int) -> Bytes:
+        """Return a range of its bytes."""
+        return self._bytes[start:stop]
 
     def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         """Read a box of its items."""

@@ -45,6 +45,8 @@ class ChunkPart:
     offset: int = 0
     #: Reads ranges of the base that versions of the chunk may be coded against.
     base: Base | None = None
+    #: Returns a range of that base where it is in memory, or None.
+    base_view: Callable[[int, int], Bytes | None] = lambda start, stop: None
     #: The version of the chunk that the base is: it is not decoded. None if it is outside of it.
     known: int | None = None
     #: Has what parts of `out`, on the host, had before frames were decoded to them.
