@@ -16,7 +16,12 @@ constexpr size_t kKeptWords = (size_t{1} << 26) / sizeof(uint64_t) * 5 / 4;
 constexpr size_t kSegmentWords = (size_t{1} << 21) / sizeof(uint64_t);
 
 // Bytes of which one mask tells the words that have changed.
-constexpr size_t kGroup = 64 * sizeof(uint64_t);
+constexpr size_t kWord = sizeof(uint64_t), kGroup = 64 * kWord;
+constexpr uint64_t kAll = ~uint64_t{0};
+
+// If more words of a group have changed, all are copied: one by one, an update that changes all
+// values took a twentieth longer.
+constexpr int kMany = 32;
 
 // What some memory had: the address and size of all of it; a mask for each whole group of words;
 // what these words were; and all of the rest.
@@ -31,22 +36,29 @@ struct Record {
   uint64_t* masks() const { return begin + kHead; }
   uint64_t* words() const { return masks() + groups(); }
 
-  static size_t most_words(size_t n) { return kHead + n / kGroup + n / sizeof(uint64_t) + 1; }
+  static size_t most_words(size_t n) { return kHead + n / kGroup + n / kWord + 1; }
 
   void set(const uint8_t* memory, size_t n) const {
     begin[0] = reinterpret_cast<uintptr_t>(memory);
     begin[1] = n;
   }
 
-  // Calls function(word of the memory, word of the record) for each that the masks have. Returns
-  // where the rest is in the record.
+  // Calls function<bytes>(their place in the memory, their place in the record) for each word that
+  // the masks have, and for each group of which they have all. Returns where the rest is in the
+  // record.
   template <typename Function>
-  uint64_t* for_each_word(Function function) const {
+  uint64_t* for_each_piece(Function function) const {
     uint64_t* word = words();
     for (size_t g = 0; g < groups(); ++g) {
-      for (uint64_t mask = masks()[g]; mask != 0; mask &= mask - 1) {
+      uint64_t mask = masks()[g];
+      if (mask == kAll) {
+        function.template operator()<kGroup>(kGroup * g, word);
+        word += kGroup / kWord;
+        continue;
+      }
+      for (; mask != 0; mask &= mask - 1) {
         const auto i = static_cast<size_t>(std::countr_zero(mask));
-        function(kGroup * g + sizeof(uint64_t) * i, word++);
+        function.template operator()<kWord>(kGroup * g + kWord * i, word++);
       }
     }
     return word;
@@ -54,12 +66,12 @@ struct Record {
 
   // The rest's size, and where a record with this rest ends.
   size_t rest() const { return size() % kGroup; }
-  uint64_t* end(uint64_t* of_rest) const { return of_rest + (rest() + 7) / sizeof(uint64_t); }
+  uint64_t* end(uint64_t* of_rest) const { return of_rest + (rest() + 7) / kWord; }
 
   // Writes what there was; returns the record's end.
   uint64_t* put_back() const {
-    uint64_t* const of_rest = for_each_word([this](size_t at, const uint64_t* word) {
-      std::memcpy(memory() + at, word, sizeof *word);
+    uint64_t* const of_rest = for_each_piece([this]<size_t kBytes>(size_t at, const uint64_t* old) {
+      std::memcpy(memory() + at, old, kBytes);
     });
     std::memcpy(memory() + size() - rest(), of_rest, rest());
     return end(of_rest);
@@ -70,10 +82,14 @@ struct Record {
 uint64_t* replace_and_record(uint8_t* memory, const uint8_t* items, size_t n,
                              const Record& record) {
   record.set(memory, n);
-  kernels().differing_words(memory, items, record.groups(), record.masks());
-  uint64_t* const of_rest = record.for_each_word([=](size_t at, uint64_t* word) {
-    std::memcpy(word, memory + at, sizeof *word);
-    std::memcpy(memory + at, items + at, sizeof *word);
+  uint64_t* const masks = record.masks();
+  kernels().differing_words(memory, items, record.groups(), masks);
+  for (size_t g = 0; g < record.groups(); ++g) {
+    if (std::popcount(masks[g]) > kMany) masks[g] = kAll;
+  }
+  uint64_t* const of_rest = record.for_each_piece([=]<size_t kBytes>(size_t at, uint64_t* old) {
+    std::memcpy(old, memory + at, kBytes);
+    std::memcpy(memory + at, items + at, kBytes);
   });
   const size_t rest = record.rest();
   std::memcpy(of_rest, memory + n - rest, rest);
@@ -114,7 +130,7 @@ void UndoLog::add(const uint8_t* memory, size_t n) {
   Segment& segment = with_room(Record::most_words(n));
   const Record record{segment.words.get() + segment.size};
   record.set(memory, n);
-  std::fill_n(record.masks(), record.groups(), ~uint64_t{0});
+  std::fill_n(record.masks(), record.groups(), kAll);
   std::memcpy(record.words(), memory, n);
   segment.size +=
       static_cast<size_t>(record.end(record.words() + record.groups() * 64) - record.begin);

@@ -28,7 +28,7 @@ def parts_of(raw, base, dtype):
 
 
 @for_each("dtype", sorted(core.DTYPES.values()))
-@for_each("part", [0, 0.01, 1])
+@for_each("part", [0, 0.01, 0.1, 1])
 @for_each("threads", [1, 3])
 def test_what_is_overwritten_is_put_back(dtype, part, threads):
     rng, before = np.random.default_rng(dtype), core.get_num_threads()
