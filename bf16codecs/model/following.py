@@ -162,6 +162,8 @@ class FollowedRun:
                 failure = e
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > _PATIENCE:
+                    if isinstance(e, _MissingError):
+                        raise StoreError(str(e)) from e
                     raise
             if timeout is not None and time.monotonic() - begin > timeout:
                 reason = "" if failure is None else f": {failure}"
@@ -198,7 +200,11 @@ class FollowedRun:
             return
         info = info_of_root(self._where, document, _ADVICE)
         known = None if self._packed is None else self._packed.info
-        if known is None or info.plan not in {known.plan, *self._old_plans}:
+        if (
+            known is None
+            or info.plan not in {known.plan, *self._old_plans}
+            or self._watched.was_replaced()
+        ):
             self._open(info)
         elif info.plan == known.plan and info.numbers[-1] >= known.numbers[-1]:
             assert self._packed is not None
@@ -216,8 +222,8 @@ class FollowedRun:
             warn_caller(text, UserWarning)
 
     def _open(self, info: PublishedInfo) -> None:
-        """Open a run that has begun, perhaps anew: then it has none of the steps before."""
-        if self._packed is not None:
+        """Open a run that has begun, or was replaced; one with another plan has other steps."""
+        if self._packed is not None and self._packed.info.plan != info.plan:
             self._old_plans.add(self._packed.info.plan)
             self._last = None
         self.close()

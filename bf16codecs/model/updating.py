@@ -79,13 +79,15 @@ class Update:
 
     def _run_group(self, items: Sequence[_Item]) -> Iterator[str]:
         works, log = _works_on(items), _thread.log
-        log.clear()
         jobs = (job for work in works for job in work.jobs(log))
         try:
+            log.clear()
             run_all(jobs, self._concurrency, max(item.scratch_nbytes for item in items))
         except BaseException:
             _undo(log)
             raise
+        finally:
+            log.clear()
         for work in works:
             work.finish()
             yield work.item.tensor.name
@@ -141,6 +143,11 @@ class _Item(NamedTuple):
         return aligned(self.tensor.nbytes, _ALIGNMENT)
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether its values are decoded where they are."""
+        return self.found.logging is not None
+
+    @property
     def scratch_nbytes(self) -> int:
         """How much memory reading a chunk takes beside that."""
         return self.found.array.scratch_nbytes if self.tensor.size else 0
@@ -170,7 +177,7 @@ class _Work:
 
     def finish(self) -> None:
         """Let the values be the new ones."""
-        if self.item.found.logging is None:
+        if not self.item.is_in_place:
             self._values[:] = self._memory
 
 
@@ -187,12 +194,12 @@ _memory, _thread = ThreadBuffer(), _Thread()
 
 def _works_on(items: Sequence[_Item]) -> list[_Work]:
     """Return works on tensors; their memory is this thread's until its next call."""
-    nbytes = sum(item.room for item in items)
+    nbytes = sum(item.room for item in items if not item.is_in_place)
     rest: Bytes = _memory.get(nbytes) if nbytes <= _TOGETHER_BYTES else np.empty(nbytes, np.uint8)
     works = []
     for item in items:
         works.append(_Work(item, rest[: item.tensor.nbytes]))
-        rest = rest[item.room :]
+        rest = rest if item.is_in_place else rest[item.room :]
     return works
 
 

@@ -261,6 +261,14 @@ def test_tensors_that_share_memory(tmp_path: Path) -> None:
     assert both.tobytes() == np.concatenate([second["a"], second["other"]]).tobytes()
 
 
+def test_a_log_is_empty_after_an_update(files: list[Path], tmp_path: Path) -> None:
+    """It would keep memory, and addresses of arrays that may be gone."""
+    path, arrays = as_chain(files, tmp_path), copies(SECOND)
+    update(path, arrays, have_in(path, 2))
+    updating._thread.log.undo()
+    assert_same(arrays, THIRD)
+
+
 def test_the_step_itself_and_later_ones(files: list[Path], tmp_path: Path) -> None:
     as_run(files, tmp_path)
     for step, have in ((3, 3), (2, 3), (1, 2)):

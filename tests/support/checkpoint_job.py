@@ -179,6 +179,9 @@ def publish_with_invalid_arguments(folder: Path) -> None:
             {"state_dict": {"x": 3}},
             {"keep_last": 0},
             {"path": ""},
+            {"level": "bogus"},
+            {"sync": "no"},
+            {"keep_copy": 1},
         ):
             given = {"path": path, "state_dict": tensors(1), "step": 1}
             with pytest.raises(CheckpointException, match=r"TypeError|ValueError"):

@@ -42,13 +42,13 @@ unsigned initial_threads() {
   return processors();
 }
 
-// At most this many idle workspaces larger than blocks of the default size need (3.3 MiB) are kept.
-// Without this limit, 32 of the largest would hold 832 MiB; with it, 32 hold at most 28 x 4 + 4 x
-// 26 = 216 MiB.
+// At most this many idle workspaces are kept that are larger than blocks of the default size need,
+// but for a few modes (4.4 MiB, where decoding keeps a log). Without this limit, 32 of the largest
+// would hold 1.7 GiB; with it, 32 hold at most 28 x 5 + 4 x 54 = 356 MiB.
 constexpr ptrdiff_t kLargeKept = 4;
 
 bool is_large(const Workspace& workspace) {
-  return workspace.size() > size_t{4} << 20;
+  return workspace.size() > size_t{5} << 20;
 }
 
 // One call of parallel_for.

@@ -20,7 +20,7 @@ from bf16codecs.store.kinds import Kind, detect_given, options_of, path_of
 from bf16codecs.store.opening import split_step
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo
 from bf16codecs.store.published.places import opened_place
-from bf16codecs.store.published.roots import Where, commit, remove_keys
+from bf16codecs.store.published.roots import Where, commit, lists, remove_keys
 
 __all__ = ["DroppedSteps", "drop_steps", "where_of"]
 
@@ -68,11 +68,11 @@ def drop_steps(
     Raises
     ------
     StoreError
-        If `store` is not a published run, or a job has published to it meanwhile.
+        If `store` is not a published run, or others change it again and again.
     ValueError
         If `keep_last` is not positive.
     BlockingIOError
-        If another process is publishing to the same folder.
+        If another process keeps the folder's lock for a minute.
     OSError
         If a file cannot be written, or a server fails.
     """
@@ -87,22 +87,19 @@ def drop_steps(
     ):
         if place.fault is not None:
             raise place.fault
-        if place.info is None:
-            raise FileNotFoundError(errno.ENOENT, "No run is there", str(where))
-        keys, before = set[str](), place.info
-        if before.keeping(keep_last) != before:
+        before = place.info
 
-            def change(info: PublishedInfo | None) -> PublishedInfo:
-                nonlocal before
-                assert info is not None
-                before = info
-                return info.keeping(keep_last)
+        def change(info: PublishedInfo | None) -> PublishedInfo:
+            if info is None:
+                raise FileNotFoundError(errno.ENOENT, "No run is there", str(where))
+            return info.keeping(keep_last)
 
-            keys = commit(place, change, may_repeat=lambda info: True)
-        info = before.keeping(keep_last)
-    # Without the lock, which a job that publishes waits for.
+        keys = commit(place, change)
+        info = place.info
     remove_keys(place, keys)
-    gone = before.steps[: len(before.steps) - len(info.steps)]
+    assert before is not None
+    assert info is not None
+    gone = [step for step in before.steps if not lists(info, step.key)]
     nbytes = sum(step.nbytes(kind) for step in gone for kind in (CHANGE, WHOLE))
     return DroppedSteps(
         tuple(step.number for step in gone), nbytes, tuple(info.numbers), info.group

@@ -14,6 +14,7 @@ from bf16codecs.store.published.roots import (
     ReplacedError,
     Where,
     foreign_names,
+    lists,
     read_root_of,
 )
 from bf16codecs.store.remote.object_folder import ConflictError, Found, ObjectFolder
@@ -43,6 +44,8 @@ class BucketPlace(BucketSink):
         self.where, self._advice = where, advice
         self.info: PublishedInfo | None = None
         self.fault: StoreError | None = None
+        # Whether a request to replace the root has no reply.
+        self._is_open = False
         self.read_again()
         if self._root is None and foreign_names(self._folder.names()):
             raise StoreError(f"{where}: a folder with no published run: {CHOOSE}")
@@ -61,16 +64,20 @@ class BucketPlace(BucketSink):
 
     def commit(self, info: PublishedInfo, document: bytes) -> None:
         """Replace the root, unless another process has."""
+        self._is_open = True
         try:
             if self._root is None:
                 version = self._folder.create(ROOT, document)
             else:
                 version = self._folder.replace(ROOT, document, self._root.version)
         except ConflictError as e:
-            raise ReplacedError(
-                f"{self.where}: another process has published to it meanwhile"
-            ) from e
-        self._root, self.info = Found(document, version), info
+            self._is_open = False
+            raise ReplacedError(self.where) from e
+        self._root, self.info, self._is_open = Found(document, version), info, False
+
+    def may_list(self, key: str) -> bool:
+        """Return False if the last root lists no such step, and no request for another is open."""
+        return self._is_open or self.fault is not None or lists(self.info, key)
 
     def keys(self, is_thorough: bool) -> list[str]:
         """Return the keys of all plans, and of the folders of all steps; none unless thorough."""

@@ -86,6 +86,8 @@ class PublishedInfo:
         Two are always kept: whoever has the last step but one reads only what changed in the last.
         """
         count = max(0, len(self.steps) - max(2, least)) // self.group * self.group
+        if not count:
+            return self
         return replace(self, steps=self.steps[count:], dropped=self.dropped + count)
 
     def to_attributes(self) -> dict[str, Any]:

@@ -130,7 +130,9 @@ class Packs:
     def forget_others(self, steps: Iterable[PublishedStep]) -> None:
         """Forget the indexes of all but some steps."""
         keys = {step.key for step in steps}
-        self._extents = {key: found for key, found in self._extents.items() if key[0] in keys}
+        # Other threads may read an earlier step, and add indexes.
+        known = self._extents.copy()
+        self._extents = {key: found for key, found in known.items() if key[0] in keys}
 
     def read_into(self, key: str, parts: Sequence[tuple[int, Bytes]]) -> None:
         """Fill buffers from a pack, each from a byte on; ask again where a server fails."""

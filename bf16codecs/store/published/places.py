@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from bf16codecs._base.interrupt import shielded
@@ -28,6 +28,7 @@ from bf16codecs.store.published.roots import (
     Sink,
     Where,
     foreign_names,
+    lists,
     read_root_of,
 )
 from bf16codecs.store.zarr.folder import RunFolder
@@ -68,11 +69,20 @@ class _FolderSink:
         self._folder = RunFolder(root)
 
     def put(self, key: str, content: bytes) -> None:
-        """Write a file that does not exist."""
-        path = self._folder.write(key, content, os.O_EXCL)
-        if self._durable:
-            sync_files([path])
-            sync_names(self._root, [path])
+        """Write a file that does not exist.
+
+        Raises ReplacedError if another process removes the folder of the key, which it does after
+        it has published a later step.
+        """
+        try:
+            path = self._folder.write(key, content, os.O_EXCL)
+            if self._durable:
+                sync_files([path])
+                sync_names(self._root, [path])
+        except FileNotFoundError as e:
+            if not self._root.is_dir():
+                raise
+            raise ReplacedError(self._root) from e
 
     def close(self) -> None:
         """Close the folder."""
@@ -106,16 +116,28 @@ class _FolderPlace(_FolderSink):
         with _locked(self._root):
             self._folder.check()
             if self._document() != self._before:
-                raise ReplacedError(f"{self._root}: another process has published to it meanwhile")
-            self._folder.remove(NEW_ROOT)
-            new = self._folder.write(NEW_ROOT, document, os.O_EXCL)
-            with shielded():
-                if self._durable:
-                    sync(new)
-                os.replace(new, self._root / ROOT)
-                if self._durable:
-                    sync(self._root)
+                raise ReplacedError(self._root)
+            try:
+                self._folder.remove(NEW_ROOT)
+                new = self._folder.write(NEW_ROOT, document, os.O_EXCL)
+                with shielded():
+                    if self._durable:
+                        sync(new)
+                    os.replace(new, self._root / ROOT)
+                    if self._durable:
+                        sync(self._root)
+            except BaseException:
+                self._folder.remove(NEW_ROOT)
+                raise
         self.info, self._before = info, document
+
+    def may_list(self, key: str) -> bool:
+        """Return False if the root lists no such step: nothing replaces it later."""
+        try:
+            self.read_again()
+        except (StoreError, OSError):
+            return True
+        return self.fault is not None or lists(self.info, key)
 
     def keys(self, is_thorough: bool) -> list[str]:
         """Return the keys of all plans, and of the folders of all steps."""
@@ -128,9 +150,9 @@ class _FolderPlace(_FolderSink):
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files and folders; the run's folder, too, if no run has begun in it."""
-        folder = RunFolder(self._root)  # this place may be closed
-        for key in keys:
-            folder.remove(key)
+        with closing(RunFolder(self._root)) as folder:  # this place may be closed
+            for key in keys:
+                folder.remove(key)
         if not (self._root / ROOT).exists():
             for path in (self._root / STEPS, self._root / PLANS, self._root):
                 with suppress(OSError):  # something else is in it

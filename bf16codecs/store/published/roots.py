@@ -36,6 +36,7 @@ __all__ = [
     "dead_keys",
     "foreign_names",
     "info_of_root",
+    "lists",
     "new_step_key",
     "read_root_of",
     "remove_keys",
@@ -52,12 +53,15 @@ _OURS = {ROOT, STEPS, PLANS, LOCK, NEW_ROOT}
 # How often a root is replaced anew after another process has dropped steps.
 _TRIES = 5
 
+#: Returns what a root is to be, given what it is: the same object if nothing is left to do.
 Change = Callable[[PublishedInfo | None], PublishedInfo]
-Condition = Callable[[PublishedInfo], bool]
 
 
 class ReplacedError(StoreError):
-    """The root is not the one that was read: nothing was written."""
+    """Another process has replaced the root, or what it lists."""
+
+    def __init__(self, where: object) -> None:
+        super().__init__(f"{where}: another process has published to it meanwhile")
 
 
 class UnreadableError(StoreError):
@@ -118,6 +122,12 @@ class Place(Sink, Protocol):
         Raises ReplacedError if another process has replaced it.
         """
 
+    def may_list(self, key: str) -> bool:
+        """Return False if the root certainly lists no step with a key, and will not.
+
+        A request whose reply is missing may have replaced the root, or do so later.
+        """
+
     def keys(self, is_thorough: bool) -> list[str]:
         """Return the keys of plans and of folders of steps, as far as it costs little.
 
@@ -128,14 +138,16 @@ class Place(Sink, Protocol):
         """Remove plans, and folders of steps, some of which may not exist."""
 
 
-def commit(place: Place, change: Change, may_repeat: Condition) -> set[str]:
+def commit(place: Place, change: Change) -> set[str]:
     """Replace the root of a run by a changed one; return the keys that can be removed then.
 
-    Raises ReplacedError if another process has replaced it, unless the change may be made again, of
-    what is there now.
+    If another process replaces it first, what is there now is changed. Raises StoreError if others
+    do so again and again.
     """
     for _ in range(_TRIES):
         before, info = place.info, change(place.info)
+        if info is before:
+            return set()
         document = root_document(place.where, info)
         gone = dead_keys(place, before, info)
         try:
@@ -143,9 +155,9 @@ def commit(place: Place, change: Change, may_repeat: Condition) -> set[str]:
             return gone
         except ReplacedError:
             place.read_again()
-            if place.info is None or not may_repeat(place.info):
-                raise
-    raise ReplacedError(f"{place.where}: other processes replace its root all the time: try again")
+    if place.info is not None and change(place.info) is place.info:
+        return set()
+    raise StoreError(f"{place.where}: other processes replace its root all the time: try again")
 
 
 def dead_keys(place: Place, before: PublishedInfo | None, info: PublishedInfo) -> set[str]:
@@ -166,6 +178,11 @@ def _is_dead(key: str, last: int) -> bool:
     folder, _, name = key.partition("/")
     number = name.partition("-")[0]
     return folder == PLANS or (number.isdecimal() and int(number) <= last)
+
+
+def lists(info: PublishedInfo | None, key: str) -> bool:
+    """Tell whether a root lists a step with a key."""
+    return info is not None and any(step.key == key for step in info.steps)
 
 
 def remove_keys(place: Place, keys: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from bf16codecs._arrays.storage import FolderStorage, KeyStorage
 from bf16codecs._base.messages import named_errors
+from bf16codecs._files.folders import Folder
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import (
     HUB_SCHEME,
@@ -23,6 +24,9 @@ from bf16codecs.store.published.roots import ROOT, foreign_names
 
 __all__ = ["Watched", "watched"]
 
+# How names begin that rsync and tools of object stores give to files until these are whole.
+_COPIES = (".", f"{ROOT}.")
+
 
 class Watched(Protocol):
     """A published run, or the place of one, that is looked at."""
@@ -32,6 +36,9 @@ class Watched(Protocol):
 
     def refuse_others(self) -> None:
         """Raise StoreError if something else than a run is there, as far as servers tell."""
+
+    def was_replaced(self) -> bool:
+        """Tell whether what `storage` opened is not what is there now."""
 
     def storage(self) -> KeyStorage:
         """Open the storage of its packs."""
@@ -59,6 +66,7 @@ class _WatchedFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._folder: Folder | None = None
         self._seen: tuple[tuple[int, ...], bytes] | None = None
 
     def look(self) -> bytes | None:
@@ -77,14 +85,19 @@ class _WatchedFolder:
         return None if self._seen is None else self._seen[1]
 
     def refuse_others(self) -> None:
-        """Raise StoreError if other files are there; those of a copy under way have a dot."""
+        """Raise StoreError if other files are there than a run's, or those of a copy under way."""
         with suppress(FileNotFoundError):
-            names = [name for name in os.listdir(self._path) if not name.startswith(".")]
+            names = [name for name in os.listdir(self._path) if not name.startswith(_COPIES)]
             if ROOT not in names and foreign_names(names):
                 raise StoreError(f"{self._path}: a folder with no published run")
 
+    def was_replaced(self) -> bool:
+        """Tell whether another folder has the path of the one that was opened."""
+        return self._folder is not None and not self._folder.is_current()
+
     def storage(self) -> KeyStorage:
         """Open the folder."""
+        self._folder = Folder(self._path, follow=True)
         return FolderStorage(self._path)
 
 
@@ -109,6 +122,10 @@ class _WatchedAddress:
 
     def refuse_others(self) -> None:
         """Do nothing: web servers list no files."""
+
+    def was_replaced(self) -> bool:
+        """Return False: nothing is held open."""
+        return False
 
     def storage(self) -> KeyStorage:
         """Return the storage at the address."""
@@ -135,6 +152,10 @@ class _WatchedBucket:
         names = self._folder.names()
         if ROOT not in names and foreign_names(names):
             raise StoreError(f"{self._url}: a folder with no published run")
+
+    def was_replaced(self) -> bool:
+        """Return False: nothing is held open."""
+        return False
 
     def storage(self) -> KeyStorage:
         """Open the storage at the address."""

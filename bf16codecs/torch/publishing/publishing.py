@@ -103,7 +103,7 @@ def publish(
         If something else is at the path, the step is not after the last one, its tensors are not
         those of the steps before, or another job has published meanwhile.
     BlockingIOError
-        If another process is publishing to the same folder.
+        If another process keeps the folder's lock for a minute.
     OSError
         If a file cannot be written, or a server fails.
     torch.distributed.checkpoint.api.CheckpointException
@@ -121,6 +121,7 @@ def publish(
             where=_where_of(path, storage_options, sync),
             number=as_integer("step", step),
             restart=restart,
+            keep_copy=keep_copy,
             keep_last=keep_last,
             codec=codec,
             level=level,
@@ -131,7 +132,7 @@ def publish(
         if not _is_alone():  # the others wait for this process
             _save({}, RefusingWriter(e), process_group)
         raise
-    with copies_of(identity(str(settings.where)), keep_copy) as copies:
+    with copies_of(identity(str(settings.where)), settings.keep_copy) as copies:
         writer = PublishWriter(settings, tensors, copies)
         try:
             saved = _save(tensors, writer, process_group)

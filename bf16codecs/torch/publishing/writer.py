@@ -22,6 +22,7 @@ from bf16codecs._base.messages import few
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
+from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
 from bf16codecs.store.published.opening import open_last_step
 from bf16codecs.store.published.places import opened_place
@@ -30,6 +31,7 @@ from bf16codecs.store.published.roots import (
     ReplacedError,
     Where,
     commit,
+    lists,
     new_step_key,
     remove_keys,
 )
@@ -68,6 +70,7 @@ class Settings:
     where: Where
     number: int
     restart: bool
+    keep_copy: bool
     keep_last: int | None
     codec: str | None
     level: str | None
@@ -84,8 +87,11 @@ class Settings:
             as_integer("keyframe_every", self.keyframe_every, _GROUPS)
         if self.codec is not None:
             one_of("codec", self.codec, _CODECS)
-        if not isinstance(self.restart, bool):
-            raise TypeError(f"restart must be True or False, not {self.restart!r:.80}")
+        CodecChoice(self.codec or DEFAULT_CODEC, self.level)
+        flags = {"restart": self.restart, "keep_copy": self.keep_copy, "sync": self.where.durable}
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False, not {value!r:.80}")
 
 
 class _LocalReport(NamedTuple):
@@ -108,8 +114,8 @@ class PublishWriter(StorageWriter):
         self._settings, self._state, self._copies = settings, state_dict, copies
         self._place: Place | None = None
         self._plan: RunPlan | None = None
-        #: The folder of the step's packs, as long as no root can name it.
-        self._unseen = ""
+        #: The folder of the step's packs and a new plan, until the root names them.
+        self._unseen: set[str] = set()
         self._key = ""
         #: What nobody needs any more.
         self._gone: set[str] = set()
@@ -158,7 +164,7 @@ class PublishWriter(StorageWriter):
             with closing(open_last_step(settings.where, info)) as run:
                 plan = plan_of_run(run, wanted, settings.where)
         self._plan, self._key = plan, new_step_key(settings.number)
-        self._unseen = self._key
+        self._unseen = {self._key}
         before, slot = None, 0
         if info is not None:
             before, slot = (info.numbers[-1], info.steps[-1].key), info.slot(len(info.steps))
@@ -225,29 +231,32 @@ class PublishWriter(StorageWriter):
         metadata.storage_data = step  # which torch sends to all processes
 
     def _commit(self, place: Place, plan: RunPlan, step: PublishedStep) -> None:
-        before = None if place.info is None else place.info.steps[-1].key
-        new = None
+        first, new = place.info, None
         if plan.document is not None:
             key, document = plan.document
+            self._unseen.add(key)
             place.put(key, document)
             new = PublishedInfo(key, plan.group)
 
-        def change(info: PublishedInfo | None) -> PublishedInfo:
-            info = new or info
+        def change(found: PublishedInfo | None) -> PublishedInfo:
+            if found is not None and lists(found, step.key):
+                return found  # the reply to an earlier request was lost
+            # Another process may have dropped steps meanwhile, but must not have published.
+            if found is not first and (
+                new is not None
+                or found is None
+                or first is None
+                or found.steps[-1].key != first.steps[-1].key
+            ):
+                raise ReplacedError(place.where)
+            info = new or found
             assert info is not None
             info = info.with_step(step)
             keep = self._settings.keep_last
             return info if keep is None else info.keeping(keep)
 
-        unseen, self._unseen = self._unseen, ""  # whatever fails, the root may name it
-        try:
-            # Another process may have dropped steps meanwhile, but must not have published.
-            self._gone = commit(
-                place, change, lambda info: new is None and info.steps[-1].key == before
-            )
-        except (ReplacedError, BlockingIOError):  # nothing was written
-            self._unseen = unseen
-            raise
+        self._gone = commit(place, change)
+        self._unseen.clear()
 
     def _named(self) -> AbstractContextManager[None]:
         """Let errors of a disk name the run, and say what to do."""
@@ -269,12 +278,13 @@ class PublishWriter(StorageWriter):
             )
 
     def close(self) -> None:
-        """Let others publish; remove what nobody needs, and the packs of a step that failed."""
+        """Remove what nobody needs, and what was written of a step that failed."""
         place, self._place = self._place, None
         if place is None:
             return
+        unseen = self._unseen if self._unseen and not place.may_list(self._key) else set()
         place.close()
-        remove_keys(place, {*self._gone, *filter(None, [self._unseen])})
+        remove_keys(place, self._gone | unseen)
 
     def keep(self, copies: Copies) -> None:
         """Keep copies of what this process has published."""
@@ -299,19 +309,29 @@ class PublishWriter(StorageWriter):
         return True
 
 
-class RefusingWriter(PublishWriter):
-    """Lets all processes know the error that keeps this one from publishing."""
+class RefusingWriter(StorageWriter):
+    """Lets all processes know the error that keeps this one from publishing; writes nothing."""
 
     def __init__(self, error: Exception) -> None:
+        super().__init__()
         self._error = error
 
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Do nothing."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def _refuse(self, *args: Any) -> Any:
         """Raise the error, which torch hands to all processes."""
         raise self._error
 
-    def storage_meta(self) -> StorageMeta:
-        """Return nothing of use: nothing is written."""
-        return StorageMeta()
+    prepare_local_plan = prepare_global_plan = write_data = finish = _refuse
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return True: no other writer is chosen by the path."""
+        return True
 
 
 def _check_agreement(reports: Sequence[_LocalReport]) -> None:

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -358,6 +359,45 @@ def test_a_run_that_is_removed_is_not_waited_for_forever(
         next(found)
     publish(path, first_state(), 0)
     assert next(found).step == 0
+
+
+def test_a_copy_of_the_run_may_take_its_place(
+    tmp_path: Path, patience: Callable[[float], None]
+) -> None:
+    path, some = tmp_path / "policy.zarr", states(4)
+    steps = published(path, some)
+    taken(steps, 2)
+    found, tensors = follow(path, timeout=20), copies(some[1])
+    model = next(found)
+    shutil.copytree(path, tmp_path / "copy.zarr")
+    path.rename(tmp_path / "old.zarr")
+    (tmp_path / "copy.zarr").rename(path)
+    for number, _ in enumerate(steps, 2):
+        before, model = model, next(found)
+        model.update(tensors, have=before)
+        assert bits_of(tensors)["half"] == bits_of(some[number])["half"]
+
+
+def test_a_copy_that_has_begun_is_waited_for(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(2)
+    list(published(path, some))
+    (path / "zarr.json").rename(path / "zarr.json.6eF2b0A1")
+    (path / ".zarr.json.AbC").write_text("{")
+    found = follow(path, timeout=20)
+    with (
+        pytest.warns(UserWarning, match="waiting for it"),
+        beside(lambda: [time.sleep(0.1), (path / "zarr.json.6eF2b0A1").rename(path / "zarr.json")]),
+    ):
+        assert next(found).step == 10
+
+
+def test_other_threads_may_read_earlier_steps(tmp_path: Path) -> None:
+    path, some = tmp_path / "policy.zarr", states(30)
+    found = follow(path, timeout=20)
+    steps = published(path, some, keyframe_every=2)
+    with ThreadPoolExecutor(4) as threads:
+        reading = [threads.submit(bits_in, next(found)) for _ in steps]
+    assert [future.result() for future in reading] == [bits_of(state) for state in some]
 
 
 def test_a_follower_takes_no_more_steps_than_it_needs(tmp_path: Path) -> None:

@@ -153,7 +153,27 @@ def test_of_two_writers_the_first_one_wins(
     assert steps_in(path, some, **options) == ([20] if begins else [0, 20])
     if not options:
         assert len(os.listdir(f"{path}/steps")) == (1 if begins else 2)
+        assert len(os.listdir(f"{path}/plan")) == 1
         assert sorted(os.listdir(path)) == ["plan", "steps", "zarr.json"]
+
+
+def test_a_writer_whose_folder_another_one_removes_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs.store.published import places
+
+    path, some, original = tmp_path / "policy.zarr", states(3), places.sync_files
+    publish(path, some[0], 0)
+
+    def sync(files: Any) -> None:
+        monkeypatch.setattr(places, "sync_files", original)
+        publish(path, some[2], 20, keep_copy=False)
+        original(files)
+
+    monkeypatch.setattr(places, "sync_files", sync)
+    with pytest.raises(StoreError, match="another process has published to it meanwhile"):
+        publish(path, some[1], 10)
+    assert steps_in(path, some) == [0, 20]
 
 
 def test_whoever_replaces_the_root_is_waited_for(
@@ -284,6 +304,61 @@ def test_a_failure_after_the_root_was_replaced_removes_nothing(
     assert steps_in(path, some) == [0, 10, 20]
     publish(path, some[3], 30)
     assert steps_in(path, some) == [0, 10, 20, 30]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_full_disk_for_the_root_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    from bf16codecs.store.zarr import folder
+
+    path, some, original = tmp_path / "policy.zarr", states(3), folder.write_all
+    if not begins:
+        list(published(path, some[:2]))
+    before = sorted(tmp_path.rglob("*"))
+
+    def full(file: Any, data: Any) -> None:
+        if bytes(data[:14]) == b'{"attributes":':
+            os.write(file.fileno(), bytes(data[:10]))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_all", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            publish(path, some[2], 20)
+    assert sorted(tmp_path.rglob("*")) == before
+    publish(path, some[2], 20)
+    assert steps_in(path, some) == ([20] if begins else [0, 10, 20])
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_reply_that_is_lost_before_another_writer_comes_removes_nothing(
+    bucket: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, publishes: bool
+) -> None:
+    """The request is repeated, and refused, since the root is another one by then."""
+    from bf16codecs.convert import drop_steps
+    from bf16codecs.store.remote import object_folder
+
+    path, some, options = f"{bucket}/policy.zarr", states(6), {"storage_options": s3}
+    list(published(path, some[:4], keyframe_every=1, **options))
+    put = object_folder.ObjectFolder._put_once
+
+    def lost(self: Any, key: str, data: Any, mode: Any) -> Any:
+        if key != "zarr.json":
+            return put(self, key, data, mode)
+        monkeypatch.setattr(object_folder.ObjectFolder, "_put_once", put)
+        put(self, key, data, mode)
+        if publishes:
+            publish(path, some[5], 50, keep_copy=False, **options)
+        else:
+            drop_steps(path, 2, **options)
+        return put(self, key, data, mode)
+
+    monkeypatch.setattr(object_folder.ObjectFolder, "_put_once", lost)
+    assert publish(path, some[4], 40, **options).step == 40
+    expected = [0, 10, 20, 30, 40, 50] if publishes else [30, 40]
+    assert steps_in(path, some, **options) == expected
 
 
 def test_a_reply_that_is_lost_for_good_removes_nothing(
