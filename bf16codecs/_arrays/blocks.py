@@ -133,6 +133,10 @@ class Head(ABC):
         `row` is the number of values in a row of the array, 0 if it has none.
         """
 
+    def name(self, version: int) -> str:
+        """Return what messages call a version."""
+        return f"version {version}"
+
     @abstractmethod
     def decode(
         self,

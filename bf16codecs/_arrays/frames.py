@@ -56,7 +56,7 @@ class FrameFormat:
         head = self._known_head(stored)
         if head is None and _is_one_request(stored, part):
             whole = yield from read_whole(stored, frame_limit(part.chunk_nbytes))
-            head = _head_of(whole, part.chunk_nbytes, whole.size)
+            head = _head_of(whole, part.chunk_nbytes, InMemory(whole))
             if head.needs_base or part.known is not None:
                 whole = whole.copy()  # its memory may be that in which the base is read
             if head.version_blocks == 0:
@@ -142,7 +142,7 @@ class FrameFormat:
         if header_size > prefix.size == size:
             (rest,) = yield [(size, header_size)]
             prefix = np.concatenate([prefix, rest])
-        head = _head_of(prefix, nbytes, stored.size)
+        head = _head_of(prefix, nbytes, stored)
         if head.stored_end > limit:
             raise CorruptDataError(f"it claims {head.stored_end} bytes for a chunk of {nbytes}")
         if self._heads is not None and stored.key is not None:
@@ -153,10 +153,10 @@ class FrameFormat:
         return head
 
 
-def _head_of(prefix: Bytes, nbytes: int, size: int | None) -> FrameHead | GrowingHead:
+def _head_of(prefix: Bytes, nbytes: int, stored: ChunkInfo) -> FrameHead | GrowingHead:
     if _core.is_growing(prefix):
-        return GrowingHead(prefix, nbytes, size)
-    return FrameHead(prefix, nbytes, size)
+        return GrowingHead(prefix, nbytes, stored.size, stored.version_names)
+    return FrameHead(prefix, nbytes, stored.size)
 
 
 def _decoded_tail(frame: Bytes, head: Head, part: ChunkPart) -> Bytes:
@@ -274,7 +274,7 @@ class Decoder:
             if self._is_against_base(task):
                 raise
             raise CorruptDataError(
-                f"version {task.version}: its parent is not what it was encoded against"
+                f"{self._head.name(task.version)}: its parent is not what it was encoded against"
             ) from e
         if is_reusable:
             self._part.put(start, out)

@@ -90,14 +90,17 @@ class GrowingHead(Head):
     """The known parts of a growing frame: its directory, and the frames needed so far.
 
     `prefix`, which is kept, has at least the directory. `nbytes`, `size` and errors are as for
-    `FrameHead`.
+    `FrameHead`; `names` are what errors call the versions.
     """
 
     # Size of the frames' heads between blocks, unless versions are large.
     gap = 4096
 
-    def __init__(self, prefix: Bytes, nbytes: int, size: int | None) -> None:
+    def __init__(
+        self, prefix: Bytes, nbytes: int, size: int | None, names: Sequence[str] | None = None
+    ) -> None:
         index = self._index = _core.GrowingIndex(prefix)
+        self._names = names
         if index.raw_size != nbytes:
             raise CorruptDataError(
                 f"the growing frame has room for {counted(index.raw_size, 'byte')},"
@@ -113,6 +116,10 @@ class GrowingHead(Head):
         self._head_bytes = max(_HEADER_BYTES, head_bytes(index.version_size))
         #: By version that was needed: its frame, and the offsets of its blocks.
         self._frames: dict[int, tuple[_core.Index, list[int]]] = {}
+
+    def name(self, version: int) -> str:
+        """Return what messages call a version."""
+        return super().name(version) if self._names is None else self._names[version]
 
     def lacks(self, part: ChunkPart) -> bool:
         """Return whether a part has a version that the directory lacked when it was read."""
@@ -152,12 +159,12 @@ class GrowingHead(Head):
         log: _core.UndoLog | None,
     ) -> None:
         """Decode a task's blocks from these bytes, against the same blocks of the base."""
-        with named_errors(f"version {task.version}"):
+        with named_errors(self.name(task.version)):
             decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base, log)
 
     def check_base(self, task: Task, base: Bytes) -> None:
         """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
-        with named_errors(f"version {task.version}"):
+        with named_errors(self.name(task.version)):
             self._frames[task.version][0].check_base(*task.blocks, base)
 
     def _pad(self, part: ChunkPart) -> None:
@@ -199,10 +206,11 @@ class GrowingHead(Head):
 
     def _take_head(self, version: int, part: Bytes) -> int:
         """Parse the head of a frame from its first bytes; return its size if it is longer."""
-        size = self._index.head_size(version, part)
-        if size > part.size:
-            return size
-        frame = self._index.frame(version, part)
+        with named_errors(self.name(version)):
+            size = self._index.head_size(version, part)
+            if size > part.size:
+                return size
+            frame = self._index.frame(version, part)
         self._frames[version] = frame, frame.offsets
         return 0
 

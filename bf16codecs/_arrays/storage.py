@@ -34,6 +34,7 @@ __all__ = [
     "KeyStorage",
     "LocalChunk",
     "LocalStorage",
+    "MissingError",
     "OpenRange",
     "Range",
     "Reading",
@@ -64,6 +65,10 @@ Reading = Generator[Request, Sequence[Bytes], None]
 Result = TypeVar("Result")
 
 
+class MissingError(StoreError):
+    """A stored chunk does not exist."""
+
+
 class ChunkInfo:
     """Key and size of a stored chunk, before it is read."""
 
@@ -75,6 +80,8 @@ class ChunkInfo:
     reads_ranges = True
     #: Whether its parts lie apart, so that no request reads all of it.
     is_scattered = False
+    #: What messages call its versions, if not by their numbers.
+    version_names: Sequence[str] | None = None
 
     @property
     def read_nbytes(self) -> int | None:
@@ -168,7 +175,8 @@ class BegunChunk(StoredChunk):
         self._stored, self.key, self.size = stored, stored.key, stored.size
         (begin,) = stored.read([(0, nbytes)])
         self._begin = begin.copy()  # its memory may be that of the next read
-        self._is_whole = begin.size < nbytes
+        self._is_whole = begin.size < nbytes and stored.size in (None, begin.size)
+        self.version_names = stored.version_names
 
     @property
     def read_nbytes(self) -> int | None:
@@ -319,7 +327,7 @@ class LocalStorage(KeyStorage):
         """Open a chunk."""
         chunk = self.find(key)
         if chunk is None:
-            raise StoreError(advised("it is missing"))
+            raise MissingError(advised("it is missing"))
         return chunk
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from bf16codecs._base.arguments import as_integer, seconds
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import warn_caller
 from bf16codecs._base.paths import absolute, given_path
-from bf16codecs.errors import StepNotFoundError, StoreError
+from bf16codecs.errors import ServerError, StepNotFoundError, StoreError
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import ModelHandle
 from bf16codecs.store.opening import split_step
@@ -143,12 +144,19 @@ class FollowedRun:
 
     def wait_for(self, number: int, timeout: float | None = None) -> Model:
         """Wait for the step with a number; return it once its changes are at hand."""
-        return self._wait_for(partial(self._at, number), timeout, f"no step {number}")
+        return self._wait_for(partial(self._at, number), timeout, f"no step {number}", number)
 
     def _wait_for(
-        self, find: Callable[[], int | None], timeout: float | None, lacking: str
+        self,
+        find: Callable[[], int | None],
+        timeout: float | None,
+        lacking: str,
+        least: int | None = None,
     ) -> Model:
-        """Look until a step is found; return it."""
+        """Look until a step is found, with all of its files; return it.
+
+        An earlier one takes its place meanwhile, unless that is before the least number.
+        """
         begin, wait, failing_since = time.monotonic(), _FIRST_WAIT, None
         while True:
             failure: Exception | None = None
@@ -156,7 +164,7 @@ class FollowedRun:
                 self._look()
                 index = find()
                 if index is not None:
-                    return self._taken(index)
+                    return self._taken(index, least)
                 failing_since = None
             except (OSError, UnreadableError, _MissingError) as e:
                 failure = e
@@ -172,22 +180,25 @@ class FollowedRun:
             time.sleep(wait)
             wait = min(_LONGEST_WAIT, wait * _GROWTH)
 
-    def _taken(self, index: int) -> Model:
+    def _taken(self, index: int, least: int | None) -> Model:
         """Return a step, after getting what has changed since the last one."""
         assert self._packed is not None
         info = self._packed.info
         # Without the steps that nobody needs who reads this one: a run may have thousands.
         info = replace(info, steps=info.steps[: index + 1]).keeping(1 + MOST_CHANGES)
-        *numbers, number = info.numbers
-        index, known = len(numbers), numbers.index(self._last) if self._last in numbers else None
-        # The storage of each step is its own: closing one, or what it reads, is not another's.
-        packed = self._packed.with_info(info)
-        packed.packs.forget_others(info.steps)
+        numbers = info.numbers
+        known = numbers.index(self._last) if self._last in numbers else None
+        if least is None:
+            least = -1 if self._last is None else self._last + 1
+        first = bisect_left(numbers[:-1], least)
+        self._packed.packs.forget_others(info.steps)
         with _waited_for():
-            packed.prepare(known, index)
-        reader = reader_of(self._where, packed, self._limits)
+            index = self._packed.with_info(info).prepare(known, len(numbers) - 1, first)
+        info = replace(info, steps=info.steps[: index + 1])
+        # The storage of each step is its own: closing one, or what it reads, is not another's.
+        reader = reader_of(self._where, self._packed.with_info(info), self._limits)
         reader.storage_options = self._options
-        self._last, self._ends_early_since = number, None
+        self._last, self._ends_early_since = numbers[index], None
         arguments = self._where, self._options, self._limits.max_bytes, None, self._last
         return Model._of(ModelHandle(*arguments, opened=StepReader(reader, index)))
 
@@ -275,8 +286,10 @@ class _MissingError(StoreError):
 
 @contextmanager
 def _waited_for() -> Iterator[None]:
-    """Let something be asked for again that is not there."""
+    """Let something be asked for again that is not there, but not of a server that cannot serve."""
     try:
         yield
+    except ServerError:
+        raise
     except StoreError as e:
         raise _MissingError(str(e)) from e

@@ -395,13 +395,13 @@ class _Operations:
         return new
 
     def _can_be(self, new: MountedTree) -> bool:
-        """Tell whether all files that are open have the same content in another tree.
+        """Tell whether all files that are open have the same content in another tree, or are gone.
 
         The system keeps pages by name: with another file, who reads one would get parts of both.
         """
         for _, file, path in self._handles.values():
             other = new.root.find(path)
-            if not isinstance(other, File) or other.content != file.content:
+            if other is not None and (not isinstance(other, File) or other.content != file.content):
                 return False
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,6 @@ from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.kinds import HUB_SCHEME, Kind, address_scheme, path_of, suffix_of
 from bf16codecs.store.opening import Opening, open_either, open_store, split_step
 from bf16codecs.store.reader import ModelReader
-from bf16codecs.store.runs.layout import RunStep
 from bf16codecs.store.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -62,8 +61,8 @@ class MountedTree:
     watched: Sequence[Path] = ()
     #: What lossy stores have lost.
     losses: Sequence[str] = ()
-    #: When each step of a run was first seen, in nanoseconds since 1970.
-    times: Mapping[RunStep, int] = field(default_factory=dict)
+    #: When each step of a run was first seen, in nanoseconds since 1970, by what identifies it.
+    times: Mapping[Hashable, int] = field(default_factory=dict)
     #: Closes everything that was opened.
     opened: ExitStack = field(default_factory=ExitStack)
     #: How many files are open in it.
@@ -165,7 +164,7 @@ def _changed_at(path: Path | None) -> int:
 
 
 def _add_models(
-    tree: MountedTree, reader: ModelReader, cache: Cache, earlier: Mapping[RunStep, int]
+    tree: MountedTree, reader: ModelReader, cache: Cache, earlier: Mapping[Hashable, int]
 ) -> None:
     """Add the files of a model, or a folder for each step of a run."""
     where = path_of(reader.location[0])
@@ -177,12 +176,17 @@ def _add_models(
     if not isinstance(reader, RunReader):
         tree.root.members.update(_checked_files(reader, cache, Status(FILE_RIGHTS, changed)))
         return
-    tree.times = {step: earlier.get(step, changed) for step in reader.run.steps}
-    for step, seen in tree.times.items():
+    times: dict[Hashable, int] = {}
+    for index, step in enumerate(reader.run.steps):
+        # Not by its place in the run, since steps before it may be dropped. A published run that
+        # has begun anew may have another step of this number, with the same files.
+        identity = step.number, step.files, step.index, reader.stored.step_key(index)
+        seen = times[identity] = earlier.get(identity, changed)
         # There may be thousands of steps, each with hundreds of tensors.
         model = LazyModel(partial(reader.step, step.number))
-        files = _files(model, step.files, step.index, cache, Status(FILE_RIGHTS, seen), step)
+        files = _files(model, step.files, step.index, cache, Status(FILE_RIGHTS, seen), identity)
         tree.root.members[f"step-{step.number}"] = Directory(Status(FOLDER_RIGHTS, seen), files)
+    tree.times = times
 
 
 def _losses(reader: ModelReader) -> list[str]:
@@ -208,7 +212,7 @@ def _files(
     index: StoredFile | None,
     cache: Cache,
     status: Status,
-    step: RunStep | None = None,
+    step: Hashable = None,
 ) -> dict[str, Directory | File]:
     """Return the original files of a model, by their names."""
     found: dict[str, Directory | File] = {}

@@ -21,6 +21,7 @@ import pytest
 
 from bf16codecs.convert import (
     append_to_run,
+    drop_steps,
     pack_hugging_face,
     safetensors_to_hdf5,
     safetensors_to_run,
@@ -31,6 +32,7 @@ from commands import ended, start
 from lazy_models import weights, write_safetensors
 from model_folders import contents, folder_modes, write_folder, write_sharded
 from mounting import is_mounted, mounted, unmount, why_not
+from published import State, bits_of, states
 from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can")
@@ -136,6 +138,41 @@ def test_the_steps_of_a_run_are_folders_and_new_ones_appear(tmp_path: Path) -> N
         assert os.stat(first).st_mtime_ns == changed
     with mounted(f"{run}@200", tmp_path / "m") as found:
         assert_same(found.folder / files[1].name, files[1])
+
+
+def test_steps_of_a_published_run_appear_and_vanish_whatever_is_open(tmp_path: Path) -> None:
+    publish = pytest.importorskip("bf16codecs.torch").publish
+    safetensors_of = pytest.importorskip("safetensors.torch")
+    some, others = states(8), states(8, seed=5)
+    run, folder = tmp_path / "run.zarr", tmp_path / "m"
+
+    def steps() -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def has(number: int, state: State) -> bool:
+        found = safetensors_of.load((folder / f"step-{number}" / "run.safetensors").read_bytes())
+        return bits_of(found) == bits_of(state)
+
+    for number in range(4):
+        publish(run, some[number], number, keyframe_every=2)
+    with mounted(run, folder):
+        with open(folder / "step-1" / "run.safetensors", "rb") as dropped:
+            dropped.read(10)
+            publish(run, some[4], 4)
+            drop_steps(run, 2)
+            assert wait_until(lambda: steps() == ["step-2", "step-3", "step-4"])
+            publish(run, some[5], 5)
+            assert wait_until(lambda: "step-5" in steps())
+            assert has(5, some[5])
+        with open(folder / "step-5" / "run.safetensors", "rb") as kept:
+            kept.read(10)
+            drop_steps(run, 2)
+            assert wait_until(lambda: steps() == ["step-4", "step-5"])
+        # Another step of the same number, with tensors of the same shapes.
+        assert has(4, some[4])
+        publish(run, others[4], 4, restart=True)
+        assert wait_until(lambda: steps() == ["step-4"])
+        assert has(4, others[4])
 
 
 def test_status_and_rights(tmp_path: Path, model: Path, store: Path) -> None:

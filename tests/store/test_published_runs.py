@@ -346,6 +346,23 @@ def test_damage_to_a_pack_is_noticed_or_harmless(run: Path) -> None:
         path.write_bytes(content)
 
 
+def test_packs_with_damaged_frames_are_named(run: Path) -> None:
+    for kind, number in (("change", 40), ("whole", 30)):
+        (path,) = (run / "steps").glob(f"{number}-*/{kind}.1.0")
+        content = path.read_bytes()
+        named = 0
+        for at in range(content.index(b"\xbf\x16\xc0\xde"), len(content), by_tier(97, 7)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            with suppress(CorruptDataError, StoreError):
+                verify_store(run)
+                continue
+            with pytest.raises(BF16CodecsError, match=rf"steps/{number}-\w+/{kind}\.1\.0"):
+                verify_store(run)
+            named += 1
+        assert named > 3
+        path.write_bytes(content)
+
+
 def test_packs_that_are_cut_or_missing_are_named(run: Path) -> None:
     (path,) = (run / "steps").glob("40-*/change.2.0")
     content = path.read_bytes()

@@ -28,7 +28,6 @@ import torch
 import torch._dynamo  # takes a second, and each job's device mesh would import it
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
@@ -126,7 +125,7 @@ def publish_from_one(folder: Path) -> None:
     """Let one process have all tensors, and the others none, as FSDP's full state dicts are."""
     own = {name: numbers(name, 0) for name in SHAPES} if dist.get_rank() == 0 else {}
     publish(folder / "policy.zarr", own, 0)
-    with pytest.raises(CheckpointException):
+    with pytest.raises(TypeError, match="'epoch' of type int"):
         publish(folder / "policy.zarr", {**own, "epoch": 3} if dist.get_rank() else own, 1)
     publish(folder / "policy.zarr", {n: numbers(n, 1) for n in own}, 1)
 
@@ -150,9 +149,9 @@ def publish_and_fail(folder: Path, victim: str) -> None:
     publish_steps(folder, "0", "0")
     if dist.get_rank() == int(victim):
         publishing.pack_of = lambda frames: 1 // 0  # type: ignore[assignment]
-    with pytest.raises(CheckpointException) as caught:
+    with pytest.raises(ZeroDivisionError) as caught:
         publish(folder / "policy.zarr", tensors(1), 1)
-    assert list(caught.value.failures) == [int(victim)]
+    assert f"process {victim}" in caught.value.__notes__[0]
 
 
 @scenario
@@ -160,9 +159,9 @@ def publish_different_steps(folder: Path) -> None:
     """Let each process publish a step of its own, and then to a path of its own."""
     publish_steps(folder, "0", "0")
     rank = dist.get_rank()
-    with pytest.raises(CheckpointException, match=r"step 1 to .* and step 2 to"):
+    with pytest.raises(ValueError, match=r"step 1 to .* and step 2 to"):
         publish(folder / "policy.zarr", tensors(1), 1 + rank)
-    with pytest.raises(CheckpointException, match=r"do not publish the same"):
+    with pytest.raises(ValueError, match=r"do not publish the same"):
         publish(folder / f"policy{rank}.zarr", tensors(1), 1)
 
 
@@ -184,7 +183,7 @@ def publish_with_invalid_arguments(folder: Path) -> None:
             {"keep_copy": 1},
         ):
             given = {"path": path, "state_dict": tensors(1), "step": 1}
-            with pytest.raises(CheckpointException, match=r"TypeError|ValueError"):
+            with pytest.raises((TypeError, ValueError)):
                 publish(**(given | invalid if is_victim else given))
     publish_steps(folder, "1", "1")
 

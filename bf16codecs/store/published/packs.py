@@ -6,11 +6,11 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
-from bf16codecs._arrays.storage import KeyStorage
+from bf16codecs._arrays.storage import KeyStorage, MissingError
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
@@ -26,6 +26,10 @@ __all__ = ["CACHE_BYTES", "Extent", "Frame", "Packs", "PlannedArray", "pack_of"]
 CACHE_BYTES = 1 << 29
 _MAGIC = b"BF16PACK"
 _HEAD_BYTES = len(_MAGIC) + 4
+_IS_MISSING = (
+    "it is missing: its step was dropped, or is not all there (yet); read a later step that is"
+    " whole, or restore it from a copy"
+)
 T = TypeVar("T")
 # Enough for the index of a pack of 10,000 frames, as a rule.
 _FIRST_BYTES = 1 << 16
@@ -160,8 +164,13 @@ class Packs:
             if sizes != [out.size for _, out in parts]:
                 raise StoreError(damaged("it ends too early"))
 
-    def _named(self, key: str) -> AbstractContextManager[None]:
-        return named_errors(f"{self._where}: {key}", OSError)
+    @contextmanager
+    def _named(self, key: str) -> Iterator[None]:
+        with named_errors(f"{self._where}: {key}", OSError):
+            try:
+                yield
+            except MissingError as e:
+                raise StoreError(_IS_MISSING) from e
 
     def _read_some(self, key: str, nbytes: int, size: int) -> Bytes:
         """Read the first bytes of a pack, which has a size."""

@@ -33,6 +33,8 @@ class Plan:
         with named_errors(where):
             try:
                 self._read(content, group)
+            except StoreError:
+                raise
             except (KeyError, TypeError, AttributeError, ValueError) as e:
                 why = e if isinstance(e, KeyError) else one_line(e)
                 raise StoreError(damaged(why, "damaged plan")) from e

@@ -61,7 +61,9 @@ class ReplacedError(StoreError):
     """Another process has replaced the root, or what it lists."""
 
     def __init__(self, where: object) -> None:
-        super().__init__(f"{where}: another process has published to it meanwhile")
+        super().__init__(
+            f"{where}: another process has published to it meanwhile: let one job publish to a run"
+        )
 
 
 class UnreadableError(StoreError):

@@ -45,6 +45,10 @@ class ScatteredChunk(StoredChunk):
         self._packs, self._memory, self._extents = packs, memory, extents
         # Where a frame is not there, it may be the next time.
         self.key = None if any(isinstance(each, StoreError) for each in extents) else key
+        self.version_names = [
+            each.key if isinstance(each, Extent) else f"version {version}"
+            for version, each in enumerate(extents)
+        ]
         layout = layout_for(array.dtype)
         nbytes = math.prod(array.chunks[1:]) * array.dtype.itemsize
         block = _core.DEFAULT_BLOCK_BYTES // np.dtype(layout).itemsize

@@ -6,6 +6,7 @@ docs/published_runs.md, "The run store that it stands for", is the normative des
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -15,7 +16,7 @@ from bf16codecs._arrays.storage import InMemory, KeyStorage, StoredChunk
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.messages import damaged
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import ServerError, StoreError
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.published.layout import CHANGE, WHOLE, PublishedInfo, PublishedStep
 from bf16codecs.store.published.packs import Extent, Packs
@@ -130,21 +131,30 @@ class PackedStorage(KeyStorage):
         if not self._is_shared:
             self._storage.close()
 
-    def prepare(self, known: int | None, wanted: int) -> None:
-        """Get what the reader of a step needs, who may have the values of an earlier one.
+    def prepare(self, known: int | None, wanted: int, least: int) -> int:
+        """Get what the reader of a step needs, who may have the values of a known earlier one.
 
-        Raises StoreError if a pack is not there, or has another size or a damaged index.
+        Returns the index of that step; where files of it are not there yet, of the last one before
+        of which all are. Raises StoreError if that would be one before the least.
         """
-        steps = self.info.steps
         changed = None if known is None else self._changed(known, wanted)
-        if changed is not None:
-            self.packs.fetch(changed)
-        else:
+        first = wanted - len(changed or ()) + 1
+        if changed is None:
             first = wanted - self.info.slot(wanted)
-            self.packs.extents(steps[first], WHOLE)
-            changed = steps[first + 1 : wanted + 1]
-        for step in changed:
-            self.packs.extents(step, CHANGE)
+        else:
+            with suppress(StoreError):  # it is raised below
+                self.packs.fetch(changed)
+        for index in range(first, wanted + 1):
+            kind = WHOLE if changed is None and index == first else CHANGE
+            try:
+                self.packs.extents(self.info.steps[index], kind)
+            except ServerError:
+                raise
+            except StoreError:
+                if index <= least:
+                    raise
+                return index - 1 if kind == CHANGE else self.prepare(known, index - 1, least)
+        return wanted
 
     def window(self, known: int, wanted: int) -> range | None:
         """Return the steps from one that is at hand to a later one, and get what has changed.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 
 from bf16codecs._base.arguments import as_integer
 from bf16codecs.convert.runs.dropping import where_of
@@ -52,9 +53,11 @@ def publish(
 ) -> Published:
     """Add a step to a published run, for programs that `follow` it.
 
-    All processes of a job call it, with their shards. The step is there for all readers at once,
-    or not at all. After an error or Ctrl-C it may be there, if all of it had been written: then
-    publishing its number again raises StoreError. Tensors must not change until it returns.
+    All processes of a job call it, with their shards; a tensor that is no `DTensor` is the same in
+    all of them. The step is there for all readers at once, or not at all: then all processes raise
+    the error of the first one that failed. After an error or Ctrl-C it may be there, if all of it
+    had been written: then publishing its number again raises StoreError. Tensors must not change
+    until it returns.
 
     Parameters
     ----------
@@ -106,8 +109,6 @@ def publish(
         If another process keeps the folder's lock for a minute.
     OSError
         If a file cannot be written, or a server fails.
-    torch.distributed.checkpoint.api.CheckpointException
-        In jobs of several processes, with the error of each.
 
     Examples
     --------
@@ -158,7 +159,14 @@ def _is_alone() -> bool:
 def _save(state_dict: dict[str, Any], writer: PublishWriter, group: Any) -> Any:
     """Let all processes write their part; return what the coordinator sends to all."""
     if not _is_alone():
-        return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
+        try:
+            return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
+        except CheckpointException as e:
+            process, (error, _) = min(e.failures.items())
+            if not isinstance(error, Exception):
+                raise
+            error.add_note(f"This is the error of process {process}, which all processes raise.")
+            raise error from None
     planner = dcp.DefaultSavePlanner()
     planner.set_up_planner(state_dict, writer.storage_meta(), is_coordinator=True)
     plan = writer.prepare_local_plan(planner.create_local_plan())

@@ -191,8 +191,8 @@ class PublishWriter(StorageWriter):
         if info is not None and number <= info.numbers[-1]:
             what = "is there already" if number in info.numbers else "is not after the last one"
             raise StoreError(
-                f"{where}: step {number} {what}: the last one is {info.numbers[-1]}; for a job that"
-                f" goes back to an earlier step, {RESTART}"
+                f"{where}: step {number} {what}: the last one is {info.numbers[-1]}; if this job"
+                f" has gone back to an earlier step, and no other one publishes here, {RESTART}"
             )
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:

@@ -17,8 +17,9 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr
-from bf16codecs.errors import BaseMismatchError, StoreError
+from bf16codecs.errors import BaseMismatchError, ServerError, StoreError
 from bf16codecs.model import following
+from bf16codecs.store.published import packs
 from models import every_dtype
 from object_store import Faults
 from published import bits_in, bits_of, copies, first_state, published, states
@@ -287,10 +288,14 @@ def test_a_server_that_lags_is_waited_for(
             next(found)  # for good
 
 
-@pytest.mark.parametrize("lacking", ["plan/*", "steps/20-*/whole*", "steps/30-*/change*"])
+@pytest.mark.parametrize(("lacking", "before"), [("plan/*", []), ("steps/30-*/change*", [20])])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_files_that_come_after_the_root_are_waited_for(
-    tmp_path: Path, patience: Callable[[float], None], lacking: str, is_cut: bool
+    tmp_path: Path,
+    patience: Callable[[float], None],
+    lacking: str,
+    before: list[int],
+    is_cut: bool,
 ) -> None:
     path, some = tmp_path / "policy.zarr", states(4)
     list(published(path, some, keyframe_every=2))
@@ -298,12 +303,43 @@ def test_files_that_come_after_the_root_are_waited_for(
     content = file.read_bytes()
     file.write_bytes(content[:-9]) if is_cut else file.unlink()
     found = follow(path, timeout=20)
+    assert [next(found).step for _ in before] == before
     patience(0.1)
-    with pytest.raises((StoreError, OSError), match=file.parent.name):
+    with pytest.raises(StoreError, match=file.parent.name) as caught:
         next(found)
+    assert type(caught.value) is StoreError
     patience(20)
     with beside(lambda: [time.sleep(0.1), file.write_bytes(content)]):
         assert bits_in(next(found)) == bits_of(some[3])
+
+
+def test_where_files_lag_the_newest_step_that_is_there_comes_first(tmp_path: Path) -> None:
+    path, shown, some = tmp_path / "policy.zarr", tmp_path / "shown.zarr", states(9)
+    for number, _ in enumerate(published(path, some, keyframe_every=3)):
+        if number:
+            shutil.copyfile(path / "zarr.json", shown / "zarr.json")
+            model = next(follow(shown, timeout=20))
+            assert model.step == 10 * number - 10
+            assert bits_in(model) == bits_of(some[number - 1])
+            for least in (model.step, model.step + 1):
+                with pytest.raises(TimeoutError):
+                    next(follow(shown, have=least, timeout=0.05))
+        shutil.copytree(path, shown, dirs_exist_ok=True)
+    next((shown / "steps").glob("80-*/change*")).unlink()
+    with pytest.raises(TimeoutError, match="no step 80"):
+        follow(shown).wait_for(80, 0.05)
+
+
+def test_a_server_without_ranges_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.zarr"
+    monkeypatch.setattr(packs, "_FIRST_BYTES", 20)
+    list(published(path, states(2)))
+    with serving(tmp_path) as server:
+        server.ignore_ranges = True
+        with pytest.raises(ServerError, match="ignores ranges"):
+            next(follow(f"{server.url}/policy.zarr"))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"attributes": {"bf16', b"[]"])
