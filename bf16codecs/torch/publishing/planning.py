@@ -31,7 +31,7 @@ from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.runs.writer import RunArray
 from bf16codecs.store.zarr.documents import ZarrDocuments, as_json
 from bf16codecs.torch.checkpoint.planning import Bounds, bounds_of, chunk_grid
-from bf16codecs.torch.tensors import header_spec
+from bf16codecs.torch.tensors import header_spec, with_tied
 
 __all__ = [
     "DEFAULT_KEYFRAMES",
@@ -126,7 +126,7 @@ def new_plan(wanted: Wanted, where: Where) -> RunPlan:
     """Plan the arrays of a new run."""
     choice = CodecChoice(wanted.codec or DEFAULT_CODEC, wanted.level)
     group = DEFAULT_KEYFRAMES if wanted.keyframe_every is None else wanted.keyframe_every
-    header = make_header(wanted.specs, {"format": "pt"}, str(where))
+    header = make_header(wanted.specs, with_tied(wanted.tied, {"format": "pt"}), str(where))
     own = [tensor for tensor in header.tensors if tensor.name not in wanted.tied]
     paths, arrays = later_paths([tensor.name for tensor in own], (), "0"), {}
     for tensor in own:

@@ -377,6 +377,16 @@ def test_tensors_that_are_all_empty_make_a_run(tmp_path: Path) -> None:
     verify_store(path)
 
 
+def test_tied_tensors_are_tied_again_when_they_are_loaded(tmp_path: Path) -> None:
+    from bf16codecs.torch import load_file
+
+    path, some = tmp_path / "policy.zarr", states(2)
+    list(published(path, some))
+    found = load_file(f"{path}@10")
+    assert bits_of(found) == bits_of(some[1])
+    assert found["head.weight"] is found["embed.weight"]
+
+
 def test_shards_of_one_memory_and_other_shapes_are_not_tied(tmp_path: Path) -> None:
     whole = torch.randn(6, 4)
     state = {"a": whole, "rows": whole[:3], "flat": whole.view(-1), "same": whole, "late": whole}
