@@ -34,7 +34,6 @@ __all__ = [
     "KeyStorage",
     "LocalChunk",
     "LocalStorage",
-    "MissingError",
     "OpenRange",
     "Range",
     "Reading",
@@ -63,10 +62,6 @@ Request = Sequence[Range] | AtMost
 #: Yields requests to a stored chunk, and is sent the bytes.
 Reading = Generator[Request, Sequence[Bytes], None]
 Result = TypeVar("Result")
-
-
-class MissingError(StoreError):
-    """A stored chunk does not exist."""
 
 
 class ChunkInfo:
@@ -327,7 +322,7 @@ class LocalStorage(KeyStorage):
         """Open a chunk."""
         chunk = self.find(key)
         if chunk is None:
-            raise MissingError(advised("it is missing"))
+            raise StoreError(advised("it is missing"))
         return chunk
 
     def close(self) -> None:

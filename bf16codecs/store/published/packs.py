@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
-from bf16codecs._arrays.storage import KeyStorage, MissingError
+from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
@@ -169,7 +169,9 @@ class Packs:
         with named_errors(f"{self._where}: {key}", OSError):
             try:
                 yield
-            except MissingError as e:
+            except StoreError as e:
+                if self._storage.size(key):
+                    raise
                 raise StoreError(_IS_MISSING) from e
 
     def _read_some(self, key: str, nbytes: int, size: int) -> Bytes:

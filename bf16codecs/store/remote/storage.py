@@ -18,18 +18,12 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
-from bf16codecs._arrays.storage import (
-    AtMost,
-    KeyStorage,
-    MissingError,
-    Request,
-    StoredChunk,
-    check_range,
-)
+from bf16codecs._arrays.storage import AtMost, KeyStorage, Request, StoredChunk, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
+from bf16codecs.errors import StoreError
 from bf16codecs.store.remote.addresses import ReopeningStore
 from bf16codecs.zarr.strict import has_bounded_replies
 
@@ -157,7 +151,7 @@ class _RemoteChunk(StoredChunk):
         """Ask for all ranges at once."""
         replies = ask(_get, self._store, self.key, request)
         if any(reply is None for reply in replies):
-            raise MissingError(advised("it is missing"))
+            raise StoreError(advised("it is missing"))
         return list(map(_as_bytes, replies))
 
 
