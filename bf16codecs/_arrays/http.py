@@ -25,13 +25,13 @@ from bf16codecs.errors import BF16CodecsError, LimitError, ServerError, StoreErr
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["failure_of", "is_gone", "is_refused", "largest_body", "open_session"]
+__all__ = ["failure_of", "is_gone", "is_past_end", "is_refused", "largest_body", "open_session"]
 
 _limit: ContextVar[int | None] = ContextVar("limit", default=None)
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-")
 # Statuses of a missing key, and of one that a server refuses without saying if it exists.
-_GONE, _REFUSED = (404, 410), (401, 403)
+_GONE, _REFUSED, _PAST_END = (404, 410), (401, 403), 416
 # How many bytes of a server's text about an error are read.
 _ERROR_BYTES = 1 << 16
 
@@ -67,6 +67,11 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
 def is_gone(error: BaseException) -> bool:
     """Tell whether a server reports a key as missing."""
     return getattr(error, "status", None) in _GONE
+
+
+def is_past_end(error: BaseException) -> bool:
+    """Tell whether a web server has fewer bytes than a range begins behind."""
+    return any(getattr(cause, "status", None) == _PAST_END for cause in causes(error))
 
 
 def is_refused(error: BaseException) -> bool:

@@ -57,9 +57,10 @@ def follow(
         The run: a folder, or an address. It need not be there yet: a warning says so.
     have
         The number of the step that the caller has: the ones after it are yielded. By default, the
-        newest one is yielded first. The newest is also the next one if the run no longer has the
-        step before, or if a job has begun the run anew. Where the run ends before this step, as a
-        server that lags may show it, the newest is yielded after a minute.
+        newest one of which all files are there is yielded first. The newest is also the next one if
+        the run no longer has the step before, or if a job has begun the run anew. Where the run
+        ends before this step, as a server that lags may show it, the newest is yielded after a
+        minute.
     latest
         Of several steps that have appeared, yield the newest alone.
     timeout
@@ -73,8 +74,9 @@ def follow(
     -------
     FollowedRun
         An iterator of `Model`; `Model.step` is the number of the step. After an error, it can be
-        asked again. Close it when done, or use it as a context manager: then the steps that it has
-        yielded can no longer be read.
+        asked again: if files of a step did not come, it goes on with the newest one. Close it when
+        done, or use it as a context manager: then the steps that it has yielded can no longer be
+        read.
 
     Raises
     ------
@@ -121,6 +123,8 @@ class FollowedRun:
         self._options, self._limits = options, Limits(max_bytes)
         self._last, self._latest, self._timeout = last, latest, seconds("timeout", timeout)
         self._ends_early_since: float | None = None
+        #: Whether files of the next step did not come: the newest one takes its place.
+        self._lacks_next = False
         self._watched = watched(self._where, options)
         self._document: bytes | None = None
         self._has_warned = False
@@ -155,7 +159,8 @@ class FollowedRun:
     ) -> Model:
         """Look until a step is found, with all of its files; return it.
 
-        An earlier one takes its place meanwhile, unless that is before the least number.
+        Where some are lacking, an earlier step takes its place, whose number is at least `least`,
+        or above that of the last one.
         """
         begin, wait, failing_since = time.monotonic(), _FIRST_WAIT, None
         while True:
@@ -171,6 +176,7 @@ class FollowedRun:
                 failing_since = failing_since or time.monotonic()
                 if time.monotonic() - failing_since > _PATIENCE:
                     if isinstance(e, _MissingError):
+                        self._lacks_next = True
                         raise StoreError(str(e)) from e
                     raise
             if timeout is not None and time.monotonic() - begin > timeout:
@@ -198,7 +204,7 @@ class FollowedRun:
         # The storage of each step is its own: closing one, or what it reads, is not another's.
         reader = reader_of(self._where, self._packed.with_info(info), self._limits)
         reader.storage_options = self._options
-        self._last, self._ends_early_since = numbers[index], None
+        self._last, self._ends_early_since, self._lacks_next = numbers[index], None, False
         arguments = self._where, self._options, self._limits.max_bytes, None, self._last
         return Model._of(ModelHandle(*arguments, opened=StepReader(reader, index)))
 
@@ -248,7 +254,7 @@ class FollowedRun:
         if self._packed is None:
             return None
         numbers = self._packed.info.numbers
-        if self._last not in numbers or self._latest:
+        if self._last not in numbers or self._latest or self._lacks_next:
             is_next = self._last != numbers[-1] and not self._ends_early(numbers[-1])
             return len(numbers) - 1 if is_next else None
         index = numbers.index(self._last) + 1

@@ -151,7 +151,25 @@ def publish_and_fail(folder: Path, victim: str) -> None:
         publishing.pack_of = lambda frames: 1 // 0  # type: ignore[assignment]
     with pytest.raises(ZeroDivisionError) as caught:
         publish(folder / "policy.zarr", tensors(1), 1)
-    assert f"process {victim}" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert f"process {victim} of the group:" in note
+    assert "in write_packs" in note
+
+
+@scenario
+def publish_and_interrupt(folder: Path, victim: str) -> None:
+    """Interrupt one process in the middle of its writing."""
+
+    def interrupted(frames: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    publish_steps(folder, "0", "0")
+    is_victim = dist.get_rank() == int(victim)
+    if is_victim:
+        publishing.pack_of = interrupted
+    with pytest.raises(KeyboardInterrupt if is_victim else RuntimeError) as caught:
+        publish(folder / "policy.zarr", tensors(1), 1)
+    assert is_victim or f"process {victim} was interrupted" in str(caught.value)
 
 
 @scenario

@@ -44,7 +44,7 @@ class BucketPlace(BucketSink):
         self.where, self._advice = where, advice
         self.info: PublishedInfo | None = None
         self.fault: StoreError | None = None
-        # Whether a request to replace the root has no reply.
+        #: Whether the root may be another one by a request of this process.
         self._is_open = False
         self.read_again()
         if self._root is None and foreign_names(self._folder.names()):
@@ -54,6 +54,7 @@ class BucketPlace(BucketSink):
         """Read the root again."""
         self._root: Found | None = self._folder.read(ROOT)
         read_root_of(self, None if self._root is None else self._root.data, self._advice)
+        self._is_open = False
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object that does not exist; see with a plan that conditions are heeded."""
@@ -70,13 +71,15 @@ class BucketPlace(BucketSink):
                 version = self._folder.create(ROOT, document)
             else:
                 version = self._folder.replace(ROOT, document, self._root.version)
-        except ConflictError as e:
+        except ConflictError as e:  # perhaps since an earlier reply was lost
+            raise ReplacedError.at(self.where) from e
+        except PermissionError:
             self._is_open = False
-            raise ReplacedError(self.where) from e
+            raise
         self._root, self.info, self._is_open = Found(document, version), info, False
 
     def may_list(self, key: str) -> bool:
-        """Return False if the last root lists no such step, and no request for another is open."""
+        """Return False if the root that was read last lists no such step, and is still there."""
         return self._is_open or self.fault is not None or lists(self.info, key)
 
     def keys(self, is_thorough: bool) -> list[str]:

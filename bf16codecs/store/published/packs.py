@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
+from bf16codecs._arrays.http import is_past_end
 from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, counted, damaged, named_errors, one_line
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import LimitError, ServerError, StoreError
 from bf16codecs.store.published.layout import CHANGE, PublishedStep
 from bf16codecs.store.remote.retries import retried
 
@@ -27,8 +28,8 @@ CACHE_BYTES = 1 << 29
 _MAGIC = b"BF16PACK"
 _HEAD_BYTES = len(_MAGIC) + 4
 _IS_MISSING = (
-    "it is missing: its step was dropped, or is not all there (yet); read a later step that is"
-    " whole, or restore it from a copy"
+    "it is missing or empty: its step was dropped, or has not arrived yet; read another step, or"
+    " restore the file from a copy"
 )
 T = TypeVar("T")
 # Enough for the index of a pack of 10,000 frames, as a rule.
@@ -169,19 +170,34 @@ class Packs:
         with named_errors(f"{self._where}: {key}", OSError):
             try:
                 yield
+            except (ServerError, LimitError):
+                raise
             except StoreError as e:
-                if self._storage.size(key):
+                if self._may_exist(key):
                     raise
                 raise StoreError(_IS_MISSING) from e
+
+    def _may_exist(self, key: str) -> bool:
+        try:
+            return self._storage.size(key) > 0
+        except OSError:
+            return True
 
     def _read_some(self, key: str, nbytes: int, size: int) -> Bytes:
         """Read the first bytes of a pack, which has a size."""
         with self._storage.open(key) as stored:
             if stored.size not in (None, size):
                 raise StoreError(damaged(f"it has {counted(stored.size, 'byte')}, not {size}"))
-            (content,) = stored.read([(0, nbytes)])
-        if content.size != nbytes:
-            raise StoreError(damaged(f"it ends after {counted(content.size, 'byte')}"))
+            # Its last byte as well, since servers do not say at once that it is not all there.
+            last = [] if stored.size is not None or nbytes == size else [(size - 1, size)]
+            try:
+                content, *end = stored.read([(0, nbytes), *last])
+            except Exception as e:
+                if is_past_end(e):
+                    raise StoreError(damaged("it ends too early")) from e
+                raise
+        if content.size != nbytes or any(part.size != 1 for part in end):
+            raise StoreError(damaged("it ends too early"))
         return content.copy()  # its memory may be that of this thread's next read
 
     def _read_index(self, key: str, size: int) -> Iterator[tuple[tuple[int, int], Extent]]:

@@ -82,7 +82,7 @@ class _FolderSink:
         except FileNotFoundError as e:
             if not self._root.is_dir():
                 raise
-            raise ReplacedError(self._root) from e
+            raise ReplacedError.at(self._root) from e
 
     def close(self) -> None:
         """Close the folder."""
@@ -97,7 +97,8 @@ class _FolderPlace(_FolderSink):
         self.info: PublishedInfo | None = None
         self.fault: StoreError | None = None
         _refuse_others(root)
-        if not root.is_dir():
+        self._is_new = not root.is_dir()
+        if self._is_new:
             make_folders(root, where.durable)
         super().__init__(root, where.durable)
         self.read_again()
@@ -116,7 +117,7 @@ class _FolderPlace(_FolderSink):
         with _locked(self._root):
             self._folder.check()
             if self._document() != self._before:
-                raise ReplacedError(self._root)
+                raise ReplacedError.at(self._root)
             try:
                 self._folder.remove(NEW_ROOT)
                 new = self._folder.write(NEW_ROOT, document, os.O_EXCL)
@@ -149,12 +150,13 @@ class _FolderPlace(_FolderSink):
         ]
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files and folders; the run's folder, too, if no run has begun in it."""
+        """Remove files and folders; those for a new run as well, if none has begun in them."""
         with closing(RunFolder(self._root)) as folder:  # this place may be closed
             for key in keys:
                 folder.remove(key)
         if not (self._root / ROOT).exists():
-            for path in (self._root / STEPS, self._root / PLANS, self._root):
+            own = [self._root] if self._is_new else []
+            for path in (self._root / STEPS, self._root / PLANS, *own):
                 with suppress(OSError):  # something else is in it
                     path.rmdir()
 

@@ -60,9 +60,12 @@ Change = Callable[[PublishedInfo | None], PublishedInfo]
 class ReplacedError(StoreError):
     """Another process has replaced the root, or what it lists."""
 
-    def __init__(self, where: object) -> None:
-        super().__init__(
-            f"{where}: another process has published to it meanwhile: let one job publish to a run"
+    @classmethod
+    def at(cls, where: object) -> ReplacedError:
+        """Return the error for a run."""
+        return cls(
+            f"{where}: another process has published to it meanwhile, or dropped steps: let one job"
+            " publish to a run, or try again"
         )
 
 
@@ -146,19 +149,20 @@ def commit(place: Place, change: Change) -> set[str]:
     If another process replaces it first, what is there now is changed. Raises StoreError if others
     do so again and again.
     """
-    for _ in range(_TRIES):
+    gone: set[str] = set()
+    for tries in range(_TRIES + 1):
         before, info = place.info, change(place.info)
-        if info is before:
-            return set()
+        if info is before:  # perhaps since a try without a reply has succeeded
+            return gone - _listed(info)
+        if tries == _TRIES:
+            break
         document = root_document(place.where, info)
-        gone = dead_keys(place, before, info)
+        gone |= dead_keys(place, before, info)
         try:
             place.commit(info, document)
-            return gone
+            return gone - _listed(info)
         except ReplacedError:
             place.read_again()
-    if place.info is not None and change(place.info) is place.info:
-        return set()
     raise StoreError(f"{place.where}: other processes replace its root all the time: try again")
 
 
@@ -168,11 +172,15 @@ def dead_keys(place: Place, before: PublishedInfo | None, info: PublishedInfo) -
     They are those of steps that are dropped, and of what dead writers have left: whoever begins
     after this was called takes the new root for the last one.
     """
-    kept, last = {info.plan, *(step.key for step in info.steps)}, info.numbers[-1]
-    gone = set() if before is None else {before.plan, *(step.key for step in before.steps)}
+    last, gone = info.numbers[-1], set() if before is None else _listed(before)
     is_thorough = before is None or info.slot(len(info.steps) - 1) == 0
     found = {key for key in place.keys(is_thorough) if _is_dead(key, last)}
-    return (gone | found) - kept
+    return (gone | found) - _listed(info)
+
+
+def _listed(info: PublishedInfo) -> set[str]:
+    """Return the keys of a root's plan, and of the folders of its steps."""
+    return {info.plan, *(step.key for step in info.steps)}
 
 
 def _is_dead(key: str, last: int) -> bool:

@@ -134,23 +134,25 @@ class PackedStorage(KeyStorage):
     def prepare(self, known: int | None, wanted: int, least: int) -> int:
         """Get what the reader of a step needs, who may have the values of a known earlier one.
 
-        Returns the index of that step; where files of it are not there yet, of the last one before
-        of which all are. Raises StoreError if that would be one before the least.
+        All are indices of steps. Returns that of the step; where files of it are not there yet,
+        that of the last one before of which all are. Raises StoreError if that would be one before
+        the least; ServerError if the server cannot give parts of files.
         """
         changed = None if known is None else self._changed(known, wanted)
-        first = wanted - len(changed or ()) + 1
-        if changed is None:
-            first = wanted - self.info.slot(wanted)
-        else:
-            with suppress(StoreError):  # it is raised below
-                self.packs.fetch(changed)
+        whole = wanted - self.info.slot(wanted)
+        first = whole if changed is None else wanted + 1 - len(changed)
         for index in range(first, wanted + 1):
             kind = WHOLE if changed is None and index == first else CHANGE
             try:
+                if changed is not None:
+                    self.packs.fetch(changed[: index + 1 - first])
                 self.packs.extents(self.info.steps[index], kind)
             except ServerError:
                 raise
             except StoreError:
+                if changed is not None and whole >= index:
+                    with suppress(StoreError):  # which is the same one, as a rule
+                        return self.prepare(None, wanted, max(least, index))
                 if index <= least:
                     raise
                 return index - 1 if kind == CHANGE else self.prepare(known, index - 1, least)

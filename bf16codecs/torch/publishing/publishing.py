@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,8 +55,8 @@ def publish(
     """Add a step to a published run, for programs that `follow` it.
 
     All processes of a job call it, with their shards; a tensor that is no `DTensor` is the same in
-    all of them. The step is there for all readers at once, or not at all: then all processes raise
-    the error of the first one that failed. After an error or Ctrl-C it may be there, if all of it
+    all of them. The step is there for all readers at once, or not at all. If processes fail, all
+    raise the error of one of them. After an error or Ctrl-C it may be there, if all of it
     had been written: then publishing its number again raises StoreError. Tensors must not change
     until it returns.
 
@@ -109,6 +110,8 @@ def publish(
         If another process keeps the folder's lock for a minute.
     OSError
         If a file cannot be written, or a server fails.
+    RuntimeError
+        If another process of the job was interrupted.
 
     Examples
     --------
@@ -156,17 +159,32 @@ def _is_alone() -> bool:
     return not torch.distributed.is_available() or not torch.distributed.is_initialized()
 
 
+def _error_of(failed: CheckpointException, own: int) -> BaseException:
+    """Return the error that a process raises where some have failed, by their ranks in the group.
+
+    An interrupt is that of its process, and a RuntimeError in others.
+    """
+    errors = {rank: error for rank, (error, _) in failed.failures.items()}
+    interrupts = [rank for rank, error in errors.items() if not isinstance(error, Exception)]
+    if own in interrupts:
+        return errors[own]
+    rank = min(interrupts or errors)
+    error = errors[rank]
+    if interrupts:
+        error = RuntimeError(f"process {rank} was interrupted ({type(error).__name__})")
+    trace = "".join(traceback.format_list(failed.failures[rank][1] or []))
+    others = f", and {len(errors) - 1} more failed" if len(errors) > 1 else ""
+    error.add_note(f"This is the error of process {rank} of the group{others}:\n{trace}")
+    return error
+
+
 def _save(state_dict: dict[str, Any], writer: PublishWriter, group: Any) -> Any:
     """Let all processes write their part; return what the coordinator sends to all."""
     if not _is_alone():
         try:
             return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
         except CheckpointException as e:
-            process, (error, _) = min(e.failures.items())
-            if not isinstance(error, Exception):
-                raise
-            error.add_note(f"This is the error of process {process}, which all processes raise.")
-            raise error from None
+            raise _error_of(e, torch.distributed.get_rank(group)) from None
     planner = dcp.DefaultSavePlanner()
     planner.set_up_planner(state_dict, writer.storage_meta(), is_coordinator=True)
     plan = writer.prepare_local_plan(planner.create_local_plan())

@@ -232,6 +232,7 @@ class PublishWriter(StorageWriter):
 
     def _commit(self, place: Place, plan: RunPlan, step: PublishedStep) -> None:
         first, new = place.info, None
+        last = "" if first is None else first.steps[-1].key
         if plan.document is not None:
             key, document = plan.document
             self._unseen.add(key)
@@ -241,16 +242,11 @@ class PublishWriter(StorageWriter):
         def change(found: PublishedInfo | None) -> PublishedInfo:
             if found is not None and lists(found, step.key):
                 return found  # the reply to an earlier request was lost
-            # Another process may have dropped steps meanwhile, but must not have published.
-            if found is not first and (
-                new is not None
-                or found is None
-                or first is None
-                or found.steps[-1].key != first.steps[-1].key
-            ):
-                raise ReplacedError(place.where)
-            info = new or found
-            assert info is not None
+            # Another process may have dropped steps meanwhile, but must not have published. Where
+            # the run begins anew, it took the folder of this step for one of a dead writer.
+            info = found if new is None else new
+            if info is None or (info.steps[-1].key != last if new is None else found is not first):
+                raise ReplacedError.at(place.where)
             info = info.with_step(step)
             keep = self._settings.keep_last
             return info if keep is None else info.keeping(keep)

@@ -330,6 +330,48 @@ def test_where_files_lag_the_newest_step_that_is_there_comes_first(tmp_path: Pat
         follow(shown).wait_for(80, 0.05)
 
 
+def test_a_step_whose_differences_are_lost_does_not_stop_a_follower(
+    tmp_path: Path, patience: Callable[[float], None]
+) -> None:
+    path, some = tmp_path / "policy.zarr", states(8)
+    steps = published(path, some, keyframe_every=4)
+    taken(steps, 4)
+    found, new = follow(path, have=10), follow(path)
+    next(path.glob("steps/20-*/change*")).unlink()
+    assert next(new).step == 10
+    patience(0.1)
+    for each in (found, new):
+        with pytest.raises(StoreError, match="steps/20-"):
+            next(each)
+    list(steps)
+    for each in (found, new):
+        model = next(each)
+        assert model.step == 70
+        assert bits_in(model) == bits_of(some[7])
+    assert next(follow(path, have=10, latest=True)).step == 70
+
+
+def test_a_pack_that_a_server_has_not_all_of_is_waited_for(
+    tmp_path: Path, patience: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, some = tmp_path / "policy.zarr", states(4)
+    list(published(path, some, keyframe_every=2))
+    monkeypatch.setattr(packs, "_FIRST_BYTES", 200)
+    patience(0.1)
+    for kind, have in (("change", 20), ("whole", None)):
+        (file,) = path.glob(f"steps/{30 if have else 20}-*/{kind}*")
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) * 2 // 3])
+        with serving(tmp_path) as server:
+            found = follow(f"{server.url}/policy.zarr", have=have)
+            if have is None:
+                assert next(found).step == 10
+            else:
+                with pytest.raises((StoreError, OSError), match="steps/30-"):
+                    next(found)
+        file.write_bytes(content)
+
+
 def test_a_server_without_ranges_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

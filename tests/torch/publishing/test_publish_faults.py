@@ -148,8 +148,9 @@ def test_of_two_writers_the_first_one_wins(
         return original(frames)
 
     monkeypatch.setattr(encoding, "pack_of", pack)
-    with pytest.raises(StoreError, match="another process has published to it meanwhile"):
+    with pytest.raises(StoreError, match="another process has published to it meanwhile") as caught:
         publish(path, some[1], 10, **options)
+    assert str(caught.value).count("meanwhile") == 1
     assert steps_in(path, some, **options) == ([20] if begins else [0, 20])
     if not options:
         assert len(os.listdir(f"{path}/steps")) == (1 if begins else 2)
@@ -359,6 +360,94 @@ def test_a_reply_that_is_lost_before_another_writer_comes_removes_nothing(
     assert publish(path, some[4], 40, **options).step == 40
     expected = [0, 10, 20, 30, 40, 50] if publishes else [30, 40]
     assert steps_in(path, some, **options) == expected
+
+
+def test_what_a_lost_reply_has_dropped_is_removed(
+    bucket: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs.convert import drop_steps
+    from bf16codecs.store.remote import object_folder
+
+    path, some, options = f"{bucket}/policy.zarr", states(6), {"storage_options": s3}
+    list(published(path, some[:4], keyframe_every=2, **options))
+    put = object_folder.ObjectFolder._put_once
+
+    def lost(self: Any, key: str, data: Any, mode: Any) -> Any:
+        monkeypatch.setattr(object_folder.ObjectFolder, "_put_once", put)
+        put(self, key, data, mode)
+        publish(path, some[4], 40, **options)
+        return put(self, key, data, mode)
+
+    monkeypatch.setattr(object_folder.ObjectFolder, "_put_once", lost)
+    assert drop_steps(path, 2, **options).dropped == (0, 10)
+    folder = object_folder.ObjectFolder(path, s3)
+    assert {key.split("/")[1].split("-")[0] for key in folder.listed("steps")} == {"20", "30", "40"}
+    assert steps_in(path, some, **options) == [20, 30, 40]
+
+
+@pytest.mark.parametrize("error", [OSError("busy"), KeyboardInterrupt()])
+def test_a_root_that_cannot_be_read_after_a_conflict_keeps_its_packs(
+    bucket: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    from bf16codecs.store.published import buckets
+    from bf16codecs.store.remote import object_folder
+
+    path, some, options = f"{bucket}/policy.zarr", states(3), {"storage_options": s3}
+    publish(path, some[0], 0, **options)
+    put = object_folder.ObjectFolder._put_once
+
+    def lost(self: Any, key: str, data: Any, mode: Any) -> Any:
+        if key == "zarr.json":
+            patch.setattr(object_folder.ObjectFolder, "_put_once", put)
+            put(self, key, data, mode)
+            publish(path, some[2], 20, keep_copy=False, **options)
+            patch.setattr(buckets.BucketPlace, "read_again", fail)
+        return put(self, key, data, mode)
+
+    def fail(place: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(object_folder.ObjectFolder, "_put_once", lost)
+        with pytest.raises(type(error)):
+            publish(path, some[1], 10, **options)
+    assert steps_in(path, some, **options) == [0, 10, 20]
+
+
+def test_a_folder_that_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bf16codecs.torch.publishing import encoding
+
+    def fail(frames: Any) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "policy.zarr"
+    path.mkdir(0o750)
+    monkeypatch.setattr(encoding, "pack_of", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        publish(path, states(1)[0], 0)
+    assert os.listdir(path) == []
+
+
+def test_beginning_anew_while_steps_are_dropped_is_refused(
+    place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bf16codecs.convert import drop_steps
+    from bf16codecs.torch.publishing import encoding
+
+    (path, options), some, original = place, states(5), encoding.pack_of
+    list(published(path, some[:4], keyframe_every=1, **options))
+
+    def pack(frames: Any) -> bytes:
+        monkeypatch.setattr(encoding, "pack_of", original)
+        drop_steps(path, 2, **options)
+        return original(frames)
+
+    monkeypatch.setattr(encoding, "pack_of", pack)
+    with pytest.raises(StoreError, match="or dropped steps: let one job publish"):
+        publish(path, some[0], 0, restart=True, **options)
+    assert steps_in(path, some, **options) == [20, 30]
+    publish(path, some[0], 0, restart=True, **options)
+    assert steps_in(path, some, **options) == [0]
 
 
 def test_a_reply_that_is_lost_for_good_removes_nothing(

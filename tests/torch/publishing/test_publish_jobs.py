@@ -80,6 +80,13 @@ def test_a_process_that_fails_publishes_nothing(tmp_path: Path, job: Job, victim
     assert len(list((tmp_path / "policy.zarr" / "steps").iterdir())) == 1
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_an_interrupt_of_one_process_ends_all(tmp_path: Path, job: Job, victim: int) -> None:
+    job(f"publish_and_interrupt:2:{victim}")
+    assert_is_published(tmp_path / "policy.zarr", [0])
+    assert len(list((tmp_path / "policy.zarr" / "steps").iterdir())) == 1
+
+
 def test_processes_must_publish_the_same_step(tmp_path: Path, job: Job) -> None:
     job("publish_different_steps:2")
     assert_is_published(tmp_path / "policy.zarr", [0])
