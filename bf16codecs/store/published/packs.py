@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from bf16codecs._arrays.grid import ChunkIndex, chunk_counts
-from bf16codecs._arrays.http import is_past_end
 from bf16codecs._arrays.storage import KeyStorage
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
@@ -193,6 +192,9 @@ class Packs:
             try:
                 content, *end = stored.read([(0, nbytes), *last])
             except Exception as e:
+                # Imported only for servers: asyncio.
+                from bf16codecs._arrays.http import is_past_end
+
                 if is_past_end(e):
                     raise StoreError(damaged("it ends too early")) from e
                 raise
