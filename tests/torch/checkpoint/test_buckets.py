@@ -499,6 +499,9 @@ def test_endpoints_of_the_environment_and_of_profiles(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the service's own tools find them, also with plain HTTP."""
+    fsspec = pytest.importorskip("fsspec")
+    # Of another test, which had no credentials: fsspec takes it again for the same options.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     address, s3 = runs.s3["endpoint_url"], runs.s3
     runs.s3 = {}
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
