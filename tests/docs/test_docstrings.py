@@ -11,7 +11,7 @@ import pytest
 import bf16codecs
 import tiers
 
-OPTIONAL = {"cuda", "cuda.core", "distributed", "matplotlib", "torch", "transformers"}
+OPTIONAL = {"cuda", "cuda.core", "distributed", "matplotlib", "torch", "transformers", "vllm"}
 
 
 def modules() -> dict[str, str]:
