@@ -136,7 +136,8 @@ def test_two_at_once(folder: Path, packed: Packed) -> None:
     assert refusals
 
 
-@pytest.mark.parametrize("last", by_tier([20], range(0, 100, 11)))
+# Packing takes some 90 requests.
+@pytest.mark.parametrize("last", by_tier([20], range(0, 80, 11)))
 def test_servers_that_refuse(folder: Path, packed: Packed, s3_faults: Faults, last: int) -> None:
     s3_faults.fault = lambda number, method, path: (
         "denied" if number > last and method == "PUT" else ""
