@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Memory
+from bf16codecs._base.device_memory import Memory, decode_blocks
 from bf16codecs._base.limits import check_ancestors
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import TruncatedDataError
@@ -127,17 +128,25 @@ class Head(ABC):
         """Return where the stored chunk has a task's blocks."""
 
     @abstractmethod
-    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
-        """Return what a task's first block was quantised to, from its first `GRID_BYTES`, if known.
+    def _frame_of(self, task: Task) -> tuple[_core.Index, Range]:
+        """Return the frame that has a task's blocks, and which these are in it."""
 
-        `row` is the number of values in a row of the array, 0 if it has none.
-        """
+    def _named(self, version: int) -> AbstractContextManager[None]:
+        """Let errors name a version, if it has a frame of its own."""
+        return nullcontext()
 
     def name(self, version: int) -> str:
         """Return what messages call a version."""
         return f"version {version}"
 
-    @abstractmethod
+    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
+        """Return what a task's first block was quantised to, from its first `GRID_BYTES`, if known.
+
+        `row` is the number of values in a row of the array, 0 if it has none.
+        """
+        index, (first, _) = self._frame_of(task)
+        return index.grid(first, prefix, row)
+
     def decode(
         self,
         task: Task,
@@ -150,10 +159,15 @@ class Head(ABC):
 
         With a log, nothing of `out` is lost where this fails.
         """
+        index, blocks = self._frame_of(task)
+        with self._named(task.version):
+            decode_blocks(index, payload, *blocks, out, base, log)
 
-    @abstractmethod
     def check_base(self, task: Task, base: Bytes) -> None:
         """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
+        index, blocks = self._frame_of(task)
+        with self._named(task.version):
+            index.check_base(*blocks, base)
 
     def first_task(self, part: ChunkPart) -> Task | None:
         """Return the first block of a part; None if a version has less than an item."""

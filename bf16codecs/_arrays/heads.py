@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from bf16codecs import _core
 from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
 from bf16codecs._arrays.parts import ChunkPart
 from bf16codecs._arrays.storage import Range, Reading
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._base.device_memory import Memory, decode_blocks
 from bf16codecs._base.messages import counted, named_errors
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
@@ -61,24 +61,8 @@ class FrameHead(Head):
         first, last = self._blocks_of(task)
         return self._offsets[first], self._offsets[last]
 
-    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
-        """Return what a task's first block was quantised to: see `Head`."""
-        return self._index.grid(self._blocks_of(task)[0], prefix, row)
-
-    def decode(
-        self,
-        task: Task,
-        payload: Bytes,
-        out: Memory,
-        base: Memory | None,
-        log: _core.UndoLog | None,
-    ) -> None:
-        """Decode a task's blocks from these bytes, against the same blocks of the base."""
-        decode_blocks(self._index, payload, *self._blocks_of(task), out, base, log)
-
-    def check_base(self, task: Task, base: Bytes) -> None:
-        """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
-        self._index.check_base(*self._blocks_of(task), base)
+    def _frame_of(self, task: Task) -> tuple[_core.Index, Range]:
+        return self._index, self._blocks_of(task)
 
     def _blocks_of(self, task: Task) -> Range:
         """Return the blocks of a task, counted in the frame."""
@@ -146,26 +130,11 @@ class GrowingHead(Head):
         first, last = task.blocks
         return begin + offsets[first], begin + offsets[last]
 
-    def grid(self, task: Task, prefix: Bytes, row: int) -> str | None:
-        """Return what a task's first block was quantised to: see `Head`."""
-        return self._frames[task.version][0].grid(task.blocks[0], prefix, row)
+    def _frame_of(self, task: Task) -> tuple[_core.Index, Range]:
+        return self._frames[task.version][0], task.blocks
 
-    def decode(
-        self,
-        task: Task,
-        payload: Bytes,
-        out: Memory,
-        base: Memory | None,
-        log: _core.UndoLog | None,
-    ) -> None:
-        """Decode a task's blocks from these bytes, against the same blocks of the base."""
-        with named_errors(self.name(task.version)):
-            decode_blocks(self._frames[task.version][0], payload, *task.blocks, out, base, log)
-
-    def check_base(self, task: Task, base: Bytes) -> None:
-        """Raise BaseMismatchError unless these are the bytes that a task is coded against."""
-        with named_errors(self.name(task.version)):
-            self._frames[task.version][0].check_base(*task.blocks, base)
+    def _named(self, version: int) -> AbstractContextManager[None]:
+        return named_errors(self.name(version))
 
     def _pad(self, part: ChunkPart) -> None:
         """Pad missing versions, if `part` allows it."""
@@ -206,7 +175,7 @@ class GrowingHead(Head):
 
     def _take_head(self, version: int, part: Bytes) -> int:
         """Parse the head of a frame from its first bytes; return its size if it is longer."""
-        with named_errors(self.name(version)):
+        with self._named(version):
             size = self._index.head_size(version, part)
             if size > part.size:
                 return size
