@@ -337,6 +337,10 @@ class FolderStorage(LocalStorage):
         super().__init__()
         self._folder = Folder(root, follow=True)
 
+    def is_current(self) -> bool:
+        """Tell whether the path is still that of the folder that was opened."""
+        return self._folder.is_current()
+
     def find(self, key: str) -> LocalChunk | None:
         """Open a file; return None if it does not exist."""
         descriptor = self._folder.find(key)

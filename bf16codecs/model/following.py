@@ -229,7 +229,10 @@ class FollowedRun:
         self._document = document
 
     def _warn_of_none(self) -> None:
-        """Warn that there is no run yet; raise StoreError if there was, or something else is."""
+        """Warn that there is no run yet.
+
+        Raises StoreError if a run was there before, or something else is there.
+        """
         if self._packed is not None:
             raise _MissingError(f"{self._where}: the run is no longer there")
         if not self._has_warned:

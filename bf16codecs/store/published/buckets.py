@@ -13,7 +13,7 @@ from bf16codecs.store.published.roots import (
     STEPS,
     ReplacedError,
     Where,
-    foreign_names,
+    is_foreign,
     lists,
     read_root_of,
 )
@@ -47,7 +47,7 @@ class BucketPlace(BucketSink):
         #: Whether the root may be another one by a request of this process.
         self._is_open = False
         self.read_again()
-        if self._root is None and foreign_names(self._folder.names()):
+        if self._root is None and is_foreign(self._folder.names()):
             raise StoreError(f"{where}: a folder with no published run: {CHOOSE}")
 
     def read_again(self) -> None:

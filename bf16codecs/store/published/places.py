@@ -27,7 +27,7 @@ from bf16codecs.store.published.roots import (
     ReplacedError,
     Sink,
     Where,
-    foreign_names,
+    is_foreign,
     lists,
     read_root_of,
 )
@@ -168,7 +168,7 @@ def _refuse_others(root: Path) -> None:
     names = set(os.listdir(root)) if root.is_dir() else set()
     if ROOT in names:
         return
-    if foreign_names(names):
+    if is_foreign(names):
         what = "a store of Zarr's format 2" if names & ZARR_MARKERS else "no published run"
         raise StoreError(f"{root}: a folder with {what}: {CHOOSE}")
     for above in root.parents:

@@ -34,8 +34,8 @@ __all__ = [
     "Where",
     "commit",
     "dead_keys",
-    "foreign_names",
     "info_of_root",
+    "is_foreign",
     "lists",
     "new_step_key",
     "read_root_of",
@@ -70,12 +70,13 @@ class ReplacedError(StoreError):
 
 
 class UnreadableError(StoreError):
-    """The root is no document of a Zarr group: it is damaged, or not all of it is there yet."""
+    """The root is not the document of a Zarr group: it is damaged, or has not all arrived yet."""
 
 
-def foreign_names(names: Iterable[str]) -> set[str]:
-    """Return which names in a folder no publisher gives; names of folders may end in a slash."""
-    return {name.rstrip("/") for name in names} - _OURS
+def is_foreign(names: Iterable[str]) -> bool:
+    """Tell whether a folder has other things than a run; names of folders may end in a slash."""
+    found = {name.rstrip("/") for name in names}
+    return ROOT not in found and not found <= _OURS
 
 
 @dataclass(frozen=True)

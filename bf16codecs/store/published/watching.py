@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from bf16codecs._arrays.storage import FolderStorage, KeyStorage
 from bf16codecs._base.messages import named_errors
-from bf16codecs._files.folders import Folder
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import (
     HUB_SCHEME,
@@ -20,7 +19,7 @@ from bf16codecs.store.kinds import (
     path_of,
     plain_address,
 )
-from bf16codecs.store.published.roots import ROOT, foreign_names
+from bf16codecs.store.published.roots import ROOT, is_foreign
 
 __all__ = ["Watched", "watched"]
 
@@ -66,7 +65,7 @@ class _WatchedFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._folder: Folder | None = None
+        self._opened: FolderStorage | None = None
         self._seen: tuple[tuple[int, ...], bytes] | None = None
 
     def look(self) -> bytes | None:
@@ -88,17 +87,17 @@ class _WatchedFolder:
         """Raise StoreError if other files are there than a run's, or those of a copy under way."""
         with suppress(FileNotFoundError):
             names = [name for name in os.listdir(self._path) if not name.startswith(_COPIES)]
-            if ROOT not in names and foreign_names(names):
+            if is_foreign(names):
                 raise StoreError(f"{self._path}: a folder with no published run")
 
     def was_replaced(self) -> bool:
         """Tell whether another folder has the path of the one that was opened."""
-        return self._folder is not None and not self._folder.is_current()
+        return self._opened is not None and not self._opened.is_current()
 
     def storage(self) -> KeyStorage:
         """Open the folder."""
-        self._folder = Folder(self._path, follow=True)
-        return FolderStorage(self._path)
+        self._opened = FolderStorage(self._path)
+        return self._opened
 
 
 class _WatchedAddress:
@@ -149,8 +148,7 @@ class _WatchedBucket:
 
     def refuse_others(self) -> None:
         """Raise StoreError if other objects are there."""
-        names = self._folder.names()
-        if ROOT not in names and foreign_names(names):
+        if is_foreign(self._folder.names()):
             raise StoreError(f"{self._url}: a folder with no published run")
 
     def was_replaced(self) -> bool:

@@ -58,7 +58,7 @@ class RunFolder(FolderStorage):
 
     def check(self) -> None:
         """Refuse to write if another folder has the path of this one."""
-        if not self._folder.is_current():
+        if not self.is_current():
             raise StoreError(f"{self.root}: was replaced or removed meanwhile")
 
     def path(self, key: str) -> Path:

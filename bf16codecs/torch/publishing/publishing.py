@@ -134,7 +134,7 @@ def publish(
         )
     except Exception as e:
         if not _is_alone():  # the others wait for this process
-            _save({}, RefusingWriter(e), process_group)
+            _save_together({}, RefusingWriter(e), process_group)
         raise
     with copies_of(identity(str(settings.where)), settings.keep_copy) as copies:
         writer = PublishWriter(settings, tensors, copies)
@@ -178,13 +178,17 @@ def _error_of(failed: CheckpointException, own: int) -> BaseException:
     return error
 
 
+def _save_together(state_dict: dict[str, Any], writer: dcp.StorageWriter, group: Any) -> Any:
+    try:
+        return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
+    except CheckpointException as e:
+        raise _error_of(e, torch.distributed.get_rank(group)) from None
+
+
 def _save(state_dict: dict[str, Any], writer: PublishWriter, group: Any) -> Any:
     """Let all processes write their part; return what the coordinator sends to all."""
     if not _is_alone():
-        try:
-            return dcp.save(state_dict, storage_writer=writer, process_group=group).storage_data
-        except CheckpointException as e:
-            raise _error_of(e, torch.distributed.get_rank(group)) from None
+        return _save_together(state_dict, writer, group)
     planner = dcp.DefaultSavePlanner()
     planner.set_up_planner(state_dict, writer.storage_meta(), is_coordinator=True)
     plan = writer.prepare_local_plan(planner.create_local_plan())
