@@ -131,23 +131,28 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
     return f"{bucket}/policy.zarr", {"storage_options": s3}
 
 
-@pytest.mark.parametrize("begins", [True, False])
-def test_of_two_writers_the_first_one_wins(
-    place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, begins: bool
-) -> None:
+def while_packing(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Let the next job that publishes do something else before its first pack is made."""
     from bf16codecs.torch.publishing import encoding
 
-    (path, options), some = place, states(3)
-    if not begins:
-        publish(path, some[0], 0, **options)
     original = encoding.pack_of
 
     def pack(frames: Any) -> bytes:
         monkeypatch.setattr(encoding, "pack_of", original)
-        publish(path, some[2], 20, keep_copy=False, **options)
+        work()
         return original(frames)
 
     monkeypatch.setattr(encoding, "pack_of", pack)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_of_two_writers_the_first_one_wins(
+    place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    (path, options), some = place, states(3)
+    if not begins:
+        publish(path, some[0], 0, **options)
+    while_packing(monkeypatch, lambda: publish(path, some[2], 20, keep_copy=False, **options))
     with pytest.raises(StoreError, match="another process has published to it meanwhile") as caught:
         publish(path, some[1], 10, **options)
     assert str(caught.value).count("meanwhile") == 1
@@ -432,17 +437,11 @@ def test_beginning_anew_while_steps_are_dropped_is_refused(
     place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bf16codecs.convert import drop_steps
-    from bf16codecs.torch.publishing import encoding
 
-    (path, options), some, original = place, states(5), encoding.pack_of
+    (path, options), some = place, states(5)
     list(published(path, some[:4], keyframe_every=1, **options))
 
-    def pack(frames: Any) -> bytes:
-        monkeypatch.setattr(encoding, "pack_of", original)
-        drop_steps(path, 2, **options)
-        return original(frames)
-
-    monkeypatch.setattr(encoding, "pack_of", pack)
+    while_packing(monkeypatch, lambda: drop_steps(path, 2, **options))
     with pytest.raises(StoreError, match="or dropped steps: let one job publish"):
         publish(path, some[0], 0, restart=True, **options)
     assert steps_in(path, some, **options) == [20, 30]
@@ -476,18 +475,14 @@ def test_steps_are_dropped_while_a_job_publishes(
     place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bf16codecs.convert import drop_steps
-    from bf16codecs.torch.publishing import encoding
 
-    (path, options), some, original = place, states(5), encoding.pack_of
+    (path, options), some = place, states(5)
     list(published(path, some[:4], keyframe_every=1, **options))
 
-    def pack(frames: Any) -> bytes:
-        monkeypatch.setattr(encoding, "pack_of", original)
-        assert drop_steps(path, 2, **options).dropped == (0, 10)
-        return original(frames)
-
-    monkeypatch.setattr(encoding, "pack_of", pack)
+    dropped: list[Any] = []
+    while_packing(monkeypatch, lambda: dropped.append(drop_steps(path, 2, **options).dropped))
     publish(path, some[4], 40, **options)
+    assert dropped == [(0, 10)]
     assert steps_in(path, some, **options) == [20, 30, 40]
 
 
